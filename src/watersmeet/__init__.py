@@ -1,0 +1,8 @@
+"""Joins any number of data streams, on any predicate, over any window, on Spark, from Python."""
+
+from watersmeet.api import join, sql
+from watersmeet.errors import WatersmeetError
+from watersmeet.query.stream import Stream
+from watersmeet.runtime import local
+
+__all__ = ["Stream", "WatersmeetError", "join", "local", "sql"]

@@ -1,0 +1,51 @@
+"""The error tree: everything watersmeet raises on purpose.
+
+Invariant: each message names the offending piece of the query or the data, and the remedy. Assertions are for
+programmers; these are for users, and `except WatersmeetError` catches them all.
+
+    WatersmeetError
+    ├── QueryError              the query cannot be bound
+    │   ├── ParseError        the text cannot be read
+    │   ├── UnknownNameError    a stream, alias or column that is not there, or that is there twice
+    │   ├── WindowError         a window that is malformed, or windows that no result can satisfy
+    │   └── UnsupportedError    legal SQL that watersmeet does not run (yet)
+    ├── StreamError             a stream's source, time column or lateness is unfit
+    ├── OptionError             a forced choice that cannot do what the query asks
+    └── CheckpointError         a checkpoint that belongs to another query or placement, or is damaged
+"""
+
+
+class WatersmeetError(Exception):
+    """Base of every error that watersmeet raises on purpose."""
+
+
+class QueryError(WatersmeetError):
+    """The query cannot be bound."""
+
+
+class ParseError(QueryError):
+    """The query's text cannot be read."""
+
+
+class UnknownNameError(QueryError):
+    """A stream, alias or column that is not there, or is ambiguous."""
+
+
+class WindowError(QueryError):
+    """A malformed window, or windows that no result can satisfy."""
+
+
+class UnsupportedError(QueryError):
+    """Legal SQL that watersmeet does not run."""
+
+
+class StreamError(WatersmeetError):
+    """A stream's source, time column or lateness is unfit."""
+
+
+class OptionError(WatersmeetError):
+    """A forced choice that cannot do what the query asks."""
+
+
+class CheckpointError(WatersmeetError):
+    """A checkpoint of another query or placement, or a damaged one."""

@@ -1,0 +1,1 @@
+"""Logical query to plan: rules, order, cost, explain."""

@@ -1,0 +1,66 @@
+"""From a logical query to a plan: the rules in their order.
+
+Invariant: the plan depends on the query, the types and the options only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.model import Kernel, Plan, Types
+from watersmeet.plan.rules.key_classes import key_classes
+from watersmeet.plan.rules.lay_out import lay_out
+from watersmeet.plan.rules.place_conditions import place_conditions
+from watersmeet.plan.rules.place_units import Routing, place_units
+from watersmeet.query.join import Join
+
+DEFAULT_UNITS = 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may force; forcing changes the cost, never the result."""
+
+    kernel: Literal["auto", "hw", "nlw"] = "auto"
+    routing: Routing = "auto"
+    order: Literal["auto"] | Sequence[str] = "auto"
+    driver: Literal["auto"] = "auto"
+    units: Literal["auto"] | int = "auto"
+
+    def __post_init__(self) -> None:
+        _one_of("kernel", self.kernel, ("auto", *get_args(Kernel)))
+        _one_of("routing", self.routing, get_args(Routing))
+        _one_of("driver", self.driver, ("auto",))
+        if self.units != "auto" and (not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096):
+            raise OptionError(f"units={self.units!r}: give a whole number from 1 to 4096, or 'auto' ({DEFAULT_UNITS})")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise OptionError(f"{name}={value!r}: this release has {', '.join(repr(a) for a in allowed)}")
+
+
+def build(join: Join, types: Types, options: Options, *, inside_only: bool = False) -> Plan:
+    """Plan a query; `inside_only` where no Spark evaluates conditions after the join."""
+    units = DEFAULT_UNITS if options.units == "auto" else options.units
+    plan = Plan(join, units)
+    plan = key_classes(plan, types)
+    plan = place_conditions(plan, types, inside_only=inside_only)
+    plan = lay_out(plan, types)
+    plan = place_units(plan, options.routing)
+    return _forced(plan, options)
+
+
+def _forced(plan: Plan, options: Options) -> Plan:
+    if options.kernel == "hw" and not plan.classes:
+        raise OptionError("kernel='hw' is a hash join, and this query has no equality across streams; use kernel='nlw' or 'auto'")
+    kernel: Kernel = "nlw" if options.kernel == "nlw" or not plan.classes else "hw"
+    order = None
+    if options.order != "auto":
+        order = tuple(options.order)
+        if sorted(order) != sorted(plan.aliases):
+            raise OptionError(f"order={list(order)!r}: name every alias once: {', '.join(plan.aliases)}")
+    return replace(plan, kernel=kernel, order=order)

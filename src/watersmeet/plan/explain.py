@@ -1,0 +1,98 @@
+"""A plan as text that one can read.
+
+Invariant: everything that decides cost or state is shown: windows, keys, where each condition is evaluated, routing and
+copies, kernel, probe orders, and how long each alias is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from watersmeet.plan.model import Plan
+from watersmeet.plan.order import probe_order
+from watersmeet.query.duration import show_us
+from watersmeet.query.window import UNBOUNDED
+
+KERNELS = {
+    "hw": "hash window join: index by key, then by time; the period is bisected",
+    "nlw": "nested-loop window join: every pair inside the period is tested",
+}
+
+
+def explain(plan: Plan, runtime: str) -> str:
+    """The whole plan, section by section."""
+    sections = [
+        ("query", [" ".join(plan.join.text.split())]),
+        ("streams", list(_streams(plan))),
+        ("windows", list(_windows(plan))),
+        ("keys", [f"K{n} ({c.type}): {c}" for n, c in enumerate(plan.classes)] or ["none"]),
+        ("filters", [f"{i.alias}: {f} (Spark, before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
+        ("conditions", list(_conditions(plan)) or ["none"]),
+        ("routing", list(_routing(plan))),
+        ("kernel", [f"{plan.kernel} ({KERNELS[plan.kernel]})"]),
+        ("orders", list(_orders(plan))),
+        ("state", list(_state(plan))),
+        ("runtime", [runtime]),
+        ("placement", [f"fingerprint {plan.fingerprint()}"]),
+    ]
+    lines = []
+    for title, rows in sections:
+        lines += [f"{title if n == 0 else '':<11}{row}" for n, row in enumerate(rows)]
+    return "\n".join(lines)
+
+
+def _streams(plan: Plan) -> Iterator[str]:
+    for i in plan.inputs:
+        spec = plan.join.spec(i.alias)
+        idle = "" if spec.idle_us is None else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
+        rows = "" if i.rows is None else f", last {i.rows} rows"
+        yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{rows})"
+
+
+def _windows(plan: Plan) -> Iterator[str]:
+    graph = plan.join.windows
+    written = {frozenset((e.old, e.young)) for e in graph.edges}
+    for n, x in enumerate(plan.aliases):
+        for y in plan.aliases[n + 1 :]:
+            said = "written" if frozenset((x, y)) in written else "implied by the others"
+            bounds = graph.show(x, y)
+            yield f"{x}, {y}: {bounds}" + ("" if bounds == "unbounded" else f" ({said})")
+
+
+def _conditions(plan: Plan) -> Iterator[str]:
+    yield from (f"{r.text} (compiled residual in the unit)" for r in plan.residuals)
+    yield from (f"{e} (DuckDB in the unit)" for e in plan.inside)
+    yield from (f"{e} (Spark, after the join)" for e in plan.after)
+
+
+def _routing(plan: Plan) -> Iterator[str]:
+    grid = plan.grid
+    if not plan.classes:
+        yield "none: one unit, since no key tells tuples apart"
+        return
+    dims = " x ".join(f"{'+'.join(f'K{c}' for c in d)}:{s}" for d, s in zip(grid.dimensions, grid.shares, strict=True))
+    yield f"{grid.kind} over {grid.units} units ({dims})"
+    for i in plan.inputs:
+        if grid.copies(i.position) > 1:
+            yield f"{i.alias} is copied to {grid.copies(i.position)} units"
+    if plan.sequenced:
+        yield f"sequencer first, one unit: numbers {', '.join(i.alias for i in plan.sequenced)} in event-time order; results wait for the watermark"
+
+
+def _orders(plan: Plan) -> Iterator[str]:
+    basis = "forced" if plan.order is not None else "then by measured fan-out"
+    for alias in plan.aliases:
+        yield f"{alias} drives: {' -> '.join(probe_order(plan, alias))} ({basis})"
+
+
+def _state(plan: Plan) -> Iterator[str]:
+    graph = plan.join.windows
+    for i in plan.inputs:
+        kept = graph.retention_us(i.alias)
+        late = max(plan.join.spec(y).lateness_us for y in plan.aliases if y != i.alias)
+        if i.rows is not None:
+            yield f"{i.alias}: its last {i.rows} rows" + ("" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}")
+        elif kept >= UNBOUNDED:
+            yield f"{i.alias}: WARNING full history: no window bounds it, so its state grows without end; add WINDOW or a condition on event time"
+        else:
+            yield f"{i.alias}: {show_us(max(kept, 0))} of event time" + (f" plus {show_us(late)} of the others' lateness" if late else "")

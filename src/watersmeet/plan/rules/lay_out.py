@@ -1,0 +1,72 @@
+"""Which columns travel with each alias' tuples.
+
+Event time, keys in their class's type, operands of residuals in their common type, and the plain columns that
+conditions and the SELECT need. Each (expression, type) travels once.
+
+Invariant: keys and operands of residuals are `required`: NULL there can match nothing, so such tuples are not routed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.plan.model import TIME, Difference, InputPlan, Plan, Residual, Types, WireColumn
+from watersmeet.query.expr import ColumnRef, Expr, column
+from watersmeet.query.predicate import Band, Comparison
+
+
+def lay_out(plan: Plan, types: Types) -> Plan:
+    """Lay out every input, and name the residuals' columns on the wire."""
+    output = tuple(dict.fromkeys(ref for e in (*(o.expr for o in plan.join.select), *plan.after) for ref in e.columns))
+    inputs = tuple(_input(plan, types, position, output) for position in range(len(plan.join.inputs)))
+    on_wire = {(i.alias, f"{c.expr}::{c.type}"): c.name for i in inputs for c in i.columns}
+    residuals = tuple(_wired(r, on_wire) for r in plan.residuals)
+    return replace(plan, inputs=inputs, residuals=residuals, output=output)
+
+
+def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...]) -> InputPlan:
+    source = plan.join.inputs[position]
+    spec = plan.join.spec(source.alias)
+    columns = [WireColumn(TIME, column(source.alias, spec.time), spec.schema[spec.time], False)]
+
+    def travel(expr: Expr, type_: str | None = None) -> str:
+        own = types.type_of(expr)
+        wanted = type_ or own
+        for c in columns:
+            if c.expr.text == expr.text and c.type == wanted:
+                return c.name
+        columns.append(WireColumn(f"c{len(columns) - 1}", expr, wanted, wanted != own))
+        return columns[-1].name
+
+    keys = {n: travel(c.members[source.alias], c.type) for n, c in enumerate(plan.classes) if source.alias in c.members}
+    required = list(keys.values())
+    for expr, type_ in _operands(plan, types, source.alias):
+        required.append(travel(expr, type_))
+    for ref in (*(ref for e in plan.inside for ref in e.columns), *output):
+        if ref.alias == source.alias:
+            travel(column(ref.alias, ref.column))
+    earlier = tuple(i.alias for i in plan.join.inputs[:position] if i.stream == source.stream)
+    return InputPlan(
+        source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
+        tuple(dict.fromkeys(required)), earlier, source.rows,
+    )  # fmt: skip
+
+
+def _operands(plan: Plan, types: Types, alias: str) -> list[tuple[Expr, str]]:
+    """The sides of compiled residuals that belong to an alias, with the type they are compared in."""
+    compiled = {r.text for r in plan.residuals}
+    out = []
+    for predicate in plan.join.predicates:
+        if isinstance(predicate, Comparison | Band) and str(predicate) in compiled:
+            common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
+            assert common is not None
+            out += [(side, common) for side in (predicate.left, predicate.right) if side.alias == alias]
+    return out
+
+
+def _wired(residual: Residual, on_wire: dict[tuple[str, str], str]) -> Residual:
+    left = (residual.left[0], on_wire[residual.left])
+    right = (residual.right[0], on_wire[residual.right])
+    if isinstance(residual, Difference):
+        return replace(residual, left=left, right=right)
+    return replace(residual, left=left, right=right)

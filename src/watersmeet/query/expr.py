@@ -1,0 +1,94 @@
+"""Expressions as text: Spark SQL that a front end has already resolved.
+
+Nothing here evaluates anything. An `Expr` is a pair of templates, one for Spark and one for DuckDB, with numbered slots
+in place of the columns, so that every layer can name the columns as it likes without knowing SQL.
+
+Invariant: `len(columns)` slots, numbered from 0, occur in both templates; each column occurs once in `columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from string import Formatter
+
+
+@dataclass(frozen=True, order=True)
+class ColumnRef:
+    """A column of one alias, spelled as the stream's schema spells it."""
+
+    alias: str
+    column: str
+
+    def __str__(self) -> str:
+        return f"{self.alias}.{self.column}"
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A resolved expression.
+
+    >>> e = Expr("a.k + 1", "{0} + 1", "{0} + 1", (ColumnRef("a", "k"),), portable=True)
+    >>> e.spark(lambda ref: f"`{ref.alias}_{ref.column}`")
+    '`a_k` + 1'
+    """
+
+    text: str
+    spark_template: str
+    duckdb_template: str
+    columns: tuple[ColumnRef, ...]
+    portable: bool
+    """Made only of operations that the DuckDB evaluator is proven to answer as Spark does."""
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        return frozenset(ref.alias for ref in self.columns)
+
+    @property
+    def alias(self) -> str:
+        """The only alias of a single-stream expression."""
+        (alias,) = self.aliases
+        return alias
+
+    def spark(self, name: Callable[[ColumnRef], str]) -> str:
+        return self.spark_template.format(*(name(ref) for ref in self.columns))
+
+    def duckdb(self, name: Callable[[ColumnRef], str]) -> str:
+        return self.duckdb_template.format(*(name(ref) for ref in self.columns))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def column(alias: str, name: str) -> Expr:
+    """The expression that is just one column."""
+    return Expr(f"{alias}.{name}", "{0}", "{0}", (ColumnRef(alias, name),), portable=True)
+
+
+def binary(left: Expr, op: str, right: Expr) -> Expr:
+    """`left op right` as one expression.
+
+    >>> str(binary(column("a", "k"), "<", column("b", "k"))), binary(column("a", "k"), "<", column("b", "k")).spark_template
+    ('a.k < b.k', '({0}) < ({1})')
+    """
+    columns = tuple(dict.fromkeys((*left.columns, *right.columns)))
+
+    def join(x: str, y: str) -> str:
+        return f"({_renumber(x, left.columns, columns)}) {op} ({_renumber(y, right.columns, columns)})"
+
+    return Expr(
+        f"{left.text} {op} {right.text}",
+        join(left.spark_template, right.spark_template),
+        join(left.duckdb_template, right.duckdb_template),
+        columns,
+        left.portable and right.portable,
+    )
+
+
+def _renumber(template: str, old: tuple[ColumnRef, ...], new: tuple[ColumnRef, ...]) -> str:
+    parts = []
+    for literal, slot, _, _ in Formatter().parse(template):
+        parts.append(literal.replace("{", "{{").replace("}", "}}"))
+        if slot is not None:
+            parts.append(f"{{{new.index(old[int(slot)])}}}")
+    return "".join(parts)

@@ -1,0 +1,65 @@
+"""A stream: a source, its event time, and how much disorder it may have.
+
+Invariant: `Stream` says nothing about who reads the source; `StreamSpec` is what planning may know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from watersmeet.errors import StreamError, WindowError
+from watersmeet.query.duration import parse_us
+
+TIME_TYPES = ("timestamp", "timestamp_ntz")
+
+
+class Stream:
+    """A DataFrame (streaming or not) or an Arrow table, with its event time.
+
+    time: the timestamp column. lateness: how far behind its stream's highest event time a tuple may arrive and still
+    count. idle: if given, a silent stream's watermark follows the other streams' highest event time minus this span.
+    """
+
+    def __init__(self, source: Any, *, time: str, lateness: str | timedelta = "0 seconds", idle: str | timedelta | None = None) -> None:
+        if not isinstance(time, str) or not time:
+            raise StreamError(f"time={time!r}: give the name of the stream's timestamp column, for example time='ts'")
+        self.source = source
+        self.time = time
+        self.lateness_us = _span("lateness", lateness)
+        self.idle_us = None if idle is None else _span("idle", idle)
+
+    def __repr__(self) -> str:
+        return f"Stream({type(self.source).__name__}, time={self.time!r}, lateness_us={self.lateness_us}, idle_us={self.idle_us})"
+
+
+def _span(name: str, value: str | timedelta) -> int:
+    try:
+        us = parse_us(value)
+    except (WindowError, AttributeError, TypeError) as error:
+        raise StreamError(f"{name}={value!r} is not a span of time; write it as '10 seconds'") from error
+    if us < 0:
+        raise StreamError(f"{name}={value!r} is negative; a span must be zero or more")
+    return us
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """What planning knows of a stream: its schema as Spark names types, its time column, its disorder."""
+
+    name: str
+    schema: Mapping[str, str] = field(hash=False)
+    time: str
+    lateness_us: int = 0
+    idle_us: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.time not in self.schema:
+            near = [c for c in self.schema if c.lower() == self.time.lower()]
+            if not near:
+                raise StreamError(f"stream {self.name}: no time column {self.time!r}; its columns are {', '.join(self.schema)}")
+            object.__setattr__(self, "time", near[0])
+        if self.schema[self.time] not in TIME_TYPES:
+            raise StreamError(f"stream {self.name}: time column {self.time!r} is {self.schema[self.time]}, not a timestamp; cast it in the source, for example with to_timestamp()")

@@ -1,0 +1,110 @@
+"""The window graph: a simple temporal network over the aliases of a query.
+
+An edge says how much younger one tuple may be than another:
+
+    y.ts - x.ts <= hi[x][y]          (and so  y.ts - x.ts >= -hi[y][x])
+
+All surface forms become such edges; both ends are inclusive, times are whole microseconds. `close` tightens every pair
+by shortest paths, so that a missing pair gets the tightest bound that the others imply. Windows that no result can
+satisfy are a negative cycle, and an error.
+
+Implements: Hammad, Aref, Elmagarmid (2002), section 5.2, the partially constrained W-join (Form 3), for directed edges.
+Departs from the paper: its graph is undirected (absolute differences); ours is directed, so DWINDOW is the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from watersmeet.errors import WindowError
+from watersmeet.query.duration import show_us
+
+UNBOUNDED = 2**62
+"""No bound. Far above any difference of timestamps, and two of them still add up within 64 bits."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """`young.ts - old.ts <= hi_us`, and the text that said so."""
+
+    old: str
+    young: str
+    hi_us: int
+    text: str
+
+
+@dataclass(frozen=True)
+class WindowGraph:
+    """The closed graph.
+
+    >>> g = WindowGraph.close(("a", "b", "c"), [Edge("a", "b", 5, ""), Edge("b", "a", 0, ""), Edge("b", "c", 7, "")])
+    >>> g.hi("a", "c"), g.hi("c", "a") == UNBOUNDED
+    (12, True)
+    """
+
+    aliases: tuple[str, ...]
+    bounds: tuple[tuple[int, ...], ...]
+    edges: tuple[Edge, ...]
+
+    @classmethod
+    def close(cls, aliases: tuple[str, ...], edges: Iterable[Edge]) -> WindowGraph:
+        """Shortest paths between all pairs (Floyd and Warshall); a negative cycle is an error."""
+        edges = tuple(edges)
+        at = {alias: i for i, alias in enumerate(aliases)}
+        hi = [[0 if x == y else UNBOUNDED for y in aliases] for x in aliases]
+        for edge in edges:
+            x, y = at[edge.old], at[edge.young]
+            hi[x][y] = min(hi[x][y], edge.hi_us)
+        for k in range(len(aliases)):
+            for i in range(len(aliases)):
+                for j in range(len(aliases)):
+                    if hi[i][k] < UNBOUNDED and hi[k][j] < UNBOUNDED:
+                        hi[i][j] = min(hi[i][j], hi[i][k] + hi[k][j])
+        wrong = [alias for alias, i in at.items() if hi[i][i] < 0]
+        if wrong:
+            said = "; ".join(dict.fromkeys(e.text for e in edges if {e.old, e.young} & set(wrong)))
+            raise WindowError(f"unsatisfiable window: no result can satisfy the windows of {', '.join(wrong)} together ({said}); widen or drop one of them")
+        return cls(aliases, tuple(map(tuple, hi)), edges)
+
+    def hi(self, x: str, y: str) -> int:
+        """The largest y.ts - x.ts."""
+        return self.bounds[self.aliases.index(x)][self.aliases.index(y)]
+
+    def lo(self, x: str, y: str) -> int:
+        """The smallest y.ts - x.ts."""
+        return -self.hi(y, x)
+
+    def retention_us(self, x: str) -> int:
+        """How long a tuple of x can still meet a future tuple: the largest bound towards the others."""
+        return max((self.hi(x, y) for y in self.aliases if y != x), default=UNBOUNDED)
+
+    @property
+    def horizon_us(self) -> int:
+        """The largest finite bound of the closed graph; UNBOUNDED if a pair has none."""
+        return max((self.hi(x, y) for x in self.aliases for y in self.aliases if x != y), default=UNBOUNDED)
+
+    def show(self, x: str, y: str) -> str:
+        """The pair's interval as text."""
+        lo, hi = self.lo(x, y), self.hi(x, y)
+        if lo <= -UNBOUNDED and hi >= UNBOUNDED:
+            return "unbounded"
+        if lo == -hi:
+            return f"|{y} - {x}| <= {show_us(hi)}"
+        low = "" if lo <= -UNBOUNDED else f"{_signed(lo)} <= "
+        high = "" if hi >= UNBOUNDED else f" <= {_signed(hi)}"
+        return f"{low}{y} - {x}{high}"
+
+
+def _signed(us: int) -> str:
+    return show_us(us) if us >= 0 else f"-{show_us(-us)}"
+
+
+def symmetric(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
+    """abs(x.ts - y.ts) <= us."""
+    return Edge(x, y, us, text), Edge(y, x, us, text)
+
+
+def directed(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
+    """0 <= y.ts - x.ts <= us."""
+    return Edge(x, y, us, text), Edge(y, x, 0, text)

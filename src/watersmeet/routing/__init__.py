@@ -1,0 +1,1 @@
+"""Tuple to unit: which units store and probe a tuple, and how units get the ids that Spark spreads evenly."""

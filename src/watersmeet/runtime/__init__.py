@@ -1,0 +1,1 @@
+"""Who carries messages and keeps state: in process, or on Spark. Only here: pyspark."""

@@ -1,0 +1,192 @@
+"""The local runtime: the same plan and the same units, in process, no JVM.
+
+A batch takes the next `batch_rows` rows of every stream, in the order of the tables. The end of the tables is a
+watermark of infinity.
+
+Invariant: results are those of the streaming runtimes on the same arrivals; nothing depends on `batch_rows` as long as
+no tuple is late.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import OptionError, QueryError, StreamError
+from watersmeet.plan.build import Options, build
+from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.source_sql import condition, items
+from watersmeet.query.join import Join
+from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.runtime.arrow_types import normal, spark_name
+from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
+from watersmeet.sql.parse import parse
+from watersmeet.units.codes import integers
+from watersmeet.units.evaluator import evaluate
+from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit
+from watersmeet.units.pack import PASS, split
+from watersmeet.units.segment_store import MemoryStore
+from watersmeet.units.state import Manifest
+
+
+def run(text: str, tables: Mapping[str, pa.Table | Stream], *, batch_rows: int = 10_000, **options: Any) -> pa.Table:
+    """Run a query over Arrow tables.
+
+    A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
+    it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON.
+
+    >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
+    >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", {"s": t}).column("k").to_pylist()
+    [1, 2]
+    """
+    if not isinstance(batch_rows, int) or batch_rows < 1:
+        raise OptionError(f"batch_rows={batch_rows!r}: give a whole number of 1 or more")
+    sources = {name: _source(name, given) for name, given in tables.items()}
+    join = parse(text, {name: spec for name, (_, spec) in sources.items()})
+    return LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options)).run(batch_rows)
+
+
+def _options(options: dict[str, Any]) -> Options:
+    try:
+        return Options(**{"units": 1, **options})
+    except TypeError as error:
+        raise OptionError(f"unknown option: {error}; there are kernel, routing, order, driver and units") from error
+
+
+def _source(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
+    """A stream's table and what planning may know of it."""
+    table = given.source if isinstance(given, Stream) else given
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise StreamError(f"stream {name}: the local runtime reads pyarrow tables, not {type(table).__name__}")
+    table = normal(table)
+    schema = {f.name: spark_name(f.type) for f in table.schema}
+    if len(schema) < len(table.schema):
+        raise StreamError(f"stream {name}: two columns have the same name; rename one")
+    if isinstance(given, Stream):
+        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us)
+    times = [c for c, t in schema.items() if t in ("timestamp", "timestamp_ntz")]
+    if "ts" in times:
+        times = ["ts"]
+    if len(times) != 1:
+        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
+        raise StreamError(f"stream {name}: which column is the event time? {found}; give wm.Stream(table, time=...)")
+    return table, StreamSpec(name, schema, times[0], _disorder_us(table.column(times[0])))
+
+
+def _disorder_us(time: pa.ChunkedArray) -> int:
+    """How far behind the highest event time so far a row is, at most."""
+    known = time.drop_null()
+    if len(known) == 0:
+        return 0
+    ts = integers(known.combine_chunks())
+    return int(np.max(np.maximum.accumulate(ts) - ts))
+
+
+class LocalRun:
+    """One run of one query."""
+
+    def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
+        schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
+        self.plan = build(join, DuckDBTypes(schemas), options, inside_only=True)
+        self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}
+        self.units = [JoinUnit(self.plan, u) for u in range(self.plan.grid.units)]
+        self.manifests = [Manifest.fresh(self.plan) for _ in self.units]
+        self.stores = [MemoryStore() for _ in self.units]
+        self.retained = dict.fromkeys(self.plan.aliases, 0)
+        self.batches = 0
+
+    def run(self, batch_rows: int) -> pa.Table:
+        """All batches, then the projection."""
+        results = [self._project(t) for t in self._batches(batch_rows)]
+        results.append(self._project(self._empty()))
+        late = self._late()
+        if any(late.values()):
+            said = ", ".join(f"{n} of {s}" for s, n in late.items() if n)
+            warnings.warn(f"watersmeet dropped late rows: {said}; raise the streams' lateness to keep them", UserWarning, stacklevel=4)
+        counts = {"late": late, "retained": self.retained, "batches": self.batches}
+        schema = results[-1].schema
+        out = pa.concat_tables([r.cast(schema) for r in results])
+        return out.replace_schema_metadata({b"watersmeet": json.dumps(counts).encode()})
+
+    def _batches(self, batch_rows: int) -> Iterator[pa.Table]:
+        longest = max(w.num_rows for w in self.wires.values())
+        for begin in range(0, longest, batch_rows):
+            inboxes = [Inbox() for _ in self.units]
+            for source in self.plan.inputs:
+                self._deliver(source, self.wires[source.alias].slice(begin, batch_rows), inboxes)
+            yield from self._step(inboxes)
+
+    def _deliver(self, source: InputPlan, wire: pa.Table, inboxes: list[Inbox]) -> None:
+        if wire.num_rows == 0:
+            return
+        punctuation, parts = split(self.plan, source, wire)
+        for inbox in inboxes:
+            inbox.punctuate(source.stream, punctuation)
+        for unit, table in parts:
+            inboxes[unit].tables.setdefault(source.alias, []).append(table)
+
+    def _step(self, inboxes: list[Inbox]) -> Iterator[pa.Table]:
+        self.batches += 1
+        for unit, inbox, manifest, store in zip(self.units, inboxes, self.manifests, self.stores, strict=True):
+            yield from unit.step(inbox, manifest, store)
+        for alias in self.retained:
+            kept = sum(u.report.retained[alias] for u in self.units if self.plan.grid.is_primary(self.plan.input(alias).position, u.unit))
+            self.retained[alias] = max(self.retained[alias], kept)
+
+    def _late(self) -> dict[str, int]:
+        return {s: sum(m.late.get(s, 0) for m in self.manifests) for s in self.plan.join.streams}
+
+    def _empty(self) -> pa.Table:
+        if not self.plan.output:
+            return pa.schema([pa.field(ROWS_ONLY, pa.bool_())]).empty_table()
+        fields = [
+            pa.field(f"o{n}", self.wires[r.alias].schema.field(self.plan.input(r.alias).column(r)).type)
+            for n, r in enumerate(self.plan.output)
+        ]
+        return pa.schema(fields).empty_table()
+
+    def _project(self, table: pa.Table) -> pa.Table:
+        """SELECT over combinations: plain columns as they are, the rest by the evaluator."""
+        at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
+        select = self.plan.join.select
+        computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
+        try:
+            values = normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed])) if computed else None
+        except Exception as error:
+            raise QueryError(f"SELECT cannot be evaluated: {str(error).splitlines()[0]}") from error
+        columns = [
+            values.column(computed.index(n)) if values is not None and n in computed else table.column(at[o.expr.columns[0]])
+            for n, o in enumerate(select)
+        ]
+        return pa.Table.from_arrays(columns, names=[o.name for o in select])
+
+
+def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
+    """A source's table as wire rows."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    computed: dict[str, str] = {}
+    plain = {c.name: c.expr.columns[0].column for c in source.columns if c.expr.duckdb_template == "{0}" and not c.cast}
+    for name, text in items(plan, source, DUCKDB, wrap_plain=False):
+        if name in plain:
+            columns[name] = table.column(plain[name])
+        else:
+            computed[name] = text
+            columns[name] = None
+    passes = condition(source, DUCKDB)
+    if passes is not None:
+        computed[PASS] = f"coalesce({passes}, false)"
+    if computed:
+        try:
+            values = normal(evaluate(table, list(computed.values())))
+        except Exception as error:
+            raise QueryError(f"stream {source.stream}: cannot be evaluated: {str(error).splitlines()[0]}") from error
+        for n, name in enumerate(computed):
+            columns[name] = values.column(n)
+    return pa.table(columns)

@@ -1,0 +1,71 @@
+"""Streams by the kind of their source: who plans them, who runs them.
+
+Invariant: pyspark is imported only when a stream is a Spark DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.errors import StreamError
+from watersmeet.plan.build import Options, build
+from watersmeet.plan.model import Plan
+from watersmeet.query.join import Join
+from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.runtime.arrow_types import normal, spark_name
+from watersmeet.runtime.duckdb_types import DuckDBTypes
+
+
+def spec(name: str, stream: Stream) -> StreamSpec:
+    """What planning may know of a stream."""
+    if isinstance(stream.source, pa.Table):
+        schema = {f.name: spark_name(f.type) for f in normal(stream.source.slice(0, 0)).schema}
+        columns = stream.source.column_names
+    elif _is_frame(stream.source):
+        schema = dict(stream.source.dtypes)
+        columns = stream.source.columns
+    else:
+        raise StreamError(f"stream {name}: {type(stream.source).__name__} is neither a Spark DataFrame nor a pyarrow table")
+    twice = sorted({c for c in columns if columns.count(c) > 1})
+    if twice:
+        raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
+    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us)
+
+
+def runtime_name(streams: Mapping[str, Stream]) -> str:
+    """The runtime that a query's streams run on, for explain."""
+    if not all(_is_frame(s.source) for s in streams.values()):
+        return "local (in process)"
+    if all(s.source.isStreaming for s in streams.values()):
+        return "spark_stream (transformWithState, RocksDB, exactly once)"
+    return "spark_stream on static data (a backfill in event-time slices)"
+
+
+def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
+    """The plan of a query over these streams."""
+    frames = {i.alias: streams[i.stream].source for i in join.inputs}
+    if all(isinstance(f, pa.Table) for f in frames.values()):
+        return build(join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, inside_only=True)
+    for alias, frame in frames.items():
+        if not _is_frame(frame):
+            raise StreamError(f"alias {alias}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run")
+    from watersmeet.runtime import spark_plan
+
+    return spark_plan.plan(join, frames, options)
+
+
+def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
+    """The query's result as a DataFrame."""
+    for name, stream in streams.items():
+        if not _is_frame(stream.source):
+            raise StreamError(f"stream {name} is a {type(stream.source).__name__}: dataframe() needs Spark DataFrames; wm.local.run runs Arrow tables in process")
+    from watersmeet.runtime import spark_stream
+
+    return spark_stream.dataframe(plan, {name: s.source for name, s in streams.items()})
+
+
+def _is_frame(source: Any) -> bool:
+    return hasattr(source, "isStreaming") and hasattr(source, "dtypes")

@@ -1,0 +1,65 @@
+"""Results on their way out of a unit: typed columns for Spark, and one row of metrics per unit and batch.
+
+Timestamps leave as whole microseconds and become timestamps again in Spark: its pandas bridge would convert them one
+by one otherwise.
+
+Invariant: rows with `_metrics` are not results; `projected` observes and drops them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import pandas as pd
+import pyarrow as pa
+
+from watersmeet.plan.model import Plan
+from watersmeet.units.join_unit import ROWS_ONLY, StepReport
+
+METRICS = "_metrics"
+
+
+def output_fields(plan: Plan) -> list[tuple[str, str]]:
+    """(name, Spark type) of the columns that leave a unit."""
+    fields = []
+    for n, ref in enumerate(plan.output):
+        source = plan.input(ref.alias)
+        kind = next(c.type for c in source.columns if c.name == source.column(ref))
+        fields.append((f"o{n}", "bigint" if kind == "timestamp" else kind))
+    return [*(fields or [(ROWS_ONLY, "boolean")]), (METRICS, "string")]
+
+
+def output_schema(plan: Plan) -> str:
+    """The DDL of the columns that leave a unit."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in output_fields(plan))
+
+
+def arrow_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """A table of results in the types that leave a unit."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for (name, kind), column in zip(output_fields(plan), table.columns, strict=False):
+        if kind == "bigint" and pa.types.is_timestamp(column.type):
+            column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+        columns[name] = column
+    columns[METRICS] = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+    return columns
+
+
+def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[str, pa.ChunkedArray]:
+    """The row of metrics of one step; `schema` is that of the columns that leave a unit."""
+    text = json.dumps({"unit": unit, **asdict(report)})
+    columns = {f.name: pa.chunked_array([pa.nulls(1, f.type)]) for f in schema}
+    columns[METRICS] = pa.chunked_array([pa.array([text], pa.string())])
+    return columns
+
+
+def pandas_frame(columns: dict[str, pa.ChunkedArray]) -> pd.DataFrame:
+    """Arrow-backed, so that nothing is copied or boxed on the way out."""
+    return pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(c), copy=False) for name, c in columns.items()}, copy=False)
+
+
+def record_batches(columns: dict[str, pa.ChunkedArray]) -> Iterator[pa.RecordBatch]:
+    """The same for mapInArrow."""
+    yield from pa.table(columns).combine_chunks().to_batches()

@@ -1,0 +1,156 @@
+"""spark_stream: a join as one stateful stage of Structured Streaming.
+
+    source a --select--> mapInArrow(pack) --\
+    source b --select--> mapInArrow(pack) ---> groupBy(unit) --> transformWithState --> where, select
+    source c --select--> mapInArrow(pack) --/
+
+Rows travel as a few Arrow blobs; segments are values of a MapState; sinks, triggers and exactly-once are Spark's. On
+static DataFrames the same units run over slices of event time, in memory, without a state store.
+
+Invariant: what a unit does depends on its messages and its state only; Spark may run any task twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from watersmeet.errors import OptionError, QueryError
+from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.source_sql import condition, items
+from watersmeet.routing.labels import labels
+from watersmeet.runtime.spark_backfill import Backfill
+from watersmeet.runtime.spark_messages import MESSAGE, Packer
+from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
+from watersmeet.runtime.spark_types import SPARK, check
+from watersmeet.units.join_unit import Inbox, JoinUnit
+from watersmeet.units.pack import PASS, Punctuation
+from watersmeet.units.segment import from_bytes
+from watersmeet.units.segment_store import BlobStore
+from watersmeet.units.state import Manifest
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+OBSERVED = "watersmeet"
+"""Prefix of the observed metrics' name in the streaming query's progress."""
+
+
+def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The query's result as a DataFrame over these sources, by stream."""
+    streaming = next(iter(frames.values())).isStreaming
+    spark = next(iter(frames.values())).sparkSession
+    if streaming:
+        select_provider(spark)
+    packed = [wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE) for i in plan.inputs]
+    messages = reduce(DataFrame.union, packed)
+    schema = StructType.fromDDL(output_schema(plan))
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    if streaming:
+        raw = messages.groupBy("unit").transformWithStateInPandas(
+            JoinProcessor(plan, arrow_schema), outputStructType=schema, outputMode="append", timeMode="none"
+        )
+    else:
+        by_unit = messages.repartition(plan.grid.units, "unit").sortWithinPartitions("unit", "from_ts")
+        raw = by_unit.mapInArrow(Backfill(plan, arrow_schema), schema)
+    return projected(plan, raw)
+
+
+def select_provider(spark: SparkSession) -> None:
+    """Take RocksDB if the user has chosen no state store; refuse another."""
+    chosen = spark.conf.get(PROVIDER, None)
+    if chosen is None:
+        spark.conf.set(PROVIDER, ROCKSDB)
+    elif chosen != ROCKSDB:
+        raise OptionError(f"{PROVIDER} is {chosen}: transformWithState needs RocksDB; set it to {ROCKSDB} or leave it unset")
+
+
+def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
+    """A source's rows as wire rows: Spark computes filters, keys and operands."""
+    columns = [F.expr(text).alias(name) for name, text in items(plan, source, SPARK, wrap_plain=True)]
+    passes = condition(source, SPARK)
+    if passes is not None:
+        columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
+    return frame.select(*columns)
+
+
+def projected(plan: Plan, raw: DataFrame) -> DataFrame:
+    """Metrics out, conditions that are Spark's, and the SELECT."""
+    observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")).where(f"{METRICS} IS NULL")
+    typed = {}
+    for n, ref in enumerate(plan.output):
+        source = plan.input(ref.alias)
+        kind = next(c.type for c in source.columns if c.name == source.column(ref))
+        typed[ref] = f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}"
+    named = observed.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else observed
+    at = {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
+    conditions = {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}
+    check(named, conditions, "condition")
+    for text in conditions.values():
+        named = named.where(text)
+    check(named, {o.expr.text: o.expr.spark(lambda ref: at[ref]) for o in plan.join.select}, "SELECT")
+    try:
+        return named.select(*(F.expr(o.expr.spark(lambda ref: at[ref])).alias(o.name) for o in plan.join.select))
+    except Exception as error:
+        raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
+
+
+class MapStateBlobs:
+    """Segments as values of a MapState."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def get(self, id: str) -> bytes | None:
+        value = self.state.getValue((id,))
+        return None if value is None else bytes(value[0])
+
+    def put(self, id: str, blob: bytes) -> None:
+        self.state.updateValue((id,), (blob,))
+
+    def delete(self, id: str) -> None:
+        self.state.removeKey((id,))
+
+
+class JoinProcessor(StatefulProcessor):
+    """transformWithState: one group is one unit."""
+
+    def __init__(self, plan: Plan, schema: pa.Schema) -> None:
+        self.plan, self.schema = plan, schema
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._manifest = handle.getValueState("manifest", "json string")
+        self._segments = handle.getMapState("segments", "id string", "blob binary")
+        self._unit_of = {label: unit for unit, label in enumerate(labels(self.plan.grid.units))}
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - Spark's names
+        unit = self._unit_of[int(key[0])]
+        inbox = self._inbox(rows)
+        stored = self._manifest.get()
+        manifest = Manifest.fresh(self.plan) if stored is None else Manifest.from_json(stored[0], self.plan)
+        join = JoinUnit(self.plan, unit)
+        for table in join.step(inbox, manifest, BlobStore(MapStateBlobs(self._segments))):
+            yield pandas_frame(arrow_columns(self.plan, table))
+        self._manifest.update((manifest.to_json(),))
+        yield pandas_frame(metrics_columns(self.schema, unit, join.report))
+
+    def _inbox(self, rows: Iterator[pd.DataFrame]) -> Inbox:
+        inbox = Inbox()
+        for frame in rows:
+            for alias, max_ts, null_times, blob in zip(frame["alias"], frame["max_ts"], frame["null_times"], frame["blob"], strict=True):
+                source = self.plan.inputs[int(alias)]
+                inbox.punctuate(source.stream, Punctuation(int(max_ts), int(null_times)))
+                if blob is not None:
+                    inbox.tables.setdefault(source.alias, []).append(from_bytes(blob))
+        return inbox
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,65 @@
+"""Resolved sqlglot trees to `Expr`: the two templates.
+
+Each distinct column becomes a placeholder name that cannot occur in the text, the tree is generated as Spark SQL and as
+DuckDB SQL, and then the names become numbered slots. So slots survive whatever the generators rewrite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from watersmeet.errors import UnsupportedError
+from watersmeet.query.expr import ColumnRef, Expr
+from watersmeet.sql.evaluator import for_duckdb
+from watersmeet.sql.names import ref_of
+
+
+def to_expr(node: Any) -> Expr:
+    """The expression of a resolved tree."""
+    text = show(node)
+    refs = list(dict.fromkeys(ref_of(column) for column in node.find_all(exp.Column)))
+    prefix = "wm_slot"
+    while prefix in text.lower():
+        prefix += "_"
+    slots = {ref: f"{prefix}{i}x" for i, ref in enumerate(refs)}
+    names, slotted = list(slots.values()), _slotted(node, slots)
+    try:
+        spark = _template(_generate(slotted, "spark"), names)
+        duck, portable = for_duckdb(slotted)
+        duckdb = _template(_generate(duck, "duckdb"), names)
+    except (SqlglotError, ValueError, AttributeError, TypeError, KeyError) as error:
+        raise UnsupportedError(f"cannot translate {text}: {error}; compute it in the stream's source instead") from error
+    return Expr(text, spark, duckdb, tuple(refs), portable)
+
+
+def show(node: Any) -> str:
+    """The tree as Spark SQL on one line, without comments."""
+    return str(node.sql(dialect="spark", comments=False))
+
+
+def _generate(node: Any, dialect: str) -> str:
+    return str(node.sql(dialect=dialect, comments=False))
+
+
+def _slotted(node: Any, slots: dict[ColumnRef, str]) -> Any:
+    """A copy with placeholder names for columns; each keeps its Spark type for the evaluator."""
+    holder = exp.Paren(this=node.copy())
+    for column in list(holder.find_all(exp.Column)):
+        ref = ref_of(column)
+        slot = exp.Column(this=exp.to_identifier(slots[ref]))
+        slot.meta["spark_type"] = column.meta.get("spark_type", "")
+        column.replace(slot)
+    return holder.this
+
+
+def _template(sql: str, names: list[str]) -> str:
+    """Literal braces doubled, placeholder names as slots; longer names cannot be prefixes of others (they end in x)."""
+    sql = sql.replace("{", "{{").replace("}", "}}")
+    for i, name in enumerate(names):
+        if name not in sql:
+            raise ValueError(f"an argument is lost in {sql}")
+        sql = sql.replace(name, f"{{{i}}}")
+    return sql

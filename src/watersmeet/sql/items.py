@@ -1,0 +1,98 @@
+"""Window items: what a query says about time, and the edges that it means.
+
+    WINDOW = w, WITHIN w     abs(difference) <= w, every pair
+    WINDOW (a, b) = w        the same, that pair
+    DWINDOW (a, b) = w       0 <= b.ts - a.ts <= w
+    a [RANGE t]              y.ts - a.ts <= t, every other alias y
+    a [ROWS n]               no edge: a count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import combinations
+from typing import Literal, cast
+
+from watersmeet.errors import WindowError
+from watersmeet.query.duration import parse_us
+from watersmeet.query.window import Edge, directed, symmetric
+
+Kind = Literal["window", "dwindow", "range", "rows"]
+LONGEST_US = 2**60
+"""36,000 years: longer windows would not add up within 64 bits."""
+
+
+@dataclass(frozen=True)
+class WindowItem:
+    """One item; `aliases` as written: none for every pair, two for a pair, one for RANGE and ROWS."""
+
+    kind: Kind
+    aliases: tuple[str, ...]
+    us: int
+    rows: int
+    text: str
+
+    @classmethod
+    def read(cls, kind: str, aliases: Sequence[str], us: int, text: str) -> WindowItem:
+        """An item with or without a pair."""
+        if kind == "dwindow" and not aliases:
+            raise WindowError(f"window {text!r} has a direction but no pair: write DWINDOW (a, b) = ..., a first")
+        if kind == "within" or not aliases:
+            return cls("window", (), us, 0, text)
+        if len(aliases) != 2:
+            raise WindowError(f"window {text!r} names {len(aliases)} aliases: write one item for each pair, as in WINDOW (a, b) = 10 SECONDS")
+        return cls(cast(Kind, kind), tuple(aliases), us, 0, text)
+
+    def edges(self, aliases: Sequence[str]) -> Iterator[Edge]:
+        """The edges among the aliases of a query; the item's own aliases are already spelled as in FROM."""
+        if self.kind == "window" and not self.aliases:
+            for x, y in combinations(aliases, 2):
+                yield from symmetric(x, y, self.us, self.text)
+        elif self.kind == "window":
+            x, y = self.aliases
+            yield from symmetric(x, y, self.us, self.text)
+        elif self.kind == "dwindow":
+            x, y = self.aliases
+            yield from directed(x, y, self.us, self.text)
+        elif self.kind == "range":
+            (x,) = self.aliases
+            yield from (Edge(x, y, self.us, f"{x} {self.text}") for y in aliases if y != x)
+
+
+def read_span(span: str | timedelta, text: str) -> int:
+    """The microseconds of a window; `text` is the item for the message.
+
+    >>> read_span("INTERVAL '10' MINUTES", "WINDOW = INTERVAL '10' MINUTES")
+    600000000
+    """
+    try:
+        us = parse_us(span)
+    except (WindowError, AttributeError, TypeError, ArithmeticError) as error:
+        raise WindowError(f"cannot read the window {text!r}: {str(span)!r} is not a span of time; write it as 10 MINUTES, 250 MILLISECONDS or 1 HOUR 30 MINUTES") from error
+    if us <= 0:
+        raise WindowError(f"window {text!r} is {'negative' if us < 0 else 'zero'}: a window must be longer than zero; for equal times write a.ts = b.ts")
+    if us > LONGEST_US:
+        raise WindowError(f"window {text!r} is longer than any history: leave it out")
+    return us
+
+
+def read_rows(count: str | int, text: str) -> int:
+    """n of [ROWS n].
+
+    >>> read_rows("10", "[ROWS 10]")
+    10
+    """
+    try:
+        rows = int(str(count)) if str(count).isascii() else 0
+    except ValueError:
+        rows = 0
+    if not 0 < rows < 2**31:
+        raise WindowError(f"window {text!r}: ROWS takes a positive whole number, not {str(count)!r}")
+    return rows
+
+
+def edges_of(items: Iterable[WindowItem], aliases: Sequence[str]) -> list[Edge]:
+    """All edges of all items."""
+    return [edge for item in items for edge in item.edges(aliases)]

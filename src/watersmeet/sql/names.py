@@ -1,0 +1,145 @@
+"""Resolves the names of a query: streams in FROM, columns in expressions.
+
+A name that is spelled exactly as in the schema wins over one that differs in case. A resolved column is a sqlglot Column
+with `table` the alias as FROM spells it and `this` the column as the schema spells it; fields of a struct are Dots on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.errors import UnknownNameError
+from watersmeet.query.expr import ColumnRef
+from watersmeet.query.stream import StreamSpec
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NESTED = ("struct", "map", "array", "variant")
+
+
+def find(name: str, names: Iterable[str]) -> str | None:
+    """The name among names: exact, else the first that differs in case only.
+
+    >>> find("K", ["k", "j"]), find("x", ["k"])
+    ('k', None)
+    """
+    names = list(names)
+    return name if name in names else next((n for n in names if n.lower() == name.lower()), None)
+
+
+def stream_named(name: str, streams: Mapping[str, StreamSpec]) -> str:
+    """The key of a supplied stream."""
+    key = find(name, streams)
+    if key is None:
+        raise UnknownNameError(f"stream {name!r} is not supplied; supplied are {', '.join(streams) or 'none'}{_did_you_mean(name, streams)}")
+    return key
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The aliases of a query in FROM's order, and the columns that USING merged (name in lower case -> alias)."""
+
+    specs: Mapping[str, StreamSpec]
+    merged: Mapping[str, str] = field(default_factory=dict)
+
+    def alias(self, name: str, where: str) -> str:
+        """An alias as FROM spells it."""
+        alias = find(name, self.specs)
+        if alias is None:
+            raise UnknownNameError(f"{where}: no alias {name!r} in FROM; the aliases are {', '.join(self.specs)}{_did_you_mean(name, self.specs)}")
+        return alias
+
+    def column(self, alias: str, name: str) -> ColumnRef:
+        """A column of one alias."""
+        schema = self.specs[alias].schema
+        column = find(name, schema)
+        if column is None:
+            raise UnknownNameError(f"alias {alias!r} (stream {self.specs[alias].name!r}) has no column {name!r}; its columns are {', '.join(schema)}{_did_you_mean(name, schema)}")
+        return ColumnRef(alias, column)
+
+    def type_of(self, ref: ColumnRef) -> str:
+        return self.specs[ref.alias].schema[ref.column]
+
+    def unqualified(self, name: str) -> ColumnRef:
+        """A column that names no alias: USING's left one, else the only one of that name."""
+        if name.lower() in self.merged:
+            return self.column(self.merged[name.lower()], name)
+        holders = [alias for alias, spec in self.specs.items() if find(name, spec.schema) is not None]
+        if len(holders) > 1:
+            raise UnknownNameError(f"column {name!r} is ambiguous: {' and '.join(holders)} have it; write {holders[0]}.{name} or {holders[1]}.{name}")
+        if not holders:
+            columns = list(dict.fromkeys(c for spec in self.specs.values() for c in spec.schema))
+            raise UnknownNameError(f"no stream has a column {name!r}; the columns are {', '.join(columns)}{_did_you_mean(name, columns)}")
+        return self.column(holders[0], name)
+
+    def resolve(self, node: Any) -> Any:
+        """A copy of the expression with every column resolved."""
+        holder = exp.Paren(this=node.copy())
+        for column in list(holder.find_all(exp.Column)):
+            column.replace(self._resolved(column))
+        _keep_sums_together(holder)
+        return holder.this
+
+    def _resolved(self, column: Any) -> Any:
+        parts = [part.name for part in column.parts]
+        if isinstance(column.this, exp.Star):
+            raise UnknownNameError(f"{column.sql('spark')} stands alone in SELECT, not inside an expression")
+        ref, fields = self._split(parts)
+        if fields and not self.type_of(ref).lower().startswith(_NESTED):
+            raise UnknownNameError(f"{'.'.join(parts)}: {ref} is {self.type_of(ref)} and has no field {fields[0]!r}")
+        node = self.node(ref)
+        for name in fields:
+            node = exp.Dot(this=node, expression=identifier(name))
+        return node
+
+    def node(self, ref: ColumnRef) -> Any:
+        """A resolved column, with its type."""
+        node = exp.Column(this=identifier(ref.column), table=identifier(ref.alias))
+        node.meta["spark_type"] = self.type_of(ref)
+        return node
+
+    def _split(self, parts: list[str]) -> tuple[ColumnRef, list[str]]:
+        """`alias.column.field...` or `column.field...`; an alias wins over a column of the same name."""
+        alias = find(parts[0], self.specs) if len(parts) > 1 else None
+        if alias is not None and (find(parts[1], self.specs[alias].schema) is not None or not self._is_column(parts[0])):
+            return self.column(alias, parts[1]), parts[2:]
+        if len(parts) > 1 and not self._is_column(parts[0]):
+            self.alias(parts[0], ".".join(parts))
+        return self.unqualified(parts[0]), parts[1:]
+
+    def _is_column(self, name: str) -> bool:
+        return any(find(name, spec.schema) is not None for spec in self.specs.values())
+
+
+def identifier(name: str) -> Any:
+    """Quoted only where it must be, so that texts stay readable."""
+    return exp.to_identifier(name, quoted=_PLAIN.fullmatch(name) is None)
+
+
+def ref_of(column: Any) -> ColumnRef:
+    """What a resolved column refers to."""
+    return ColumnRef(column.table, column.name)
+
+
+def aliases_of(node: Any) -> frozenset[str]:
+    """The aliases of a resolved expression."""
+    return frozenset(column.table for column in node.find_all(exp.Column))
+
+
+def _keep_sums_together(root: Any) -> None:
+    """INTERVAL 1 HOUR 5 MINUTES is parsed as a sum without parentheses: `x - (1 h + 5 min)` must not print as `x - 1 h + 5 min`."""
+    for node in list(root.find_all(exp.Add)):
+        parent = node.parent
+        if isinstance(parent, exp.Neg | exp.Mul | exp.Div) or (isinstance(parent, exp.Sub | exp.Add) and parent.expression is node):
+            node.replace(exp.Paren(this=node.copy()))
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    by_lower = {n.lower(): n for n in names}
+    near = get_close_matches(name.lower(), by_lower, n=1)
+    return f". Did you mean {by_lower[near[0]]!r}?" if near else ""

@@ -1,0 +1,137 @@
+"""SQL text to the logical query.
+
+    text --cut the window items out--> Spark SQL --sqlglot--> tree --refuse, draft--> Draft --bind--> Join
+
+Only errors of watersmeet leave this module, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError as SqlglotParseError
+
+from watersmeet.errors import ParseError, WatersmeetError
+from watersmeet.query.join import Join
+from watersmeet.query.stream import StreamSpec
+from watersmeet.sql.bind import Draft, Table, bind
+from watersmeet.sql.refuse import refuse_join, refuse_statement, refuse_table
+from watersmeet.sql.window_items import cut_items, tokenize
+
+_ANSI = re.compile(r"\x1b\[\d*m")
+_FIRST = ("SELECT", "WITH", "FROM", "(")
+
+
+def parse(text: str, streams: Mapping[str, StreamSpec]) -> Join:
+    """The query that a text means over the streams supplied.
+
+    >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
+    >>> join = parse("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS", {"s": s})
+    >>> join.aliases, [str(p) for p in join.predicates], join.windows.show("a", "b")
+    (('a', 'b'), ['a.k = b.k'], '|b - a| <= 10 s')
+    """
+    if not isinstance(text, str):
+        raise ParseError(f"the query must be a text, not {type(text).__name__}")
+    try:
+        return bind(_draft(text, streams), streams)
+    except WatersmeetError:
+        raise
+    except RecursionError as error:
+        raise ParseError("the query is nested too deeply: simplify its conditions") from error
+
+
+def parse_condition(text: str) -> Any:
+    """One condition, as it would stand in WHERE."""
+    return _one(text, f"SELECT 1 FROM t WHERE ({_single(text)})").args["where"].this
+
+
+def parse_projections(text: str) -> list[Any]:
+    """What stands in one string of a SELECT list."""
+    select = _one(text, f"SELECT {_single(text)} FROM t")
+    if select.args.get("joins") or select.args.get("where"):
+        raise ParseError(f"{text!r} is not a column or an expression")
+    return list(select.expressions)
+
+
+def _single(text: str) -> str:
+    """The text, if it has no more closing than opening parentheses anywhere, no comment and no second statement."""
+    if not isinstance(text, str):
+        raise ParseError(f"expected a text such as 'a.k = b.k', not {text!r}")
+    depth, tokens = 0, tokenize(text)
+    for token in tokens:
+        depth += (token.text == "(") - (token.text == ")") if token.token_type.name.endswith("PAREN") else 0
+        if depth < 0 or token.token_type.name == "SEMICOLON":
+            raise ParseError(f"cannot read {text!r}: unexpected {token.text!r}")
+    if not tokens or depth:
+        raise ParseError(f"cannot read {text!r}: {'a parenthesis is not closed' if tokens else 'it is empty'}")
+    return text[: tokens[-1].end + 1]
+
+
+def _one(text: str, sql: str) -> Any:
+    """The only statement of a small text that was put into a frame."""
+    statements = _statements(sql)
+    if len(statements) != 1 or not isinstance(statements[0], exp.Select):
+        raise ParseError(f"cannot read {text!r}: it is more than one expression")
+    select = statements[0]
+    refuse_statement(select)
+    if select.args["from_"].this.name != "t":
+        raise ParseError(f"{text!r} is not a column or an expression")
+    return select
+
+
+def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
+    tokens = tokenize(text)
+    if not tokens or str(tokens[0].text).upper() not in _FIRST:
+        found = f"found {str(tokens[0].text)!r}" if tokens else "the text is empty"
+        raise ParseError(f"expected a SELECT statement, {found}")
+    columns = {c.lower() for spec in streams.values() for c in spec.schema}
+    cut = cut_items(text, columns)
+    statements = [s for s in _statements(cut.sql) if s is not None]
+    if len(statements) != 1:
+        raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
+    select = statements[0]
+    refuse_statement(select)
+    joins = select.args.get("joins") or []
+    tables, conditions = [_table(select.args["from_"].this)], []
+    connectors = cut.connectors if len(cut.connectors) == len(joins) else ("JOIN",) * len(joins)
+    for join, connector in zip(joins, connectors, strict=True):
+        refuse_join(join)
+        tables.append(_table(join.this, tuple(c.name for c in join.args.get("using") or ()), connector == "CROSS"))
+        conditions += [join.args["on"]] if join.args.get("on") else []
+    if select.args.get("where"):
+        conditions.append(select.args["where"].this)
+    return Draft(text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions))
+
+
+def _table(node: Any, using: tuple[str, ...] = (), crossed: bool = False) -> Table:
+    refuse_table(node)
+    stream = ".".join(part.name for part in node.parts)
+    return Table(node.alias or node.name, stream, using, crossed)
+
+
+def _statements(sql: str) -> list[Any]:
+    """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable."""
+    try:
+        return list(sqlglot.parse(sql, dialect="spark"))
+    except SqlglotParseError as error:
+        raise ParseError(_explain(error)) from error
+    except RecursionError:
+        raise
+    except Exception as error:
+        raise ParseError(f"cannot read the query: {error}") from error
+
+
+def _explain(error: SqlglotParseError) -> str:
+    """What was wrong, and where: the place is pointed at."""
+    if not error.errors:
+        return f"cannot read the query: {_ANSI.sub('', str(error))}"
+    place = error.errors[0]
+    before, here, after = (str(place.get(part) or "") for part in ("start_context", "highlight", "end_context"))
+    where = f"...{before[-40:]} >>>{here}<<< {after[:40]}...".replace("\n", " ")
+    return f"cannot read the query: {place.get('description')} at line {place.get('line')}, column {place.get('col')}: {where}"
+
+

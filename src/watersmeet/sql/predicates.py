@@ -1,0 +1,168 @@
+"""Sorts the conjuncts of WHERE and ON: filters, edges of the window graph, and predicates by what a kernel can do.
+
+    no alias, one alias                        filter
+    event times of two aliases                 edges (and an Equality if it is one)
+    l = r, l < r, ...  one alias on each side  Equality, Comparison
+    abs(l - r) <= c, l - r BETWEEN c AND d     Band
+    anything else                              Condition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.query.expr import Expr
+from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
+from watersmeet.query.window import Edge
+from watersmeet.sql.evaluator import type_of
+from watersmeet.sql.expressions import show, to_expr
+from watersmeet.sql.names import Scope, aliases_of
+from watersmeet.sql.time_conditions import time_edges
+from watersmeet.sql.types import INTEGRAL, NUMERIC
+
+_COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+_EXACT = 2**53
+"""Whole numbers up to here are exact as floats, which the bounds of a Band are."""
+
+
+@dataclass
+class Sorted:
+    """What the conjuncts of a query became."""
+
+    filters: list[Expr] = field(default_factory=list)
+    predicates: list[Predicate] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+
+
+def sort_conjuncts(nodes: list[Any], scope: Scope) -> Sorted:
+    """Sorts resolved conditions."""
+    result = Sorted()
+    for node in (conjunct for root in nodes for conjunct in conjuncts(root)):
+        _sort_one(node, scope, result)
+    return result
+
+
+def conjuncts(node: Any) -> Iterator[Any]:
+    """The operands of the outermost ANDs; a BETWEEN across streams is two of them."""
+    node = node.unnest()
+    if isinstance(node, exp.And):
+        yield from conjuncts(node.this)
+        yield from conjuncts(node.expression)
+    elif isinstance(node, exp.Between) and not node.args.get("symmetric") and len(aliases_of(node)) > 1 and _difference(node.this) is None:
+        yield exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
+        yield exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+    elif not (isinstance(node, exp.Boolean) and node.this):
+        yield node
+
+
+def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
+    if isinstance(node, exp.Between) and len(aliases_of(node)) > 1 and not node.args.get("symmetric"):
+        halves = [exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()), exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())]
+        if any(time_edges(half, scope, "") for half in halves):
+            for half in halves:
+                _sort_one(half, scope, result)
+            return
+    if len(aliases_of(node)) < 2:
+        result.filters.append(to_expr(node))
+        return
+    edges = time_edges(node, scope, show(node))
+    result.edges += edges
+    predicate = _predicate(node, scope)
+    if not edges or isinstance(predicate, Equality):
+        result.predicates.append(predicate)
+
+
+def _predicate(node: Any, scope: Scope) -> Predicate:
+    sides = _sides(node, scope)
+    if sides is not None and isinstance(node, exp.EQ):
+        return Equality(*sides)
+    if sides is not None:
+        return Comparison(sides[0], _COMPARATORS[type(node)], sides[1])
+    return _band(node, scope) or Condition(to_expr(node))
+
+
+def _sides(node: Any, scope: Scope) -> tuple[Expr, Expr] | None:
+    """Both sides of a comparison, if each has exactly one alias and they differ."""
+    if type(node) not in _MIRROR:
+        return None
+    left, right = aliases_of(node.this), aliases_of(node.expression)
+    if len(left) != 1 or len(right) != 1 or left == right:
+        return None
+    return to_expr(node.this.unnest()), to_expr(node.expression.unnest())
+
+
+def _difference(node: Any) -> tuple[Any, Any] | None:
+    """`l - r`, one alias on each side, different ones."""
+    node = node.unnest()
+    if not isinstance(node, exp.Sub):
+        return None
+    left, right = aliases_of(node.this), aliases_of(node.expression)
+    return (node.this.unnest(), node.expression.unnest()) if len(left) == len(right) == 1 and left != right else None
+
+
+def _band(node: Any, scope: Scope) -> Band | None:
+    """A bounded difference of numbers."""
+    found = _bounded(node)
+    if found is None:
+        return None
+    (left, right), lo, hi, strict = found
+    types = type_of(left), type_of(right)
+    if not all(t is not None and t.kind in NUMERIC for t in types):
+        return None
+    if strict:
+        if not all(t is not None and t.kind in INTEGRAL for t in types):
+            return None
+        lo, hi = _whole(lo, 1), _whole(hi, -1)
+        if lo is None and hi is None:
+            return None
+    return Band(to_expr(left), to_expr(right), lo, hi, to_expr(node))
+
+
+def _whole(bound: float | None, step: int) -> float | None:
+    """The next whole number inside a strict bound on integers."""
+    return bound + step if bound is not None and float(bound).is_integer() else None
+
+
+def _bounded(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bool] | None:
+    """The difference, its bounds, and whether they are strict."""
+    if isinstance(node, exp.Between):
+        pair, low, high = _difference(node.this), number(node.args["low"]), number(node.args["high"])
+        return None if pair is None or low is None or high is None or node.args.get("symmetric") else (pair, low, high, False)
+    if type(node) not in _MIRROR:
+        return None
+    kind, form, bound = type(node), node.this.unnest(), number(node.expression)
+    if bound is None:
+        kind, form, bound = _MIRROR[kind], node.expression.unnest(), number(node.this)
+    if bound is None:
+        return None
+    strict = kind in (exp.LT, exp.GT)
+    if isinstance(form, exp.Abs):
+        pair = _difference(form.this)
+        return None if pair is None or kind not in (exp.LT, exp.LTE) else (pair, -bound, bound, strict)
+    pair = _difference(form)
+    if pair is None:
+        return None
+    lo, hi = (bound if kind in (exp.GT, exp.GTE, exp.EQ) else None), (bound if kind in (exp.LT, exp.LTE, exp.EQ) else None)
+    return pair, lo, hi, strict
+
+
+def number(node: Any) -> float | None:
+    """A signed numeric literal that a float holds.
+
+    >>> from sqlglot import parse_one
+    >>> number(parse_one("-(2.5)")), number(parse_one("x"))
+    (-2.5, None)
+    """
+    node = node.unnest()
+    if isinstance(node, exp.Neg):
+        inner = number(node.this)
+        return None if inner is None else -inner
+    if not isinstance(node, exp.Literal) or node.is_string:
+        return None
+    value = float(node.name)
+    return value if abs(value) <= _EXACT else None

@@ -1,0 +1,145 @@
+"""Refuses the SQL that watersmeet does not run, each with a remedy.
+
+Order: the statement's kind, its clauses, its tables, then what may hide inside expressions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.errors import ParseError, UnsupportedError
+
+_CLAUSES = {
+    "with_": "a CTE (WITH) is not supported yet: name its streams in FROM directly",
+    "hint": "a hint is not supported: use the options kernel=, routing= and order= instead",
+    "distinct": "DISTINCT is not supported yet: apply dropDuplicates() to the result",
+    "group": "GROUP BY is not supported yet: apply groupBy() to the result",
+    "having": "HAVING is not supported yet: filter the result",
+    "order": "ORDER BY is not supported: a stream has no last row; sort the result where it is static",
+    "sort": "SORT BY is not supported: a stream has no last row; sort the result where it is static",
+    "cluster": "CLUSTER BY is not supported: repartition the result instead",
+    "distribute": "DISTRIBUTE BY is not supported: repartition the result instead",
+    "limit": "LIMIT is not supported: a stream has no last row; apply limit() to the result where it is static",
+    "offset": "OFFSET is not supported: a stream has no first row",
+    "qualify": "QUALIFY is not supported yet: filter the result",
+    "laterals": "LATERAL VIEW is not supported yet: explode the source before it becomes a stream",
+    "windows": "a named WINDOW clause is not supported: for a join window write WINDOW (a, b) = 10 SECONDS",
+    "pivots": "PIVOT is not supported yet: apply it to the result",
+    "into": "SELECT INTO is not supported: use start(sink=...) instead",
+    "locks": "FOR UPDATE is not supported: streams are never locked",
+    "sample": "TABLESAMPLE is not supported: sample the source before it becomes a stream",
+    "kind": "SELECT AS STRUCT is not supported: use named_struct()",
+}
+_TABLE = {
+    "pivots": _CLAUSES["pivots"],
+    "sample": _CLAUSES["sample"],
+    "version": "time travel is not supported: read that version as the stream's source",
+    "when": "time travel is not supported: read that version as the stream's source",
+    "hints": _CLAUSES["hint"],
+    "laterals": _CLAUSES["laterals"],
+    "joins": "parentheses around a join are not supported yet: list the tables without them",
+}
+_GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple", "variant_explode", "collations"}  # fmt: skip
+_AGGREGATES = {
+    "every", "some", "any", "bool_and", "bool_or", "count_if", "collect_list", "collect_set", "percentile", "percentile_approx", "approx_percentile",
+    "bit_and", "bit_or", "bit_xor", "mean", "std", "kurtosis", "skewness", "regr_count", "mode", "max_by", "min_by", "listagg", "string_agg", "array_agg",
+    "first_value", "last_value", "try_sum", "try_avg", "grouping", "grouping_id", "count_min_sketch", "histogram_numeric", "bitmap_construct_agg",
+}  # fmt: skip
+NONDETERMINISTIC = {
+    "rand", "random", "randn", "uuid", "current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time", "unix_timestamp", "shuffle",
+    "monotonically_increasing_id", "spark_partition_id", "input_file_name", "current_user", "user", "session_user", "current_database", "current_catalog",
+    "current_schema", "current_timezone", "version", "randstr", "uniform", "reflect", "java_method", "input_file_block_start", "input_file_block_length", "getdate",
+}  # fmt: skip
+_ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
+
+
+def refuse_statement(statement: Any) -> None:
+    """Only one plain SELECT passes."""
+    if isinstance(statement, exp.SetOperation):
+        raise UnsupportedError(f"{type(statement).__name__.upper()} is not supported yet: write two queries and union the results")
+    if not isinstance(statement, exp.Select):
+        word = "parentheses around the whole query" if isinstance(statement, exp.Subquery) else type(statement).__name__.upper()
+        raise ParseError(f"expected a SELECT statement, found {word}")
+    for clause, message in _CLAUSES.items():
+        if statement.args.get(clause):
+            raise UnsupportedError(message)
+    if statement.args.get("from_") is None:
+        raise ParseError("the query has no FROM: name the streams to join, as in FROM clicks c, orders o")
+    leftover = [name for name, value in statement.args.items() if value and name not in ("expressions", "from_", "joins", "where")]
+    if leftover:
+        raise UnsupportedError(f"{leftover[0].strip('_').replace('_', ' ').upper()} is not supported yet: write a plain SELECT ... FROM ... WHERE")
+
+
+def refuse_table(table: Any) -> None:
+    """FROM holds names of streams, nothing else."""
+    if isinstance(table, exp.Subquery) and isinstance(table.this, exp.Table):
+        raise UnsupportedError(_TABLE["joins"])
+    if isinstance(table, exp.Subquery):
+        raise UnsupportedError("a subquery in FROM is not supported yet: make it a stream of its own")
+    if isinstance(table, exp.Lateral):
+        raise UnsupportedError(_CLAUSES["laterals"])
+    if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+        raise UnsupportedError(f"{table.sql('spark')} in FROM is not supported: FROM takes the names of streams; supply the data as a stream")
+    for arg, message in _TABLE.items():
+        if table.args.get(arg):
+            raise UnsupportedError(message)
+    if table.alias_column_names:
+        raise UnsupportedError(f"column aliases of a table are not supported yet: rename in SELECT instead of {table.sql('spark')}")
+
+
+def refuse_join(join: Any) -> None:
+    """Inner and cross joins pass."""
+    side, kind, method = (str(join.args.get(arg) or "").upper() for arg in ("side", "kind", "method"))
+    if kind in ("SEMI", "ANTI"):
+        raise UnsupportedError(f"{kind} JOIN ({kind.lower()}join) is not supported yet: only inner joins are")
+    if side in ("LEFT", "RIGHT", "FULL") or kind == "OUTER":
+        raise UnsupportedError(f"{side} OUTER JOIN is not supported yet: only inner joins are (no outer, semi or anti join)")
+    if method == "NATURAL":
+        raise UnsupportedError("NATURAL JOIN is not supported: name the columns with JOIN ... USING (...)")
+    if method or kind not in ("", "INNER", "CROSS"):
+        raise UnsupportedError(f"{method or kind} JOIN is not supported yet: write JOIN ... ON")
+    if join.args.get("pivots"):
+        raise UnsupportedError(_CLAUSES["pivots"])
+
+
+def refuse_inside(node: Any, *, replayed: bool) -> None:
+    """What may not stand inside an expression; `replayed`: a condition, whose answer must be the same each time."""
+    for part in node.walk():
+        name = _name(part)
+        if isinstance(part, exp.Query | exp.Subquery | exp.Exists) and not _is_array_exists(part):
+            raise UnsupportedError(f"a subquery is not supported yet: join its stream instead ({_show(part)})")
+        if isinstance(part, exp.Window | exp.WithinGroup):
+            raise UnsupportedError(f"a window function (OVER) is not supported yet: {_show(part)}; apply it to the result")
+        if (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or name in _AGGREGATES:
+            raise UnsupportedError(f"an aggregate is not supported yet: {_show(part)}; aggregate the result")
+        if isinstance(part, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline) or name in _GENERATORS:
+            raise UnsupportedError(f"a generator is not supported yet: {_show(part)}; explode the source before it becomes a stream")
+        if isinstance(part, exp.Placeholder | exp.Parameter | exp.SessionParameter):
+            raise UnsupportedError(f"a parameter is not supported: put the value in place of {_show(part)}")
+        if replayed and _is_nondeterministic(part, name):
+            raise UnsupportedError(f"{_show(part)} in a condition is not supported: results must be replayable; put the value into a column of the stream")
+
+
+def _is_array_exists(part: Any) -> bool:
+    """Spark's exists(array, lambda) is a function."""
+    return isinstance(part, exp.Exists) and isinstance(part.args.get("expression"), exp.Lambda)
+
+
+def _is_nondeterministic(part: Any, name: str) -> bool:
+    if name == "unix_timestamp":
+        return not list(part.find_all(exp.Column, exp.Literal))
+    return name in _ALWAYS
+
+
+def _name(part: Any) -> str:
+    """A function's name in lower case, '' for other nodes."""
+    if isinstance(part, exp.Anonymous):
+        return str(part.this).lower()
+    return str(part.sql_name()).lower() if isinstance(part, exp.Func) else ""
+
+
+def _show(part: Any) -> str:
+    text = str(part.sql("spark"))
+    return text if len(text) <= 80 else text[:77] + "..."

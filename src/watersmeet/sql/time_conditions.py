@@ -1,0 +1,122 @@
+"""Recognises conditions on event time, and turns them into edges of the window graph.
+
+A comparison of two sums over event-time columns and day-time intervals is brought to one side:
+
+    b.ts - INTERVAL 10 SECONDS <= a.ts      ->   b.ts - a.ts - 10 s <= 0      ->   Edge(old a, young b, hi 10 s)
+
+Exactly two aliases must remain, one with +1 and one with -1. Times are whole microseconds, so `< h` is `<= h - 1 us`.
+Everything else (months, functions, three streams) is an ordinary condition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.errors import WindowError
+from watersmeet.query.duration import parse_us, unit_us
+from watersmeet.query.window import Edge
+from watersmeet.sql.items import LONGEST_US
+from watersmeet.sql.names import Scope, ref_of
+
+_FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A sum of event times (alias -> how often) and a constant."""
+
+    times: dict[str, int]
+    us: int
+
+    def plus(self, other: Linear, sign: int) -> Linear:
+        times = Counter(self.times)
+        for alias, n in other.times.items():
+            times[alias] += sign * n
+        return Linear({alias: n for alias, n in times.items() if n}, self.us + sign * other.us)
+
+    @property
+    def points(self) -> int:
+        """1 for a point in time, 0 for a span; anything else is not a time."""
+        return sum(self.times.values())
+
+
+def time_edges(node: Any, scope: Scope, text: str) -> list[Edge]:
+    """The edges that a conjunct means; none if it is not a condition on two event times."""
+    if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
+        return []
+    left, right = linear(node.this, scope), linear(node.expression, scope)
+    if left is None or right is None or left.points != right.points or left.points not in (0, 1):
+        return []
+    if isinstance(node, exp.GT | exp.GTE):
+        left, right = right, left
+    strict = isinstance(node, exp.LT | exp.GT)
+    edges = [_edge(left.plus(right, -1), strict, text)]
+    if isinstance(node, exp.EQ):
+        edges.append(_edge(right.plus(left, -1), False, text))
+    return [edge for edge in edges if edge is not None]
+
+
+def _edge(form: Linear, strict: bool, text: str) -> Edge | None:
+    """`form <= 0` as an edge."""
+    by_sign = {n: alias for alias, n in form.times.items()}
+    if len(form.times) != 2 or set(by_sign) != {1, -1} or abs(form.us) > LONGEST_US:
+        return None
+    return Edge(old=by_sign[-1], young=by_sign[1], hi_us=-form.us - strict, text=text)
+
+
+def linear(node: Any, scope: Scope) -> Linear | None:
+    """The sum that an expression is, or None."""
+    if isinstance(node, exp.Paren):
+        return linear(node.this, scope)
+    if isinstance(node, exp.Column):
+        ref = ref_of(node)
+        return Linear({ref.alias: 1}, 0) if ref.column == scope.specs[ref.alias].time else None
+    if isinstance(node, exp.Interval):
+        us = interval_us(node)
+        return None if us is None else Linear({}, us)
+    if isinstance(node, exp.Neg):
+        form = linear(node.this, scope)
+        return None if form is None else Linear({}, 0).plus(form, -1)
+    if isinstance(node, exp.Add | exp.Sub):
+        left, right = linear(node.this, scope), linear(node.expression, scope)
+        return None if left is None or right is None else left.plus(right, 1 if isinstance(node, exp.Add) else -1)
+    return None
+
+
+def interval_us(node: Any) -> int | None:
+    """The microseconds of a day-time INTERVAL literal, in any of Spark's spellings; None for months and expressions.
+
+    >>> from sqlglot import parse_one
+    >>> [interval_us(parse_one(s, dialect="spark")) for s in ("INTERVAL '1 hour 5 minutes'", "INTERVAL '0 00:10:00' DAY TO SECOND", "INTERVAL 1 MONTH")]
+    [3900000000, 600000000, None]
+    """
+    if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
+        return None
+    value, unit = node.this.name.strip(), node.args.get("unit")
+    try:
+        if unit is None:
+            return parse_us(value)
+        if isinstance(unit, exp.IntervalSpan):
+            return _clock_us(value, unit.this.name.upper(), unit.expression.name.upper())
+        return int(Decimal(value) * unit_us(unit.name)) if _NUMBER.fullmatch(value) else None
+    except (WindowError, InvalidOperation, ValueError):
+        return None
+
+
+def _clock_us(value: str, first: str, last: str) -> int | None:
+    """`d h:m:s.f`, from field `first` to field `last`."""
+    if first not in _FIELDS or last not in _FIELDS:
+        return None
+    fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
+    sign, digits = (-1, value[1:]) if value.startswith("-") else (1, value.removeprefix("+"))
+    parts = re.split(r"[ :]+", digits.strip())
+    if len(parts) != len(fields) or not all(_NUMBER.fullmatch(p) for p in parts):
+        return None
+    return sign * sum(int(Decimal(part) * unit_us(name)) for part, name in zip(parts, fields, strict=True))

@@ -1,0 +1,305 @@
+"""Cuts the window items out of a query's text, so that what remains is Spark SQL.
+
+    FROM s a [RANGE 5 s], t b WHERE a.k = b.k WINDOW (a, b) = 10 s AND a.v > 3
+    FROM s a            , t b WHERE (a.k = b.k) AND (a.v > 3)         + two items
+
+Items are recognised in item form only, outside parentheses and after FROM; a column named `window` (qualified,
+backquoted, or compared with anything but a span) and Spark's function window() are left alone. An item without AND
+before it begins a new conjunct: everything before it is one operand, whatever ORs it holds.
+
+Invariant: each condition clause of the remaining text is the conjunction of the segments between the items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from watersmeet.errors import ParseError, WindowError
+from watersmeet.query.duration import parse_us
+from watersmeet.sql.items import WindowItem, read_rows, read_span
+
+_CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
+_JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
+_WORDS = {"WINDOW", "DWINDOW", "WITHIN"}
+_STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
+_OPEN, _CLOSE = {"(", "["}, {")", "]"}
+_SPAN_STARTS = {"-", "+", "INTERVAL"}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Spark SQL, the items that were in it, and what stood before each table after the first (`,`, `CROSS`, `JOIN`)."""
+
+    sql: str
+    items: tuple[WindowItem, ...]
+    connectors: tuple[str, ...]
+
+
+def cut_items(text: str, columns: Collection[str] = ()) -> Cut:
+    """The query without its window items, and the items. `columns`: the streams' columns, in lower case.
+
+    >>> cut = cut_items("SELECT * FROM s a, t b WHERE a.k = b.k WINDOW = 5 s AND a.v > 1")
+    >>> cut.sql
+    'SELECT * FROM s a, t b WHERE (a.k = b.k) AND (a.v > 1)'
+    >>> cut.items
+    (WindowItem(kind='window', aliases=(), us=5000000, rows=0, text='WINDOW = 5 s'),)
+    """
+    cutter = _Cutter(text, tokenize(text), frozenset(columns))
+    cutter.run()
+    sql = "".join(cutter.out) if cutter.items else text
+    return Cut(sql, tuple(cutter.items), tuple(cutter.connectors))
+
+
+def tokenize(text: str) -> list[Any]:
+    """Spark's tokens, or a ParseError."""
+    try:
+        return list(Spark().tokenize(text))
+    except SqlglotError as error:
+        raise ParseError(f"cannot read the query: {error}") from error
+
+
+@dataclass
+class _Clause:
+    """A condition (WHERE or ON) being rebuilt: finished segments, and the pieces of the open one.
+
+    `last` is the last word of the open segment, `glue` says that an AND before an item is owed to what comes next,
+    `anded` is the item that is joined to the open segment by AND.
+    """
+
+    word: str
+    implicit: bool = False
+    segments: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    last: str = ""
+    glue: bool = False
+    has_or: bool = False
+    anded: str = ""
+
+    def copy(self, piece: str, word: str) -> None:
+        """One more token of the open segment."""
+        self.pieces.append(f" AND{piece if piece[:1].isspace() else ' ' + piece}" if self.glue else piece)
+        self.last, self.glue = word or "?", False
+
+    def cut(self, item: str, followed_by_and: bool) -> None:
+        """An item stood here: with AND before or after, it leaves its segment; without AND before, it ends it."""
+        if self.last in ("OR", "NOT"):
+            raise WindowError(f"window item {item!r} cannot stand under {self.last}: join it with AND")
+        if self.last == "AND":
+            self.pieces[-1] = self.pieces[-1][:-3]
+            self.anded, self.last = item, "?"
+        elif self.last:
+            self.close_segment()
+        if followed_by_and:
+            self.anded, self.glue = item, bool("".join(self.pieces).strip())
+
+    def close_segment(self) -> None:
+        if self.has_or and self.anded:
+            raise WindowError(f"window item {self.anded!r} cannot stand beside OR: put parentheses around the OR, and the window item outside them")
+        segment = "".join(self.pieces).strip()
+        self.pieces, self.last, self.glue, self.has_or, self.anded = [], "", False, False, ""
+        if segment:
+            self.segments.append(segment)
+
+    def sql(self) -> str:
+        self.close_segment()
+        if len(self.segments) > 1:
+            return f" {self.word} " + " AND ".join(f"({s})" for s in self.segments)
+        return f" {self.word} {self.segments[0]}" if self.segments else (" ON TRUE" if self.word == "ON" else "")
+
+
+class _Cutter:
+    """One pass over the tokens; `clause` is the condition being read, None outside of WHERE and ON."""
+
+    def __init__(self, text: str, tokens: list[Any], columns: frozenset[str]) -> None:
+        self.text, self.tokens, self.columns = text, tokens, columns
+        self.at = self.depth = self.done = 0
+        self.seen_from = self.in_tail = False
+        self.clause: _Clause | None = None
+        self.out: list[str] = []
+        self.items: list[WindowItem] = []
+        self.connectors: list[str] = []
+
+    # --- looking -------------------------------------------------------------------------------------------------
+
+    def word(self, i: int) -> str:
+        """A token in upper case; '' for quoted identifiers, strings and the end."""
+        if not 0 <= i < len(self.tokens) or self.tokens[i].token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            return ""
+        return str(self.tokens[i].text).upper()
+
+    def item_ahead(self) -> bool:
+        """Does an item start here? After a dot it is a column; `(` must enclose plain names and be followed by `=`."""
+        word, i = self.word(self.at), self.at
+        if word not in _WORDS or self.word(i - 1) in (".", "AS") or not self.seen_from:
+            return False
+        if word == "WITHIN":
+            return self.span_ahead(i + 1)
+        if self.word(i + 1) == "=":
+            return word.lower() not in self.columns or self.clear_span_ahead(i + 2)
+        return self.word(i + 1) == "(" and self.pair_ahead(i + 2)
+
+    def span_ahead(self, i: int) -> bool:
+        """Something that can only be meant as a span."""
+        if i >= len(self.tokens):
+            return False
+        return self.tokens[i].token_type in (TokenType.NUMBER, TokenType.STRING) or self.word(i) in _SPAN_STARTS
+
+    def clear_span_ahead(self, i: int) -> bool:
+        """A span with its unit, so that not even a column of that name can be meant."""
+        if not self.span_ahead(i) or self.word(i) == "INTERVAL":
+            return self.word(i) == "INTERVAL"
+        i += self.word(i) in ("-", "+")
+        try:
+            return parse_us(" ".join(str(token.text) for token in self.tokens[i : i + 2 if self.word(i) else i + 1] if token.text != "::")) != 0
+        except (WindowError, ArithmeticError):
+            return self.word(i + 1) == "::"
+
+    def pair_ahead(self, i: int) -> bool:
+        """Names and commas up to `)`, then `=`."""
+        while i < len(self.tokens) and self.word(i) not in _OPEN | _CLOSE | {".", "="} and self.tokens[i].token_type is not TokenType.STRING:
+            i += 1
+        return self.word(i) == ")" and self.word(i + 1) == "="
+
+    # --- moving --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while self.at < len(self.tokens):
+            if self.item_ahead():
+                self.take_item()
+            elif self.depth == 0 and self.seen_from and self.word(self.at) == "[" and self.word(self.at + 1) in ("RANGE", "ROWS"):
+                self.take_bracket()
+            else:
+                self.step()
+        self.close_clause()
+        self.out.append(self.text[self.done :])
+
+    def step(self) -> None:
+        """Copies one token, keeping track of clauses at depth 0."""
+        word, token = self.word(self.at), self.tokens[self.at]
+        self.at += 1
+        starts = False
+        if word in _OPEN:
+            self.depth += 1
+        elif word in _CLOSE:
+            self.depth -= 1
+        elif self.depth == 0 and self.word(self.at - 2) != ".":
+            starts = self.turn(word)
+        piece, self.done = self.text[self.done : token.end + 1], max(self.done, token.end + 1)
+        if starts:
+            return
+        if self.clause is None:
+            self.out.append(piece)
+        else:
+            self.clause.copy(piece, word)
+
+    def turn(self, word: str) -> bool:
+        """A word at depth 0 may end one clause and begin another; True if it begins a condition."""
+        if word == "FROM":
+            self.seen_from = True
+        if not self.seen_from:
+            return False
+        if word in ("WHERE", "ON"):
+            self.begin(word)
+            return True
+        if word in _CLAUSES or word == ";" or (self.clause is not None and self.clause.word == "ON" and (word in _JOINS or word == ",")):
+            self.close_clause()
+            self.in_tail = self.in_tail or word in _CLAUSES
+        if word == "OR" and self.clause is not None:
+            self.clause.has_or = True
+        if word in (",", "JOIN") and self.clause is None:
+            self.connectors.append("CROSS" if word == "JOIN" and self.word(self.at - 2) == "CROSS" else word)
+        return False
+
+    def begin(self, word: str) -> None:
+        """WHERE after items that stood before it goes on with their clause."""
+        if self.clause is not None and self.clause.implicit and word == "WHERE":
+            self.clause.close_segment()
+            self.clause.implicit = False
+            return
+        if self.clause is not None and self.clause.word == word:
+            raise ParseError(f"{word} stands twice: join the conditions with AND")
+        self.close_clause()
+        self.clause = _Clause(word)
+
+    def close_clause(self) -> None:
+        if self.clause is not None:
+            clause, self.clause = self.clause, None
+            self.out.append(clause.sql())
+
+    # --- cutting -------------------------------------------------------------------------------------------------
+
+    def take_item(self) -> None:
+        """Reads one item and closes the gap that it leaves."""
+        first, names = self.at, self.take_names()
+        span_at = self.at
+        while self.at < len(self.tokens) and self.word(self.at) not in _STOPS and not (self.at > span_at and self.item_ahead()):
+            self.at += 1
+        start, end = self.tokens[first].start, self.tokens[self.at - 1].end + 1
+        text = self.text[start:end]
+        if self.depth:
+            raise WindowError(f"window item {text!r} stands inside parentheses: write it after them, joined with AND")
+        us = read_span(self.text[self.tokens[span_at].start : end] if span_at < self.at else "", text)
+        self.items.append(WindowItem.read(self.word(first).lower(), names, us, text))
+        self.close_gap(start, end, text)
+
+    def take_names(self) -> list[str]:
+        """The names in parentheses, if any, and the `=`."""
+        names: list[str] = []
+        self.at += 1
+        if self.word(self.at) == "(":
+            self.at += 1
+            while self.word(self.at) != ")":
+                names += [str(self.tokens[self.at].text)] * (self.word(self.at) != ",")
+                self.at += 1
+            self.at += 1
+        self.at += self.word(self.at) == "="
+        return names
+
+    def close_gap(self, start: int, end: int, text: str) -> None:
+        if self.clause is None:
+            self.out.append(self.text[self.done : start].rstrip())
+            if self.in_tail:  # its clause is refused later, by name
+                self.done = end
+                return
+            self.clause = _Clause("WHERE", implicit=True)
+        follows = self.word(self.at)
+        if follows == "OR":
+            raise WindowError(f"window item {text!r} cannot stand under OR: join it with AND")
+        self.clause.cut(text, follows == "AND")
+        self.done = end
+        if follows == "AND":
+            self.done, self.at = self.tokens[self.at].end + 1, self.at + 1
+            if self.at == len(self.tokens) or (self.word(self.at) in _STOPS and self.word(self.at) != "("):
+                raise ParseError(f"AND after {text!r} has nothing to its right")
+
+    def take_bracket(self) -> None:
+        """`s a [RANGE t]`, `s AS a [ROWS n]`, `s [RANGE t] AS a`: the name next to the bracket is the alias."""
+        start = self.tokens[self.at].start
+        close = self.at
+        while close < len(self.tokens) and self.word(close) != "]":
+            close += 1
+        if close == len(self.tokens):
+            raise ParseError(f"no closing ] after {self.text[start : start + 20]!r}")
+        text = self.text[start : self.tokens[close].end + 1]
+        inside = self.text[self.tokens[self.at + 1].end + 1 : self.tokens[close].start].strip()
+        alias = str(self.tokens[self.named_by(close)].text)
+        if self.word(self.at + 1) == "ROWS":
+            self.items.append(WindowItem("rows", (alias,), 0, read_rows(inside, text), text))
+        else:
+            self.items.append(WindowItem("range", (alias,), read_span(inside, text), 0, text))
+        (self.out if self.clause is None else self.clause.pieces).append(self.text[self.done : start].rstrip())
+        self.done, self.at = self.tokens[close].end + 1, close + 1
+
+    def named_by(self, close: int) -> int:
+        """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`."""
+        if self.word(close + 1) == "AS" and close + 2 < len(self.tokens):
+            return close + 2
+        after = self.tokens[close + 1] if close + 1 < len(self.tokens) else None
+        plain = after is not None and after.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and self.word(close + 1) not in _STOPS | _WORDS
+        return close + 1 if plain else self.at - 1

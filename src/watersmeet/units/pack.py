@@ -1,0 +1,89 @@
+"""Rows of a source to messages for units: what is kept, where it goes, and the punctuation.
+
+Invariant: the punctuation carries the highest event time of all rows, taken before filters; a row goes to units by its
+content alone, so a task that runs twice sends the same rows to the same units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan
+from watersmeet.units.codes import codes, integers
+from watersmeet.units.watermark import NEVER
+
+PASS = "_pass"
+"""The wire column that is true where the alias' filters hold; it does not travel on."""
+
+
+@dataclass
+class Punctuation:
+    """What a source task saw of one stream, besides the rows it sent."""
+
+    max_ts: int = NEVER
+    null_times: int = 0
+
+    def include(self, other: Punctuation) -> None:
+        self.max_ts = max(self.max_ts, other.max_ts)
+        self.null_times += other.null_times
+
+
+def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, list[tuple[int, pa.Table]]]:
+    """The punctuation of a table of wire rows, and its rows by unit."""
+    table = table.combine_chunks()
+    kept, punctuation = _kept(source, table)
+    wire = table.drop_columns([PASS]) if PASS in table.column_names else table
+    if len(kept) == 0:
+        return punctuation, []
+    whole = len(kept) == wire.num_rows
+    key_codes = {}
+    for number, name in source.keys.items():
+        column = wire.column(name).combine_chunks()
+        key_codes[number] = codes(column if whole else column.take(pa.array(kept)), plan.classes[number].kind)
+    copies = plan.grid.route(source.position, key_codes, len(kept))
+    return punctuation, [part for units in copies for part in _by_unit(wire, kept, units, whole)]
+
+
+def _kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
+    """The rows that can match anything, and the punctuation."""
+    time = table.column(TIME)
+    highest = pc.max(time)
+    keep = table.column(PASS).fill_null(False) if PASS in table.column_names else None
+    for name in source.required:
+        if table.column(name).null_count:
+            valid = pc.is_valid(table.column(name))
+            keep = valid if keep is None else pc.and_(keep, valid)
+    rows = np.arange(table.num_rows) if keep is None else np.flatnonzero(_numpy(keep))
+    timeless = 0
+    if time.null_count:
+        valid_time = _numpy(pc.is_valid(time))
+        dropped = rows[~valid_time[rows]]
+        counted = _numpy(table.column(COUNTED).fill_null(False))[dropped] if COUNTED in table.column_names else np.zeros(len(dropped), bool)
+        timeless = int(np.count_nonzero(~counted))
+        rows = rows[valid_time[rows]]
+    max_ts = NEVER if highest.as_py() is None else int(integers(pa.array([highest]))[0])
+    return rows, Punctuation(max_ts, timeless)
+
+
+def _by_unit(wire: pa.Table, kept: np.ndarray, units: np.ndarray, whole: bool) -> Iterator[tuple[int, pa.Table]]:
+    """One table per unit that gets rows; every row is taken once."""
+    first = int(units[0])
+    if np.all(units == first):
+        yield first, wire if whole else wire.take(pa.array(kept))
+        return
+    order = np.argsort(units.astype(np.uint16), kind="stable")
+    ends = np.cumsum(np.bincount(units))
+    sorted_table = wire.take(pa.array(kept[order]))
+    for unit, end in enumerate(ends):
+        begin = ends[unit - 1] if unit else 0
+        if end > begin:
+            yield unit, sorted_table.slice(begin, end - begin)
+
+
+def _numpy(values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(values.to_numpy(), np.bool_)

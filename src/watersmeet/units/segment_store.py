@@ -1,0 +1,79 @@
+"""Where segments live between batches.
+
+Invariant: `read` after `write` gives the same rows until `remove`, whatever the process cache holds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from watersmeet.errors import CheckpointError
+from watersmeet.units.segment import CACHE, Segment, from_bytes, to_bytes
+from watersmeet.units.state import SegmentInfo
+
+
+class SegmentStore(Protocol):
+    """What a unit asks of its runtime."""
+
+    def read(self, info: SegmentInfo) -> Segment: ...
+    def write(self, segment: Segment) -> None: ...
+    def remove(self, info: SegmentInfo) -> None: ...
+
+
+class MemoryStore:
+    """Segments in this process, for runs that end with it."""
+
+    def __init__(self) -> None:
+        self.segments: dict[str, Segment] = {}
+
+    def read(self, info: SegmentInfo) -> Segment:
+        return self.segments[info.id]
+
+    def write(self, segment: Segment) -> None:
+        self.segments[segment.id] = segment
+
+    def remove(self, info: SegmentInfo) -> None:
+        del self.segments[info.id]
+
+
+class Blobs(Protocol):
+    """Durable bytes by id."""
+
+    def get(self, id: str) -> bytes | None: ...
+    def put(self, id: str, blob: bytes) -> None: ...
+    def delete(self, id: str) -> None: ...
+
+
+class BlobStore:
+    """Segments as Arrow IPC bytes in durable state, with the process cache in front."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.blobs = blobs
+
+    def read(self, info: SegmentInfo) -> Segment:
+        segment = CACHE.get(info.id)
+        if segment is None:
+            segment = self._decode(info)
+            CACHE.put(segment)
+        return segment
+
+    def write(self, segment: Segment) -> None:
+        self.blobs.put(segment.id, to_bytes(segment.table))
+        CACHE.put(segment)
+
+    def remove(self, info: SegmentInfo) -> None:
+        self.blobs.delete(info.id)
+        CACHE.drop(info.id)
+
+    def _decode(self, info: SegmentInfo) -> Segment:
+        remedy = "start with a new checkpoint folder"
+        blob = self.blobs.get(info.id)
+        if blob is None:
+            raise CheckpointError(f"corrupt checkpoint: segment {info.id} with {info.rows} rows is missing; {remedy}")
+        try:
+            table = from_bytes(blob)
+        except Exception as error:
+            raise CheckpointError(f"corrupt checkpoint: segment {info.id} cannot be read ({error}); {remedy}") from error
+        if table.num_rows != info.rows:
+            raise CheckpointError(f"corrupt checkpoint: segment {info.id} has {table.num_rows} rows, not {info.rows}; {remedy}")
+        return Segment(info.id, table.combine_chunks())

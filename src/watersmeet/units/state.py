@@ -1,0 +1,73 @@
+"""What a unit remembers between batches: a small JSON manifest, and segments by id.
+
+Invariant: the manifest names exactly the live segments; maxima include the last batch. It is JSON and Arrow, never
+pickle: a checkpoint cannot run code.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.model import Plan
+
+FORMAT = 1
+
+
+@dataclass
+class SegmentInfo:
+    """A live segment, as the manifest knows it."""
+
+    id: str
+    rows: int
+    bytes: int
+    min_ts: int
+    max_ts: int
+
+
+@dataclass
+class Manifest:
+    """One unit's memory."""
+
+    fingerprint: str
+    query: str
+    maxima: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, list[SegmentInfo]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    fanout: dict[str, list[float]] = field(default_factory=dict)
+    """Measured fan-outs by 'bound>probed': probes and matches, both fading."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, plan: Plan) -> Manifest:
+        return cls(plan.fingerprint(), plan.join.text, segments={a: [] for a in plan.aliases})
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str, plan: Plan) -> Manifest:
+        """Read a manifest; refuse one of another query or placement."""
+        try:
+            raw = json.loads(text)
+            if raw.pop("format") != FORMAT:
+                raise CheckpointError(f"the checkpoint was written in another format than {FORMAT}; start with a new checkpoint folder")
+            raw["segments"] = {a: [SegmentInfo(**s) for s in infos] for a, infos in raw["segments"].items()}
+            manifest = cls(**raw)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder") from error
+        if manifest.fingerprint != plan.fingerprint():
+            raise CheckpointError(
+                f"the checkpoint belongs to another query or placement: it was written by fingerprint {manifest.fingerprint} of\n  {' '.join(manifest.query.split())}\n"
+                f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.grid.units} units; "
+                "restore the query, schemas and units= it was started with, or start with a new checkpoint folder"
+            )
+        return manifest
+
+    def rows(self) -> dict[str, int]:
+        return {alias: sum(s.rows for s in infos) for alias, infos in self.segments.items()}
+
+    def bytes(self) -> int:
+        return sum(s.bytes for infos in self.segments.values() for s in infos)

@@ -1,0 +1,51 @@
+"""Watermarks and expiry: arithmetic on maxima.
+
+    watermark(s) = max(highest event time of s - lateness(s),  highest event time of the others - idle(s) if set)
+
+A tuple x is dead when no future tuple can meet it: for every other alias y, watermark(y) > x.ts + hi(x, y), that is
+
+    x.ts < cut(x) = min over y of (watermark(y) - hi(x, y))
+
+Invariant: maxima only grow, so watermarks and cuts only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from watersmeet.plan.model import Plan
+from watersmeet.query.window import UNBOUNDED
+
+NEVER = -(2**62)
+"""Before all time: the watermark of a stream that has not been seen."""
+
+Maxima = Mapping[str, int]
+"""Highest event time by stream."""
+
+
+def watermarks(plan: Plan, maxima: Maxima) -> dict[str, int]:
+    """The watermark of every stream."""
+    out = {}
+    for name, spec in plan.join.streams.items():
+        own = maxima.get(name, NEVER)
+        mark = own - spec.lateness_us if own > NEVER else NEVER
+        others = [t for s, t in maxima.items() if s != name]
+        if spec.idle_us is not None and others:
+            mark = max(mark, max(others) - spec.idle_us)
+        out[name] = mark
+    return out
+
+
+def cuts(plan: Plan, marks: Mapping[str, int]) -> dict[str, int]:
+    """For every alias the time before which its tuples are dead."""
+    graph, streams = plan.join.windows, {i.alias: i.stream for i in plan.join.inputs}
+    out = {}
+    for x in plan.aliases:
+        bounds = [(marks[streams[y]], graph.hi(x, y)) for y in plan.aliases if y != x]
+        out[x] = min((NEVER if hi >= UNBOUNDED or mark <= NEVER else mark - hi for mark, hi in bounds), default=NEVER)
+    return out
+
+
+def advance(before: Maxima, seen: Mapping[str, int]) -> dict[str, int]:
+    """Maxima after a batch."""
+    return {s: max(before.get(s, NEVER), seen.get(s, NEVER)) for s in {*before, *seen}}

@@ -1,0 +1,1 @@
+"""The tests: an oracle, cases drawn for it, and what must hold."""

@@ -1,0 +1,39 @@
+"""Hypothesis profiles, and one Spark session for the whole Spark tier.
+
+HYPOTHESIS_PROFILE=thorough draws many more cases; the default keeps the tier without a JVM under a minute.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=QUIET)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Workers run this interpreter; the state store provider is left to watersmeet."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("watersmeet tests")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

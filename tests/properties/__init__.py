@@ -1,0 +1,1 @@
+"""What must hold for every query: properties against the oracle."""

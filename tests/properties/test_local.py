@@ -1,0 +1,347 @@
+"""The local runtime equals the oracle, whatever the batches, the order of arrival, the units, the kernel and the plan.
+
+A plain table's lateness is the disorder found in it, so nothing but NULL times is ever late there; declared lateness
+makes rows late, which must cost exactly the oracle's results, be counted and be said.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import assume, event, given, settings
+from hypothesis import strategies as st
+
+import watersmeet as wm
+from tests import oracle
+from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, op, rows_of
+from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
+
+FEW = max(1, settings.default.max_examples // 2)
+
+
+def sources(case: Case) -> dict[str, Any]:
+    """Plain tables where no lateness is declared, streams where it is."""
+    found: dict[str, Any] = {}
+    for name, data in case.data:
+        idle = None if data.idle_us is None else timedelta(microseconds=data.idle_us)
+        declared = data.lateness_us is not None
+        found[name] = (
+            wm.Stream(data.table(), time="ts", lateness=timedelta(microseconds=data.lateness_us), idle=idle)
+            if declared
+            else data.table()
+        )
+    return found
+
+
+def local(case: Case, **options: Any) -> pa.Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return wm.local.run(case.sql(), sources(case), **options)
+
+
+def report(result: pa.Table) -> dict[str, Any]:
+    return json.loads(result.schema.metadata[b"watersmeet"])
+
+
+def check(case: Case, batch_rows: int, **options: Any) -> pa.Table:
+    """Results and late counts equal the oracle's."""
+    want = case.expected(batch_rows)
+    got = local(case, batch_rows=batch_rows, **options)
+    event("no results" if not want.rows else "results")
+    assert bag(rows_of(got)) == bag(want.rows), case.sql()
+    assert {stream: report(got)["late"].get(stream, 0) for stream in want.late} == want.late, case.sql()
+    return got
+
+
+def has_key_everywhere(case: Case) -> bool:
+    """Whether equalities between two aliases alone connect all aliases: what a hash kernel needs."""
+    edges = [
+        p.aliases
+        for p in case.predicates
+        if isinstance(p, Op) and p.name == "=" and all(len(arg.aliases) == 1 for arg in p.args)
+    ]
+    reached, before = {case.names[0]}, set()
+    while reached != before:
+        before = set(reached)
+        reached |= {alias for edge in edges if edge & reached for alias in edge}
+    return reached == set(case.names)
+
+
+# ---------------------------------------------------------------- results
+
+
+@given(cases(), BATCHES)
+def test_equals_the_oracle(case, batch_rows):
+    check(case, batch_rows)
+
+
+@given(cases(equality=False), BATCHES)
+@settings(max_examples=FEW)
+def test_without_any_equality(case, batch_rows):
+    check(case, batch_rows)
+
+
+@given(st.data(), cases(), BATCHES, BATCHES)
+@settings(max_examples=FEW)
+def test_batches_and_arrival_change_nothing(data, case, first, second):
+    again = data.draw(shuffled(case))
+    assert bag(rows_of(local(case, batch_rows=first))) == bag(rows_of(local(again, batch_rows=second)))
+
+
+@given(cases(rows=True), BATCHES)
+def test_rows_windows(case, batch_rows):
+    check(case, batch_rows)
+
+
+@given(cases(null_ts=True), BATCHES)
+@settings(max_examples=FEW)
+def test_a_null_time_is_late(case, batch_rows):
+    check(case, batch_rows)
+
+
+@given(st.data(), cases(forms=("interval", "mixed"), satisfiable=False))
+@settings(max_examples=FEW)
+def test_windows_that_no_result_can_satisfy_are_an_error(data, case):
+    names = case.names
+    case = replace(case, windows=(*case.windows, *data.draw(windows(names, ("interval", "directed")))))
+    try:
+        oracle.closure(names, case.query().windows)
+    except oracle.Unsatisfiable:
+        event("unsatisfiable")
+        with pytest.raises(wm.WatersmeetError, match=r"(?i)window"):
+            local(case)
+    else:
+        check(case, 1000)
+
+
+# ---------------------------------------------------------------- lateness and retention
+
+
+@given(st.data(), cases(null_ts=True), BATCHES)
+def test_late_rows(data, case, batch_rows):
+    check(data.draw(with_lateness(case)), batch_rows)
+
+
+@given(st.data(), cases(rows=True), BATCHES)
+@settings(max_examples=FEW)
+def test_late_rows_do_not_count_in_rows_windows(data, case, batch_rows):
+    check(data.draw(with_lateness(case)), batch_rows)
+
+
+@given(st.data(), cases(null_ts=True), BATCHES)
+@settings(max_examples=FEW)
+def test_idle_streams_follow_the_others(data, case, batch_rows):
+    check(data.draw(with_lateness(case, idle=True)), batch_rows)
+
+
+@given(st.data(), cases(forms=("all", "pairs", "partial", "directed", "range", "mixed")), st.sampled_from((1, 2, 3, 7)))
+def test_retained_rows_obey_the_bound(data, case, batch_rows):
+    case = data.draw(with_lateness(case, idle=True))
+    want = case.expected(batch_rows)
+    assume(want.retained)
+    kept = report(local(case, batch_rows=batch_rows, units=1))["retained"]
+    assert kept.keys() == set(case.names)
+    assert {alias: n for alias, n in kept.items() if n > want.most_retained()[alias]} == {}, (
+        case.sql(),
+        kept,
+        want.most_retained(),
+    )
+
+
+@given(cases(), BATCHES)
+@settings(max_examples=FEW)
+def test_number_of_batches(case, batch_rows):
+    longest = max(len(data.rows) for _, data in case.data)
+    assume(longest)
+    assert report(local(case, batch_rows=batch_rows))["batches"] == -(-longest // batch_rows)
+
+
+# ---------------------------------------------------------------- choices change only the cost
+
+
+@given(cases(), BATCHES, st.sampled_from((1, 2, 3, 4, 8, 13)))
+def test_units_change_nothing(case, batch_rows, units):
+    check(case, batch_rows, units=units)
+
+
+@given(cases(), BATCHES, st.sampled_from(("nlw", "hw")))
+def test_kernels_change_nothing(case, batch_rows, kernel):
+    may_refuse = kernel == "hw" and not has_key_everywhere(case)
+    with suppress(wm.WatersmeetError) if may_refuse else nullcontext():
+        check(case, batch_rows, kernel=kernel)
+
+
+@given(st.data(), cases(), BATCHES)
+def test_orders_change_nothing(data, case, batch_rows):
+    check(case, batch_rows, order=data.draw(st.permutations(case.names)))
+
+
+@given(st.data(), cases(rows=True, null_ts=True), BATCHES, st.sampled_from((1, 3, 4)))
+@settings(max_examples=FEW)
+def test_everything_at_once(data, case, batch_rows, units):
+    case = data.draw(with_lateness(case, idle=True))
+    check(case, batch_rows, units=units, kernel="nlw", order=data.draw(st.permutations(case.names)))
+
+
+# ---------------------------------------------------------------- by hand
+
+KEY = (op("=", Col("a", "k"), Col("b", "k")),)
+
+
+def row(ts: int | None, k: int | None = 0, i: int = 0) -> tuple[Any, ...]:
+    return (i, k, 0, 0.0, 0.0, "x", ts)
+
+
+def pair(left: tuple[Any, ...], right: tuple[Any, ...], **spans: Any) -> Case:
+    data = (("s0", Data(left, **spans)), ("s1", Data(right, **spans)))
+    return Case((("a", "s0"), ("b", "s1")), KEY, (All("WINDOW", SECOND),), (Col("a", "ts"), Col("b", "ts")), data)
+
+
+def test_late_rows_are_said():
+    late = pair((row(5 * SECOND), row(0)), (row(5 * SECOND),), lateness_us=SECOND)
+    with pytest.warns(UserWarning, match=r"(?s)s0.*late|late.*s0"):
+        result = wm.local.run(late.sql(), sources(late), batch_rows=1)
+    assert rows_of(result) == [(BASE_US + 5 * SECOND, BASE_US + 5 * SECOND)]
+    assert report(result)["late"].get("s0") == 1
+
+
+def test_nothing_is_said_when_nothing_is_late():
+    punctual = pair((row(5 * SECOND), row(0)), (row(5 * SECOND),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        wm.local.run(punctual.sql(), sources(punctual), batch_rows=1)
+
+
+def test_state_does_not_grow_while_the_streams_advance():
+    """Both streams advance by one second per batch: with a window of one second at most two rows stay."""
+    rows = tuple(row(i * SECOND) for i in range(40))
+    result = check(pair(rows, rows, lateness_us=0), 1, units=1)
+    assert all(n <= 2 for n in report(result)["retained"].values())
+
+
+def test_empty_streams_keep_the_schema():
+    result = check(pair((), ()), 10)
+    assert result.column_names == ["c0", "c1"]
+    assert all(pa.types.is_timestamp(field.type) for field in result.schema)
+
+
+@pytest.mark.parametrize("equality", [True, False])
+def test_a_hash_kernel_for_a_band_join_is_an_error_that_says_what_can(equality):
+    band = replace(
+        pair((row(0),), (row(0),)),
+        predicates=KEY if equality else (op("<=", op("abs", op("-", Col("a", "v"), Col("b", "v"))), 1),),
+    )
+    if equality:
+        check(band, 10, kernel="hw")
+        return
+    with pytest.raises(wm.WatersmeetError, match="nlw"):
+        local(band, kernel="hw")
+
+
+def test_keys_that_only_a_double_confuses_are_not_transitive():
+    """2**53 and 2**53 + 1 both equal 2.0**53 as doubles, and yet differ: b = c does not follow from a = b and a = c."""
+    big = 2**53
+    rows = {
+        "s0": ((0, 0, 0, float(big), 0.0, "x", 0),),
+        "s1": ((0, big, 0, 0.0, 0.0, "x", 0),),
+        "s2": ((0, big + 1, 0, 0.0, 0.0, "x", 0),),
+    }
+    edges = (op("=", Col("a", "f"), Col("b", "k")), op("=", Col("a", "f"), Col("c", "k")))
+    case = Case(
+        (("a", "s0"), ("b", "s1"), ("c", "s2")),
+        edges,
+        (),
+        (Col("b", "k"), Col("c", "k")),
+        tuple((s, Data(r)) for s, r in rows.items()),
+    )
+    assert len(rows_of(check(case, 10))) == 1
+    assert rows_of(check(replace(case, predicates=(*edges, op("=", Col("b", "k"), Col("c", "k")))), 10)) == []
+
+
+def column(values: list[Any], kind: pa.DataType) -> dict[str, pa.Table]:
+    times = pa.array([BASE_US] * len(values), pa.timestamp("us", tz="UTC"))
+    return pa.table({"k": pa.array(values, kind), "ts": times})
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "count"),
+    [
+        (([1, 2, None], pa.int32()), ([1, 2, None], pa.int64()), 2),
+        (([1, -1], pa.int8()), ([1, -1], pa.float32()), 2),
+        (([0.1, 0.5], pa.float32()), ([0.1, 0.5], pa.float64()), 1),
+        (([True, False, None], pa.bool_()), ([True, True, None], pa.bool_()), 2),
+        (([b"\x00", b""], pa.binary()), ([b"\x00", b"", b"\x00\x00"], pa.binary()), 2),
+        (([19000, 19001], pa.date32()), ([19000, 19000], pa.date32()), 2),
+        ((["x", "y"], pa.large_string()), (["x", "x"], pa.string()), 2),
+        ((["x", "y", None], pa.dictionary(pa.int32(), pa.string())), (["x", None, "y"], pa.string()), 2),
+        (([BASE_US], pa.timestamp("us", tz="UTC")), ([BASE_US, BASE_US + 1], pa.timestamp("us", tz="UTC")), 1),
+    ],
+    ids=lambda side: str(side[1]) if isinstance(side, tuple) else None,
+)
+def test_key_types(left, right, count):
+    tables = {"s": column(*left), "t": column(*right)}
+    streams = {name: wm.Stream(table, time="ts") for name, table in tables.items()}
+    for rows in (1, 100):
+        assert (
+            wm.local.run(
+                "SELECT a.k AS x, b.k AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", streams, batch_rows=rows
+            ).num_rows
+            == count
+        )
+
+
+def test_chunked_and_sliced_tables():
+    whole = pair(
+        tuple(row(i * SECOND, i % 3, i) for i in range(12)), tuple(row(i * SECOND, i % 3, i) for i in range(12))
+    )
+    want = bag(whole.expected().rows)
+    pieces = {
+        name: pa.concat_tables([table.slice(0, 5), table.slice(5, 0), table.slice(5)])
+        for name, table in whole.tables().items()
+    }
+    offset = {
+        name: pa.concat_tables([table, table]).combine_chunks().slice(12) for name, table in whole.tables().items()
+    }
+    for tables in (pieces, offset):
+        assert bag(rows_of(wm.local.run(whole.sql(), tables, batch_rows=4))) == want
+
+
+def test_times_without_a_zone_and_of_other_precision():
+    case = replace(
+        pair((row(0), row(SECOND), row(3 * SECOND)), (row(0), row(2 * SECOND))), select=(Col("a", "id"), Col("b", "id"))
+    )
+    want = bag(case.expected().rows)
+    for kind in (
+        pa.timestamp("us"),
+        pa.timestamp("ms"),
+        pa.timestamp("ns", tz="UTC"),
+        pa.timestamp("us", tz="Europe/Athens"),
+    ):
+        tables = {
+            name: table.set_column(table.schema.get_field_index("ts"), "ts", table["ts"].cast(kind))
+            for name, table in case.tables().items()
+        }
+        assert bag(rows_of(wm.local.run(case.sql(), tables, batch_rows=2))) == want, kind
+
+
+def test_a_missing_pair_gets_the_bound_that_the_others_imply():
+    """|a - b| <= 1 and |b - c| <= 1 keep a row of `a` for two seconds after it, not for ever."""
+    names = ("a", "b", "c")
+    rows = tuple(row(i * SECOND) for i in range(30))
+    keys = (op("=", Col("a", "k"), Col("b", "k")), op("=", Col("b", "k"), Col("c", "k")))
+    chain = (Pair("WINDOW", "a", "b", SECOND), Pair("WINDOW", "b", "c", SECOND))
+    case = Case(
+        tuple((x, f"s{i}") for i, x in enumerate(names)),
+        keys,
+        chain,
+        tuple(Col(x, "ts") for x in names),
+        tuple((f"s{i}", Data(rows, 0)) for i in range(3)),
+    )
+    assert report(check(case, 1, units=1))["retained"]["a"] <= 3

@@ -1,0 +1,121 @@
+"""Spark equals the oracle: a fixed list of diverse queries, static and streaming, on one session.
+
+Every stream is a folder of Parquet files in the order of arrival, one file per micro-batch. The data is random but
+seeded; lateness is wide, so only NULL times are late.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import watersmeet as wm
+from tests.cases import SECOND, All, Case, Col, Data, Interval, Pair, Range, bag, op
+from tests.strategies import FLOATS, KEYS, NAMES, SMALL, VALUES
+
+pytestmark = pytest.mark.spark
+
+BATCH_ROWS = 20
+
+
+def random_data(seed: int, count: int) -> Data:
+    """Rows that advance by a second every other row, with steps back, ties, duplicates and a NULL time."""
+    draw = random.Random(seed)
+    rows: list[tuple[Any, ...]] = []
+    for i in range(count):
+        ts = (
+            None
+            if draw.random() < 0.02
+            else (i // 2 - draw.choice((0, 0, 0, 1, 3))) * SECOND + draw.choice((0, 0, 0, 1))
+        )
+        rows.append((draw.choice((0, i)), *map(draw.choice, (KEYS, SMALL, FLOATS, VALUES, NAMES)), ts))
+    return Data(tuple(rows))
+
+
+def equal(x: str, y: str, left: str, right: str | None = None) -> Any:
+    return op("=", Col(x, left), Col(y, right or left))
+
+
+def case(
+    aliases: dict[str, str],
+    predicates: list[Any],
+    windows: list[Any],
+    *extra: Any,
+    rows: int = 60,
+    style: str = "comma",
+) -> Case:
+    select = (*(Col(alias, "id") for alias in aliases), *extra)
+    data = tuple((stream, random_data(int(stream[1:]), rows)) for stream in dict.fromkeys(aliases.values()))
+    return Case(tuple(aliases.items()), tuple(predicates), tuple(windows), select, data, style=style)
+
+
+AB, ABC = {"a": "s0", "b": "s1"}, {"a": "s0", "b": "s1", "c": "s2"}
+QUERIES = {
+    "one key, one window, a residual": case(AB, [equal("a", "b", "k"), op("<", Col("a", "v"), Col("b", "v"))], [All("WINDOW", 3 * SECOND)], Col("b", "ts")),
+    "an integer meets a double": case(AB, [equal("a", "b", "k", "f")], [Interval("a", "b", -SECOND, 4 * SECOND)], Col("b", "f"), style="join"),
+    "floats and strings, a composite key": case(AB, [equal("a", "b", "f"), equal("a", "b", "name")], [Range("a", 5 * SECOND), Range("b", SECOND)], Col("a", "name")),
+    "three streams, two keys, a missing pair": case(
+        ABC, [equal("a", "b", "k"), equal("b", "c", "n"), op(">", op("+", Col("a", "n"), Col("c", "n")), 0)],
+        [Pair("WINDOW", "a", "b", SECOND), Pair("DWINDOW", "b", "c", 2 * SECOND)], op("-", Col("a", "v"), Col("c", "v")),
+    ),
+    "a self-join in a shared key": case({"a": "s0", "b": "s0", "c": "s1"}, [equal("a", "b", "n"), equal("b", "c", "n")], [All("WITHIN", SECOND)], style="first"),
+    "full history with a computed key": case(
+        AB, [op("=", op("+", Col("a", "n"), 1), Col("b", "n")), op("is not null", Col("a", "v")), equal("a", "b", "k")], [], op("coalesce", Col("b", "name"), "none")
+    ),
+}  # fmt: skip
+
+
+def write(query: Case, folder: Path) -> dict[str, str]:
+    """One folder per stream, one file per batch."""
+    paths = {}
+    for name, table in query.tables().items():
+        (folder / name).mkdir()
+        paths[name] = str(folder / name)
+        for start in range(0, table.num_rows, BATCH_ROWS):
+            pq.write_table(table.slice(start, BATCH_ROWS), folder / name / f"{start:05d}.parquet")
+    return paths
+
+
+def found(frame: Any) -> dict[tuple[Any, ...], int]:
+    """The rows of a Spark result, its times as whole microseconds."""
+    times = [name for name, kind in frame.dtypes if kind.startswith("timestamp")]
+    columns = [f"unix_micros({name}) AS {name}" if name in times else name for name in frame.columns]
+    return bag(tuple(row) for row in frame.selectExpr(*columns).collect())
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_static(spark, tmp_path, title):
+    query = QUERIES[title]
+    streams = {
+        name: wm.Stream(spark.read.parquet(path), time="ts", lateness="1 hour")
+        for name, path in write(query, tmp_path).items()
+    }
+    want = bag(query.expected().rows)
+    assert want, "a query without results tests little"
+    assert found(wm.sql(query.sql(), **streams).dataframe()) == want
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_streaming(spark, tmp_path, title):
+    query = QUERIES[title]
+    streams = {}
+    for name, path in write(query, tmp_path).items():
+        schema = spark.read.parquet(path).schema
+        source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
+        streams[name] = wm.Stream(source, time="ts", lateness="1 hour")
+    frame = wm.sql(query.sql(), **streams).dataframe()
+    sink, checkpoint = str(tmp_path / "sink"), str(tmp_path / "checkpoint")
+    run = (
+        frame.writeStream.format("parquet")
+        .option("path", sink)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    run.awaitTermination()
+    assert len([p for p in run.recentProgress if p["numInputRows"]]) > 1, "the input came in one batch"
+    assert found(spark.read.schema(frame.schema).parquet(sink)) == bag(query.expected().rows)

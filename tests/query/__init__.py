@@ -1,0 +1,1 @@
+"""The logical model by itself."""

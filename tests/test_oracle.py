@@ -1,0 +1,223 @@
+"""The oracle on hand-made inputs whose answers are known: who tests the tester."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.oracle import (
+    Arrival,
+    OracleQuery,
+    Predicate,
+    Unsatisfiable,
+    batches_of,
+    both,
+    closure,
+    disorder,
+    either,
+    less,
+    negated,
+    run,
+    same,
+)
+
+NAN = math.nan
+
+
+def tuples(*times: int | None, **columns: Any) -> list[dict[str, Any]]:
+    """Rows with the given times; a column is a list or one value for all."""
+    return [
+        {"ts": ts} | {c: v[i] if isinstance(v, list) else v for c, v in columns.items()} for i, ts in enumerate(times)
+    ]
+
+
+def times_of(*aliases: str) -> Any:
+    return lambda env: tuple(env[a]["ts"] for a in aliases)
+
+
+def on_key(x: str, y: str) -> Predicate:
+    return Predicate(frozenset({x, y}), lambda env: same(env[x]["k"], env[y]["k"]))
+
+
+def binary(windows: Any = (), predicates: Any = (), rows: Any = None) -> OracleQuery:
+    return OracleQuery([("a", "s"), ("b", "t")], predicates, windows, times_of("a", "b"), rows or {})
+
+
+def whole(**streams: list[dict[str, Any]]) -> dict[str, Arrival]:
+    return {name: Arrival([rows]) for name, rows in streams.items()}
+
+
+def test_equality_is_sparks():
+    assert same(NAN, NAN) is True
+    assert same(0.0, -0.0) is True
+    assert same(None, None) is None
+    assert same(1, 1.0) is True
+    assert same(2**53 + 1, float(2**53)) is True
+    assert same(2**53 + 1, 2**53) is False
+    assert same("x", "x ") is False
+
+
+def test_order_is_sparks():
+    assert less(1.0, NAN) is True
+    assert less(math.inf, NAN) is True
+    assert less(NAN, 1.0) is False
+    assert less(NAN, NAN) is False
+    assert less(None, 1) is None
+
+
+def test_three_valued_logic():
+    assert both(None, False) is False
+    assert both(None, True) is None
+    assert either(None, True) is True
+    assert either(None, False) is None
+    assert negated(None) is None
+
+
+def test_both_ends_of_a_window_are_inclusive():
+    outcome = run(binary([("a", "b", -5, 5)]), whole(s=tuples(10), t=tuples(4, 5, 10, 15, 16)))
+    assert outcome.rows == [(10, 5), (10, 10), (10, 15)]
+
+
+def test_directed_window():
+    outcome = run(binary([("a", "b", 0, 5)]), whole(s=tuples(10), t=tuples(9, 10, 15, 16)))
+    assert outcome.rows == [(10, 10), (10, 15)]
+
+
+def test_null_and_nan_keys():
+    outcome = run(
+        binary(predicates=[on_key("a", "b")]),
+        whole(s=tuples(1, 2, 3, k=[None, NAN, 0.0]), t=tuples(1, 2, 3, k=[None, NAN, -0.0])),
+    )
+    assert outcome.rows == [(2, 2), (3, 3)]
+
+
+def test_unknown_is_not_true():
+    unknown = Predicate(frozenset({"a", "b"}), lambda env: negated(same(env["a"]["k"], env["b"]["k"])))
+    assert run(binary(predicates=[unknown]), whole(s=tuples(1, k=None), t=tuples(1, k=1))).rows == []
+
+
+def test_a_condition_on_no_alias():
+    for truth, count in ((True, 1), (False, 0), (None, 0)):
+        constant = Predicate(frozenset(), lambda env, truth=truth: truth)
+        assert len(run(binary(predicates=[constant]), whole(s=tuples(1), t=tuples(1))).rows) == count
+
+
+def test_duplicates_are_a_bag():
+    assert (
+        run(binary(predicates=[on_key("a", "b")]), whole(s=tuples(1, 1, k=7), t=tuples(2, 2, 2, k=7))).rows
+        == [(1, 2)] * 6
+    )
+
+
+def test_self_join_pairs_a_tuple_with_itself():
+    query = OracleQuery([("a", "s"), ("b", "s")], [], [("a", "b", 0, 1)], times_of("a", "b"))
+    assert run(query, whole(s=tuples(1, 2, 4))).rows == [(1, 1), (1, 2), (2, 2), (4, 4)]
+
+
+def test_three_streams_and_an_implied_window():
+    query = OracleQuery(
+        [("a", "s"), ("b", "t"), ("c", "u")], [], [("a", "b", 0, 5), ("b", "c", 0, 7)], times_of("a", "b", "c")
+    )
+    assert run(query, whole(s=tuples(0), t=tuples(5, 6), u=tuples(12, 13))).rows == [(0, 5, 12)]
+
+
+def test_rows_counts_up_to_the_youngest_member():
+    """Of times 1 2 3 the last two up to 2 are 1 and 2; up to 3 they are 2 and 3."""
+    outcome = run(binary(rows={"a": 2}), whole(s=tuples(3, 1, 2), t=tuples(2, 9)))
+    assert sorted(outcome.rows) == [(1, 2), (2, 2), (2, 9), (3, 2), (3, 9)]
+
+
+def test_rows_counts_before_where():
+    odd = Predicate(frozenset({"a"}), lambda env: env["a"]["ts"] % 2 == 1)
+    assert run(binary(predicates=[odd], rows={"a": 1}), whole(s=tuples(1, 2), t=tuples(2))).rows == []
+
+
+def test_rows_refuses_ties():
+    with pytest.raises(AssertionError, match="content hash"):
+        run(binary(rows={"a": 1}), whole(s=tuples(1, 1), t=tuples(2)))
+
+
+def test_lateness_is_measured_against_earlier_batches_only():
+    """50 is 50 behind the 100 of its own batch, which is no matter; in the next batch 89 is late and 90 is not."""
+    outcome = run(
+        binary(),
+        {"s": Arrival([tuples(100, 50), tuples(89, 90)], lateness_us=10), "t": Arrival([tuples(1)], lateness_us=0)},
+    )
+    assert sorted(outcome.rows) == [(50, 1), (90, 1), (100, 1)]
+    assert outcome.late == {"s": 1, "t": 0}
+
+
+def test_null_time_is_late_once_per_stream():
+    query = OracleQuery([("a", "s"), ("b", "s")], [], [], times_of("a", "b"))
+    outcome = run(query, {"s": Arrival([tuples(None, 1)])})
+    assert (outcome.rows, outcome.late) == ([(1, 1)], {"s": 1})
+
+
+def test_late_tuples_do_not_count_for_rows():
+    outcome = run(
+        binary(rows={"a": 1}),
+        {"s": Arrival([tuples(10), tuples(5)], lateness_us=0), "t": Arrival([tuples(7), tuples(11)], lateness_us=0)},
+    )
+    assert sorted(outcome.rows) == [(10, 7), (10, 11)]
+
+
+def test_idle_lets_a_silent_stream_follow_the_others():
+    arrivals = {
+        "s": Arrival([tuples(100), tuples()], lateness_us=0),
+        "t": Arrival([tuples(), tuples(60, 70)], lateness_us=0, idle_us=30),
+    }
+    outcome = run(binary(), arrivals)
+    assert (outcome.rows, outcome.late) == ([(100, 70)], {"s": 0, "t": 1})
+
+
+def test_a_result_belongs_to_the_batch_of_its_last_member():
+    arrivals = {
+        "s": Arrival([tuples(1), tuples(2)], lateness_us=0),
+        "t": Arrival([tuples(), tuples(1), tuples(2)], lateness_us=0),
+    }
+    outcome = run(binary([("a", "b", 0, 0)]), arrivals)
+    assert [outcome.in_batch(n) for n in range(3)] == [[], [(1, 1)], [(2, 2)]]
+
+
+def test_disorder_is_the_deepest_step_back():
+    assert disorder([tuples(5, 9), tuples(None, 3, 4)]) == 6
+    assert disorder([tuples(), tuples(1, 2, 2)]) == 0
+
+
+def test_a_plain_table_is_never_late():
+    arrivals = {"s": Arrival(batches_of(tuples(9, 1, 5), 1)), "t": Arrival([tuples(1)])}
+    assert run(binary(), arrivals).late == {"s": 0, "t": 0}
+
+
+def test_expiry_needs_the_others_watermark_beyond_the_bound():
+    """a may wait for b up to 5 younger: at watermark 15 of t the a of time 10 stays, at 16 it goes."""
+    for mark, kept in ((15, 1), (16, 0)):
+        outcome = run(binary([("a", "b", 0, 5)]), {"s": Arrival([tuples(10)], 0), "t": Arrival([tuples(mark)], 0)})
+        assert outcome.retained[0]["a"] == kept
+
+
+def test_expiry_waits_for_every_other_alias():
+    query = OracleQuery(
+        [("a", "s"), ("b", "t"), ("c", "u")], [], [("a", "b", -5, 5), ("b", "c", -5, 5)], times_of("a", "b", "c")
+    )
+    arrivals = {"s": Arrival([tuples(10)], 0), "t": Arrival([tuples(99)], 0), "u": Arrival([tuples(20), tuples(21)], 0)}
+    outcome = run(query, arrivals)
+    assert [kept["a"] for kept in outcome.retained] == [1, 0]
+    assert outcome.most_retained()["a"] == 1
+
+
+def test_full_history_keeps_everything():
+    assert run(binary(), whole(s=tuples(1, 2, 3), t=tuples(10**9))).retained[-1] == {"a": 3, "b": 1}
+
+
+def test_closure():
+    bounds = closure("abc", [("a", "b", 0, 5), ("b", "c", None, 7)])
+    assert bounds == {("a", "a"): 0, ("a", "b"): 5, ("a", "c"): 12, ("b", "a"): 0, ("b", "b"): 0, ("b", "c"): 7,
+                      ("c", "a"): math.inf, ("c", "b"): math.inf, ("c", "c"): 0}  # fmt: skip
+
+
+def test_closure_of_a_negative_cycle():
+    with pytest.raises(Unsatisfiable):
+        closure("ab", [("a", "b", 5, None), ("a", "b", None, 4)])
