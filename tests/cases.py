@@ -129,6 +129,12 @@ def op(name: str, *args: Expression | float | str) -> Op:
     return Op(name, tuple(arg if isinstance(arg, Col | Lit | Op) else Lit(arg) for arg in args))
 
 
+def columns_of(expression: Expression) -> list[Col]:
+    if isinstance(expression, Col):
+        return [expression]
+    return [c for arg in expression.args for c in columns_of(arg)] if isinstance(expression, Op) else []
+
+
 # ---------------------------------------------------------------- windows
 
 
@@ -304,6 +310,33 @@ class Case:
 
     def expected(self, batch_rows: int = 1000) -> oracle.Outcome:
         return oracle.run(self.query(), self.arrivals(batch_rows))
+
+    def late_bounds(self, outcome: oracle.Outcome) -> dict[str, tuple[int, int]]:
+        """How many late tuples must and may be counted per stream.
+
+        A tuple counts where it would have been stored. It must be stored if some alias' filters hold and no column that
+        the alias' conditions read is NULL; it may not be if every alias' filter fails or key is NULL. Between the two,
+        a plan decides whether NULL in, say, a comparison is worth storing. Under ROWS every tuple may count.
+        """
+        return {
+            stream: (sum(self._useful(stream, row, self._complete) for row in rows), sum(self._useful(stream, row, self._keyed) for row in rows))
+            for stream, rows in outcome.late_rows.items()
+        }
+
+    def _useful(self, stream: str, row: oracle.Row, test: Any) -> bool:
+        return any(test(alias, row) for alias, source in self.aliases if source == stream)
+
+    def _complete(self, alias: str, row: oracle.Row) -> bool:
+        read = {c.name for p in self.predicates for c in columns_of(p) if c.alias == alias and len(p.aliases) > 1} - {"ts"}
+        return self._filtered(alias, row) and all(row[name] is not None for name in read)
+
+    def _keyed(self, alias: str, row: oracle.Row) -> bool:
+        equalities = [p for p in self.predicates if isinstance(p, Op) and p.name == "=" and all(len(side.aliases) == 1 for side in p.args)]
+        keys = [side for p in equalities for side in p.args if side.aliases == {alias}]
+        return alias in dict(self.rows) or (self._filtered(alias, row) and all(key.value({alias: row}) is not None for key in keys))
+
+    def _filtered(self, alias: str, row: oracle.Row) -> bool:
+        return all(p.value({alias: row}) is True for p in self.predicates if p.aliases <= {alias})
 
     # -------- Arrow
 

@@ -57,8 +57,13 @@ class Outcome:
     """`results` are (batch of the last member, projected row); `retained` has the rows kept per alias after each batch."""
 
     results: list[tuple[int, tuple[Any, ...]]]
-    late: dict[str, int]
+    late_rows: dict[str, list[Row]]
     retained: list[dict[str, int]]
+
+    @property
+    def late(self) -> dict[str, int]:
+        """All late tuples per stream, also those that nobody would have stored."""
+        return {stream: len(rows) for stream, rows in self.late_rows.items()}
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
@@ -172,17 +177,17 @@ def highest(batches: Sequence[Sequence[Row]]) -> float:
     return max((row["ts"] for batch in batches for row in batch if row["ts"] is not None), default=-math.inf)
 
 
-def admitted(arrivals: Mapping[str, Arrival], count: int) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, int]]:
-    """The tuples that are not late, each with its batch, and the number of late ones per stream."""
+def admitted(arrivals: Mapping[str, Arrival], count: int) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, list[Row]]]:
+    """The tuples that are not late, each with its batch, and the late ones, per stream."""
     kept: dict[str, list[tuple[int, Row]]] = {stream: [] for stream in arrivals}
-    late = dict.fromkeys(arrivals, 0)
+    late: dict[str, list[Row]] = {stream: [] for stream in arrivals}
     for batch in range(count):
         before = {stream: highest(arrival.batches[:batch]) for stream, arrival in arrivals.items()}
         for stream, arrival in arrivals.items():
             mark = watermark(stream, arrivals, before)
             for row in arrival.batches[batch] if batch < len(arrival.batches) else ():
                 if row["ts"] is None or row["ts"] < mark:
-                    late[stream] += 1
+                    late[stream].append(row)
                 else:
                     kept[stream].append((batch, row))
     return kept, late

@@ -26,7 +26,9 @@ _OPTIONS = {f.name for f in fields(Options)}
 class Query:
     """A bound query over streams."""
 
-    def __init__(self, bind: Callable[[Mapping[str, StreamSpec]], Join], streams: Mapping[str, Stream], options: Options) -> None:
+    def __init__(
+        self, bind: Callable[[Mapping[str, StreamSpec]], Join], streams: Mapping[str, Stream], options: Options
+    ) -> None:
         self._streams, self._options = dict(streams), options
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
         self._join = bind(specs)
@@ -47,7 +49,9 @@ class Query:
 
     def start(self, **_: Any) -> Any:
         """Runs a query on the rounds runtime, which this release does not have."""
-        raise UnsupportedError("start() belongs to the rounds runtime, which is not in this release yet; use dataframe().writeStream")
+        raise UnsupportedError(
+            "start() belongs to the rounds runtime, which is not in this release yet; use dataframe().writeStream"
+        )
 
 
 class JoinBuilder:
@@ -102,7 +106,9 @@ def _split(named: Mapping[str, Any]) -> tuple[dict[str, Stream], Options]:
     rest = {name: value for name, value in named.items() if name not in streams}
     for name, value in rest.items():
         if name not in _OPTIONS:
-            raise StreamError(f"{name}={type(value).__name__}: wrap it as wm.Stream({name}, time=...), or name one of the options {', '.join(sorted(_OPTIONS))}")
+            raise StreamError(
+                f"{name}={type(value).__name__}: wrap it as wm.Stream({name}, time=...), or name one of the options {', '.join(sorted(_OPTIONS))}"
+            )
     return streams, _options(rest)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import watersmeet as wm
@@ -51,12 +51,12 @@ def report(result: pa.Table) -> dict[str, Any]:
 
 
 def check(case: Case, batch_rows: int, **options: Any) -> pa.Table:
-    """Results and late counts equal the oracle's."""
+    """The oracle's results, and a count of late rows within the oracle's bounds (which mostly coincide)."""
     want = case.expected(batch_rows)
     got = local(case, batch_rows=batch_rows, **options)
-    event("no results" if not want.rows else "results")
     assert bag(rows_of(got)) == bag(want.rows), case.sql()
-    assert {stream: report(got)["late"].get(stream, 0) for stream in want.late} == want.late, case.sql()
+    for stream, (least, most) in case.late_bounds(want).items():
+        assert least <= report(got)["late"].get(stream, 0) <= most, case.sql()
     return got
 
 
@@ -114,7 +114,6 @@ def test_windows_that_no_result_can_satisfy_are_an_error(data, case):
     try:
         oracle.closure(names, case.query().windows)
     except oracle.Unsatisfiable:
-        event("unsatisfiable")
         with pytest.raises(wm.WatersmeetError, match=r"(?i)window"):
             local(case)
     else:
@@ -143,6 +142,7 @@ def test_idle_streams_follow_the_others(data, case, batch_rows):
 
 @given(st.data(), cases(forms=("all", "pairs", "partial", "directed", "range", "mixed")), st.sampled_from((1, 2, 3, 7)))
 def test_retained_rows_obey_the_bound(data, case, batch_rows):
+    """Dead rows go with their segment, so a tenth more than the living may be kept."""
     case = data.draw(with_lateness(case, idle=True))
     want = case.expected(batch_rows)
     assume(want.retained)

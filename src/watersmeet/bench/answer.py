@@ -51,7 +51,9 @@ def _query(folder: Path, ways: int, window_us: int) -> str:
             f" FROM '{folder}/{alias}/*.parquet')"
         )
         windows = [f"abs({alias}.t - {other}.t) <= {window_us}" for other in (first, *others[:number])]
-        joins.append(f"JOIN {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}")
+        joins.append(
+            f"JOIN {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}"
+        )
     total = " + ".join([f"{first}.key", *(f"{alias}.t" for alias in ALIASES[:ways])])
     return f"WITH {', '.join(sources)} SELECT count(*), coalesce(sum({total}), 0) FROM {first} {' '.join(joins)}"
 

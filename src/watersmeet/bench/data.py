@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -68,14 +69,15 @@ def stream_tables(dataset: Dataset, rng: np.random.Generator) -> Iterator[pa.Tab
     """The tables of one stream, one per file, in time order."""
     probabilities = _zipf() if dataset.keys == "zipf" else None
     edges = np.linspace(0, dataset.rows, dataset.files + 1).astype(np.int64)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         count = int(stop - start)
         ts_us = START_US + np.arange(start, stop) * INTERARRIVAL_US + rng.integers(0, INTERARRIVAL_US, count)
         if probabilities is None:
             keys = rng.integers(0, KEYS, count)
         else:
             keys = np.searchsorted(probabilities, rng.random(count))
-        yield pa.table({"key": keys, "ts": pa.array(ts_us, pa.timestamp("us", tz="UTC")), "payload": _payloads(rng, count)})
+        times = pa.array(ts_us, pa.timestamp("us", tz="UTC"))
+        yield pa.table({"key": pa.array(keys), "ts": times, "payload": _payloads(rng, count)})
 
 
 def _zipf() -> np.ndarray:
@@ -85,10 +87,10 @@ def _zipf() -> np.ndarray:
     return cumulative
 
 
-def _payloads(rng: np.random.Generator, count: int) -> pa.Array:
+def _payloads(rng: np.random.Generator, count: int) -> pa.StringArray:
     letters = _ALPHABET[np.frombuffer(rng.bytes(count * PAYLOAD_BYTES), np.uint8) & 63]
     offsets = np.arange(count + 1, dtype=np.int32) * PAYLOAD_BYTES
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters.tobytes()))
 
 
 def _write_stream(dataset: Dataset, rng: np.random.Generator, folder: Path) -> None:

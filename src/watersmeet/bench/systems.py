@@ -1,7 +1,8 @@
 """The systems under test: the same streaming inputs, the same result, each at its best setting.
 
     watersmeet      `wm.sql` over the streams
-    spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format
+    spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format (4:
+                    measured faster than 2 and 3), without the count of state rows, which costs a read per write
     spark-default   Spark's stream-stream join, the default state store (a map in memory, deltas to the checkpoint)
 
 All run with the same cores, partitions and memory. Spark's own joins get a watermark of zero delay on every stream, so
@@ -34,6 +35,7 @@ CONF: Mapping[System, Mapping[str, str]] = {
     "spark-rocksdb": {
         f"{_STORE}.providerClass": ROCKSDB,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
         "spark.sql.streaming.join.stateFormatVersion": "4",
     },
     "spark-default": {

@@ -55,6 +55,7 @@ def _session(trial: Trial) -> Any:
     conf = {
         "spark.driver.memory": trial.memory,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(trial.cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
@@ -75,10 +76,17 @@ def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, A
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
     streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.ways]}
     frame = results(trial.system, spark, streams, trial.window_us)
-    frame = frame.observe("answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(trial.ways))).alias("checksum"))
+    frame = frame.observe(
+        "answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(trial.ways))).alias("checksum")
+    )
     shutil.rmtree(checkpoint, ignore_errors=True)
     began = time.monotonic()
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query = (
+        frame.writeStream.format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     wall_s = time.monotonic() - began
     return {"wall_s": wall_s, "progress": [json.loads(progress.json) for progress in query.recentProgress]}

@@ -12,7 +12,9 @@ import numpy as np
 from numba import njit
 
 
-def pairs(first: np.ndarray, count: np.ndarray, rows: np.ndarray, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs(
+    first: np.ndarray, count: np.ndarray, rows: np.ndarray, limit: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Chunks of (probe_idx, row_idx) for runs of `count` positions from `first` in `rows`.
 
     >>> [(p.tolist(), r.tolist()) for p, r in pairs(np.array([0, 1]), np.array([2, 1]), np.array([7, 8]), 2)]

@@ -54,10 +54,13 @@ def build(codes: np.ndarray, ts: np.ndarray) -> HashIndex:
 
 def probe(index: HashIndex, codes: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every probe the first position and the number of rows with its code and lo <= ts <= hi."""
-    return _probe(index.slots, index.group_code, index.group_start, index.times, codes, lo, hi)  # type: ignore[no-any-return]
+    return _probe(index.slots, index.group_code, index.group_start, index.times, codes, lo, hi)
 
 
-@njit("Tuple((int32[::1], int64[::1], int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1])", cache=True)
+@njit(
+    "Tuple((int32[::1], int64[::1], int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1])",
+    cache=True,
+)
 def _build(codes, ts, order):  # type: ignore[no-untyped-def]
     n = len(codes)
     capacity = 16
@@ -104,7 +107,10 @@ def _build(codes, ts, order):  # type: ignore[no-untyped-def]
     return slots, group_code[:groups].copy(), start, rows, times
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])", cache=True)
+@njit(
+    "Tuple((int64[::1], int64[::1]))(int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
+    cache=True,
+)
 def _probe(slots, group_code, group_start, times, codes, lo, hi):  # type: ignore[no-untyped-def]
     n = len(codes)
     first = np.zeros(n, np.int64)

@@ -15,6 +15,7 @@ from watersmeet.plan.rules.key_classes import key_classes
 from watersmeet.plan.rules.lay_out import lay_out
 from watersmeet.plan.rules.place_conditions import place_conditions
 from watersmeet.plan.rules.place_units import Routing, place_units
+from watersmeet.plan.rules.sequence import sequence
 from watersmeet.query.join import Join
 
 DEFAULT_UNITS = 8
@@ -34,7 +35,9 @@ class Options:
         _one_of("kernel", self.kernel, ("auto", *get_args(Kernel)))
         _one_of("routing", self.routing, get_args(Routing))
         _one_of("driver", self.driver, ("auto",))
-        if self.units != "auto" and (not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096):
+        if self.units != "auto" and (
+            not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096
+        ):
             raise OptionError(f"units={self.units!r}: give a whole number from 1 to 4096, or 'auto' ({DEFAULT_UNITS})")
 
 
@@ -50,13 +53,16 @@ def build(join: Join, types: Types, options: Options, *, inside_only: bool = Fal
     plan = key_classes(plan, types)
     plan = place_conditions(plan, types, inside_only=inside_only)
     plan = lay_out(plan, types)
+    plan = sequence(plan)
     plan = place_units(plan, options.routing)
     return _forced(plan, options)
 
 
 def _forced(plan: Plan, options: Options) -> Plan:
     if options.kernel == "hw" and not plan.classes:
-        raise OptionError("kernel='hw' is a hash join, and this query has no equality across streams; use kernel='nlw' or 'auto'")
+        raise OptionError(
+            "kernel='hw' is a hash join, and this query has no equality across streams; use kernel='nlw' or 'auto'"
+        )
     kernel: Kernel = "nlw" if options.kernel == "nlw" or not plan.classes else "hw"
     order = None
     if options.order != "auto":

@@ -44,7 +44,11 @@ def explain(plan: Plan, runtime: str) -> str:
 def _streams(plan: Plan) -> Iterator[str]:
     for i in plan.inputs:
         spec = plan.join.spec(i.alias)
-        idle = "" if spec.idle_us is None else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
+        idle = (
+            ""
+            if spec.idle_us is None
+            else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
+        )
         rows = "" if i.rows is None else f", last {i.rows} rows"
         yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{rows})"
 
@@ -91,8 +95,12 @@ def _state(plan: Plan) -> Iterator[str]:
         kept = graph.retention_us(i.alias)
         late = max(plan.join.spec(y).lateness_us for y in plan.aliases if y != i.alias)
         if i.rows is not None:
-            yield f"{i.alias}: its last {i.rows} rows" + ("" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}")
+            yield f"{i.alias}: its last {i.rows} rows" + (
+                "" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}"
+            )
         elif kept >= UNBOUNDED:
             yield f"{i.alias}: WARNING full history: no window bounds it, so its state grows without end; add WINDOW or a condition on event time"
         else:
-            yield f"{i.alias}: {show_us(max(kept, 0))} of event time" + (f" plus {show_us(late)} of the others' lateness" if late else "")
+            yield f"{i.alias}: {show_us(max(kept, 0))} of event time" + (
+                f" plus {show_us(late)} of the others' lateness" if late else ""
+            )

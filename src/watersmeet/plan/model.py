@@ -20,6 +20,8 @@ from watersmeet.routing.hypercube import Hypercube
 Kernel = Literal["hw", "nlw"]
 TIME = "_ts"
 """The wire column of event time."""
+SEQUENCE = "_seq"
+"""The wire column of a tuple's number in its stream, of an alias with a ROWS window."""
 COUNTED = "_counted"
 """The wire column that is true where an earlier alias of the same stream has counted the tuple already."""
 
@@ -63,6 +65,7 @@ class Compare:
     left: tuple[str, str]
     op: Literal["<", "<="]
     right: tuple[str, str]
+    kind: Kind
     text: str
 
 
@@ -100,7 +103,9 @@ class InputPlan:
 
     def column(self, ref: ColumnRef) -> str:
         """The wire column of a plain column."""
-        return next(c.name for c in self.columns if not c.cast and c.expr.columns == (ref,) and c.expr.spark_template == "{0}")
+        return next(
+            c.name for c in self.columns if not c.cast and c.expr.columns == (ref,) and c.expr.spark_template == "{0}"
+        )
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,13 @@ class Plan:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
         return {
             "inputs": [
-                [i.alias, i.stream, [[c.name, c.expr.text, c.type] for c in i.columns], [f.text for f in i.filters], i.rows]
+                [
+                    i.alias,
+                    i.stream,
+                    [[c.name, c.expr.text, c.type] for c in i.columns],
+                    [f.text for f in i.filters],
+                    i.rows,
+                ]
                 for i in self.inputs
             ],
             "lateness": {s.name: [s.lateness_us, s.idle_us] for s in self.join.streams.values()},

@@ -25,7 +25,9 @@ def probe_order(plan: Plan, driver: str, fanout: Fanout = lambda bound, y: None)
         return tuple(a for a in plan.order if a != driver)
     bound, left, out = {driver}, [a for a in plan.aliases if a != driver], []
     while left:
-        best = min(left, key=lambda y: (_rank(plan, bound, y), *_estimate(fanout, frozenset(bound), y), plan.aliases.index(y)))
+        best = min(
+            left, key=lambda y: (_rank(plan, bound, y), *_estimate(fanout, frozenset(bound), y), plan.aliases.index(y))
+        )
         out.append(best)
         bound.add(best)
         left.remove(best)

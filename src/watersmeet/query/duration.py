@@ -29,7 +29,9 @@ def unit_us(name: str) -> int:
     for candidate in (low, low.removesuffix("s")):
         if candidate in MICROSECONDS:
             return MICROSECONDS[candidate]
-    raise WindowError(f"{name!r} is not a unit of fixed length; use microseconds, milliseconds, seconds, minutes, hours, days or weeks")
+    raise WindowError(
+        f"{name!r} is not a unit of fixed length; use microseconds, milliseconds, seconds, minutes, hours, days or weeks"
+    )
 
 
 def parse_us(span: str | timedelta) -> int:
@@ -51,7 +53,9 @@ def parse_us(span: str | timedelta) -> int:
         total += Decimal(part[1]) * unit_us(part[2])
         at = part.end()
     if not text or at < len(text):
-        raise WindowError(f"cannot read {span!r} as a span of time; write it as '10 minutes', '250 ms' or '1 hour 30 minutes'")
+        raise WindowError(
+            f"cannot read {span!r} as a span of time; write it as '10 minutes', '250 ms' or '1 hour 30 minutes'"
+        )
     return int(total)
 
 
@@ -63,7 +67,13 @@ def show_us(us: int) -> str:
     """
     if us == 0:
         return "0 s"
-    for unit, length in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000)):
+    for unit, length in (
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("min", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1_000),
+    ):
         if us % length == 0:
             return f"{us // length} {unit}"
     return f"{us} us"

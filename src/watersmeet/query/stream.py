@@ -23,7 +23,9 @@ class Stream:
     count. idle: if given, a silent stream's watermark follows the other streams' highest event time minus this span.
     """
 
-    def __init__(self, source: Any, *, time: str, lateness: str | timedelta = "0 seconds", idle: str | timedelta | None = None) -> None:
+    def __init__(
+        self, source: Any, *, time: str, lateness: str | timedelta = "0 seconds", idle: str | timedelta | None = None
+    ) -> None:
         if not isinstance(time, str) or not time:
             raise StreamError(f"time={time!r}: give the name of the stream's timestamp column, for example time='ts'")
         self.source = source
@@ -59,7 +61,11 @@ class StreamSpec:
         if self.time not in self.schema:
             near = [c for c in self.schema if c.lower() == self.time.lower()]
             if not near:
-                raise StreamError(f"stream {self.name}: no time column {self.time!r}; its columns are {', '.join(self.schema)}")
+                raise StreamError(
+                    f"stream {self.name}: no time column {self.time!r}; its columns are {', '.join(self.schema)}"
+                )
             object.__setattr__(self, "time", near[0])
         if self.schema[self.time] not in TIME_TYPES:
-            raise StreamError(f"stream {self.name}: time column {self.time!r} is {self.schema[self.time]}, not a timestamp; cast it in the source, for example with to_timestamp()")
+            raise StreamError(
+                f"stream {self.name}: time column {self.time!r} is {self.schema[self.time]}, not a timestamp; cast it in the source, for example with to_timestamp()"
+            )

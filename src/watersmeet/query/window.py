@@ -64,7 +64,9 @@ class WindowGraph:
         wrong = [alias for alias, i in at.items() if hi[i][i] < 0]
         if wrong:
             said = "; ".join(dict.fromkeys(e.text for e in edges if {e.old, e.young} & set(wrong)))
-            raise WindowError(f"unsatisfiable window: no result can satisfy the windows of {', '.join(wrong)} together ({said}); widen or drop one of them")
+            raise WindowError(
+                f"unsatisfiable window: no result can satisfy the windows of {', '.join(wrong)} together ({said}); widen or drop one of them"
+            )
         return cls(aliases, tuple(map(tuple, hi)), edges)
 
     def hi(self, x: str, y: str) -> int:

@@ -65,7 +65,9 @@ class Hypercube:
     def route(self, position: int, codes: Mapping[int, np.ndarray], rows: int) -> list[np.ndarray]:
         """The unit of every row, one array per copy; `codes` by class."""
         base, free = np.zeros(rows, np.int64), []
-        for dim, share, stride, fixed in zip(self.dimensions, self.shares, self._strides, self._fixed(position), strict=True):
+        for dim, share, stride, fixed in zip(
+            self.dimensions, self.shares, self._strides, self._fixed(position), strict=True
+        ):
             if not fixed:
                 free.append([c * stride for c in range(share)])
             elif share > 1:

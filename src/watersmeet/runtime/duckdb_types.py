@@ -42,7 +42,9 @@ class DuckDBTypes:
             if expr.duckdb_template == "{0}":
                 self._known[expr.text] = spark_name(columns["0"].type)
             else:
-                empty = pa.schema([f.with_name(name) for name, f in columns.items()] or [pa.field("_", pa.bool_())]).empty_table()
+                empty = pa.schema(
+                    [f.with_name(name) for name, f in columns.items()] or [pa.field("_", pa.bool_())]
+                ).empty_table()
                 names = {ref: f'"{n}"' for n, ref in enumerate(expr.columns)}
                 try:
                     found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])]))
@@ -69,7 +71,10 @@ def common_type(left: str, right: str) -> str | None:
     if pair <= {"date", "timestamp", "timestamp_ntz"}:
         return "timestamp" if "timestamp" in pair else "timestamp_ntz"
     decimals = [_DECIMAL.fullmatch(t) for t in (left, right)]
-    numbers = [t in _INTEGERS or t in ("float", "double") or d is not None for t, d in zip((left, right), decimals, strict=True)]
+    numbers = [
+        t in _INTEGERS or t in ("float", "double") or d is not None
+        for t, d in zip((left, right), decimals, strict=True)
+    ]
     if not all(numbers):
         return None
     if pair & {"float", "double"}:

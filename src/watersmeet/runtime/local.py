@@ -29,8 +29,9 @@ from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit
-from watersmeet.units.pack import PASS, split
+from watersmeet.units.pack import CONTENT, PASS, split, split_for_sequencer
 from watersmeet.units.segment_store import MemoryStore
+from watersmeet.units.sequencer import Sequencer
 from watersmeet.units.state import Manifest
 
 
@@ -101,6 +102,8 @@ class LocalRun:
         self.stores = [MemoryStore() for _ in self.units]
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         self.batches = 0
+        self.sequencer = Sequencer(self.plan) if self.plan.sequenced else None
+        self.sequence = Manifest.fresh(self.plan), MemoryStore()
 
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
@@ -109,7 +112,11 @@ class LocalRun:
         late = self._late()
         if any(late.values()):
             said = ", ".join(f"{n} of {s}" for s, n in late.items() if n)
-            warnings.warn(f"watersmeet dropped late rows: {said}; raise the streams' lateness to keep them", UserWarning, stacklevel=4)
+            warnings.warn(
+                f"watersmeet dropped late rows: {said}; raise the streams' lateness to keep them",
+                UserWarning,
+                stacklevel=4,
+            )
         counts = {"late": late, "retained": self.retained, "batches": self.batches}
         schema = results[-1].schema
         out = pa.concat_tables([r.cast(schema) for r in results])
@@ -118,10 +125,36 @@ class LocalRun:
     def _batches(self, batch_rows: int) -> Iterator[pa.Table]:
         longest = max(w.num_rows for w in self.wires.values())
         for begin in range(0, longest, batch_rows):
-            inboxes = [Inbox() for _ in self.units]
-            for source in self.plan.inputs:
-                self._deliver(source, self.wires[source.alias].slice(begin, batch_rows), inboxes)
-            yield from self._step(inboxes)
+            slices = {alias: wire.slice(begin, batch_rows) for alias, wire in self.wires.items()}
+            if self.sequencer is None:
+                yield from self._step(self._delivered(slices))
+            else:
+                yield from self._step(self._sequenced(slices, last=False))
+        if self.sequencer is not None:
+            yield from self._step(self._sequenced({}, last=True))
+
+    def _delivered(self, slices: Mapping[str, pa.Table]) -> list[Inbox]:
+        inboxes = [Inbox() for _ in self.units]
+        for source in self.plan.inputs:
+            self._deliver(source, slices[source.alias], inboxes)
+        return inboxes
+
+    def _sequenced(self, slices: Mapping[str, pa.Table], *, last: bool) -> list[Inbox]:
+        """What the sequencer releases after it has seen these rows."""
+        assert self.sequencer is not None
+        arrived = Inbox()
+        for alias, wire in slices.items():
+            if wire.num_rows:
+                source = self.plan.input(alias)
+                punctuation, table = split_for_sequencer(source, wire)
+                arrived.punctuate(source.stream, punctuation)
+                arrived.tables[alias] = [table]
+        release = self.sequencer.step(arrived, *self.sequence, last=last)
+        inboxes = [Inbox(marks=release.marks, cuts=release.cuts) for _ in self.units]
+        for alias, parts in release.tables.items():
+            for unit, table in parts:
+                inboxes[unit].tables.setdefault(alias, []).append(table)
+        return inboxes
 
     def _deliver(self, source: InputPlan, wire: pa.Table, inboxes: list[Inbox]) -> None:
         if wire.num_rows == 0:
@@ -137,11 +170,15 @@ class LocalRun:
         for unit, inbox, manifest, store in zip(self.units, inboxes, self.manifests, self.stores, strict=True):
             yield from unit.step(inbox, manifest, store)
         for alias in self.retained:
-            kept = sum(u.report.retained[alias] for u in self.units if self.plan.grid.is_primary(self.plan.input(alias).position, u.unit))
+            kept = sum(
+                u.report.retained[alias]
+                for u in self.units
+                if self.plan.grid.is_primary(self.plan.input(alias).position, u.unit)
+            )
             self.retained[alias] = max(self.retained[alias], kept)
 
     def _late(self) -> dict[str, int]:
-        return {s: sum(m.late.get(s, 0) for m in self.manifests) for s in self.plan.join.streams}
+        return {s: sum(m.late.get(s, 0) for m in (*self.manifests, self.sequence[0])) for s in self.plan.join.streams}
 
     def _empty(self) -> pa.Table:
         if not self.plan.output:
@@ -158,11 +195,17 @@ class LocalRun:
         select = self.plan.join.select
         computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
         try:
-            values = normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed])) if computed else None
+            values = (
+                normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]))
+                if computed
+                else None
+            )
         except Exception as error:
             raise QueryError(f"SELECT cannot be evaluated: {str(error).splitlines()[0]}") from error
         columns = [
-            values.column(computed.index(n)) if values is not None and n in computed else table.column(at[o.expr.columns[0]])
+            values.column(computed.index(n))
+            if values is not None and n in computed
+            else table.column(at[o.expr.columns[0]])
             for n, o in enumerate(select)
         ]
         return pa.Table.from_arrays(columns, names=[o.name for o in select])
@@ -189,4 +232,6 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
             raise QueryError(f"stream {source.stream}: cannot be evaluated: {str(error).splitlines()[0]}") from error
         for n, name in enumerate(computed):
             columns[name] = values.column(n)
+    if source.rows is not None:
+        columns |= {CONTENT + name: table.column(name) for name in table.column_names}
     return pa.table(columns)

@@ -28,7 +28,9 @@ def spec(name: str, stream: Stream) -> StreamSpec:
         schema = dict(stream.source.dtypes)
         columns = stream.source.columns
     else:
-        raise StreamError(f"stream {name}: {type(stream.source).__name__} is neither a Spark DataFrame nor a pyarrow table")
+        raise StreamError(
+            f"stream {name}: {type(stream.source).__name__} is neither a Spark DataFrame nor a pyarrow table"
+        )
     twice = sorted({c for c in columns if columns.count(c) > 1})
     if twice:
         raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
@@ -48,10 +50,14 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
     """The plan of a query over these streams."""
     frames = {i.alias: streams[i.stream].source for i in join.inputs}
     if all(isinstance(f, pa.Table) for f in frames.values()):
-        return build(join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, inside_only=True)
+        return build(
+            join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, inside_only=True
+        )
     for alias, frame in frames.items():
         if not _is_frame(frame):
-            raise StreamError(f"alias {alias}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run")
+            raise StreamError(
+                f"alias {alias}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run"
+            )
     from watersmeet.runtime import spark_plan
 
     return spark_plan.plan(join, frames, options)
@@ -61,7 +67,9 @@ def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     """The query's result as a DataFrame."""
     for name, stream in streams.items():
         if not _is_frame(stream.source):
-            raise StreamError(f"stream {name} is a {type(stream.source).__name__}: dataframe() needs Spark DataFrames; wm.local.run runs Arrow tables in process")
+            raise StreamError(
+                f"stream {name} is a {type(stream.source).__name__}: dataframe() needs Spark DataFrames; wm.local.run runs Arrow tables in process"
+            )
     from watersmeet.runtime import spark_stream
 
     return spark_stream.dataframe(plan, {name: s.source for name, s in streams.items()})

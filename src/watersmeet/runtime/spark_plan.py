@@ -19,7 +19,9 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     """Plan a query over DataFrames, by alias."""
     if len({frame.isStreaming for frame in frames.values()}) > 1:
         static = [a for a, f in frames.items() if not f.isStreaming]
-        raise StreamError(f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all as streams, or all as static data")
+        raise StreamError(
+            f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all as streams, or all as static data"
+        )
     if len({id(frame.sparkSession) for frame in frames.values()}) > 1:
         raise StreamError("the streams belong to different Spark sessions; read them all with one session")
     for alias, frame in frames.items():

@@ -56,8 +56,14 @@ def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[st
 
 
 def pandas_frame(columns: dict[str, pa.ChunkedArray]) -> pd.DataFrame:
-    """Arrow-backed, so that nothing is copied or boxed on the way out."""
-    return pd.DataFrame({name: pd.Series(pd.arrays.ArrowExtensionArray(c), copy=False) for name, c in columns.items()}, copy=False)
+    """Arrow-backed, so that nothing is copied or boxed on the way out; nested values are objects, as the bridge wants."""
+    return pd.DataFrame({name: _series(c) for name, c in columns.items()}, copy=False)
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series:
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
 
 
 def record_batches(columns: dict[str, pa.ChunkedArray]) -> Iterator[pa.RecordBatch]:

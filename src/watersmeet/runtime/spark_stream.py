@@ -28,20 +28,18 @@ from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark_backfill import Backfill
+from watersmeet.runtime.progress import OBSERVED
+from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill
 from watersmeet.runtime.spark_messages import MESSAGE, Packer
 from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
+from watersmeet.runtime.spark_sequencer import SequencerProcessor, release_said
+from watersmeet.runtime.spark_state import inbox_of, read_manifest, segment_store, state_variables
 from watersmeet.runtime.spark_types import SPARK, check
-from watersmeet.units.join_unit import Inbox, JoinUnit
-from watersmeet.units.pack import PASS, Punctuation
-from watersmeet.units.segment import from_bytes
-from watersmeet.units.segment_store import BlobStore
-from watersmeet.units.state import Manifest
+from watersmeet.units.join_unit import JoinUnit, StepReport
+from watersmeet.units.pack import CONTENT, PASS
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-OBSERVED = "watersmeet"
-"""Prefix of the observed metrics' name in the streaming query's progress."""
 
 
 def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -50,18 +48,31 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     spark = next(iter(frames.values())).sparkSession
     if streaming:
         select_provider(spark)
-    packed = [wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE) for i in plan.inputs]
+    packed = [
+        wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)
+        for i in plan.inputs
+    ]
     messages = reduce(DataFrame.union, packed)
     schema = StructType.fromDDL(output_schema(plan))
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    if streaming:
-        raw = messages.groupBy("unit").transformWithStateInPandas(
-            JoinProcessor(plan, arrow_schema), outputStructType=schema, outputMode="append", timeMode="none"
+    run = _streaming if streaming else _static
+    return projected(plan, run(plan, messages, schema, to_arrow_schema(schema, timezone="UTC")))
+
+
+def _streaming(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+    if plan.sequenced:
+        messages = messages.groupBy("unit").transformWithStateInPandas(
+            SequencerProcessor(plan), outputStructType=StructType.fromDDL(MESSAGE), outputMode="append", timeMode="none"
         )
-    else:
-        by_unit = messages.repartition(plan.grid.units, "unit").sortWithinPartitions("unit", "from_ts")
-        raw = by_unit.mapInArrow(Backfill(plan, arrow_schema), schema)
-    return projected(plan, raw)
+    return messages.groupBy("unit").transformWithStateInPandas(
+        JoinProcessor(plan, arrow_schema), outputStructType=schema, outputMode="append", timeMode="none"
+    )
+
+
+def _static(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+    if plan.sequenced:
+        messages = messages.repartition(1).sortWithinPartitions("from_ts").mapInArrow(SequenceBackfill(plan), MESSAGE)
+    by_unit = messages.repartition(plan.grid.units, "unit").sortWithinPartitions("unit", "from_ts")
+    return by_unit.mapInArrow(Backfill(plan, arrow_schema), schema)
 
 
 def select_provider(spark: SparkSession) -> None:
@@ -70,7 +81,9 @@ def select_provider(spark: SparkSession) -> None:
     if chosen is None:
         spark.conf.set(PROVIDER, ROCKSDB)
     elif chosen != ROCKSDB:
-        raise OptionError(f"{PROVIDER} is {chosen}: transformWithState needs RocksDB; set it to {ROCKSDB} or leave it unset")
+        raise OptionError(
+            f"{PROVIDER} is {chosen}: transformWithState needs RocksDB; set it to {ROCKSDB} or leave it unset"
+        )
 
 
 def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
@@ -79,18 +92,24 @@ def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
     passes = condition(source, SPARK)
     if passes is not None:
         columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
+    if source.rows is not None:
+        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in frame.columns]
     return frame.select(*columns)
 
 
 def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     """Metrics out, conditions that are Spark's, and the SELECT."""
-    observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")).where(f"{METRICS} IS NULL")
+    observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")).where(
+        f"{METRICS} IS NULL"
+    )
     typed = {}
     for n, ref in enumerate(plan.output):
         source = plan.input(ref.alias)
         kind = next(c.type for c in source.columns if c.name == source.column(ref))
         typed[ref] = f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}"
-    named = observed.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else observed
+    named = (
+        observed.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else observed
+    )
     at = {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
     conditions = {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}
     check(named, conditions, "condition")
@@ -103,23 +122,6 @@ def projected(plan: Plan, raw: DataFrame) -> DataFrame:
         raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
 
 
-class MapStateBlobs:
-    """Segments as values of a MapState."""
-
-    def __init__(self, state: Any) -> None:
-        self.state = state
-
-    def get(self, id: str) -> bytes | None:
-        value = self.state.getValue((id,))
-        return None if value is None else bytes(value[0])
-
-    def put(self, id: str, blob: bytes) -> None:
-        self.state.updateValue((id,), (blob,))
-
-    def delete(self, id: str) -> None:
-        self.state.removeKey((id,))
-
-
 class JoinProcessor(StatefulProcessor):
     """transformWithState: one group is one unit."""
 
@@ -127,30 +129,19 @@ class JoinProcessor(StatefulProcessor):
         self.plan, self.schema = plan, schema
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._manifest = handle.getValueState("manifest", "json string")
-        self._segments = handle.getMapState("segments", "id string", "blob binary")
+        self._manifest, self._segments = state_variables(handle)
         self._unit_of = {label: unit for unit, label in enumerate(labels(self.plan.grid.units))}
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803 - Spark's names
-        unit = self._unit_of[int(key[0])]
-        inbox = self._inbox(rows)
-        stored = self._manifest.get()
-        manifest = Manifest.fresh(self.plan) if stored is None else Manifest.from_json(stored[0], self.plan)
-        join = JoinUnit(self.plan, unit)
-        for table in join.step(inbox, manifest, BlobStore(MapStateBlobs(self._segments))):
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        join = JoinUnit(self.plan, self._unit_of[int(key[0])])
+        vouched = StepReport()
+        inbox = inbox_of(self.plan, rows, lambda blob, inbox: release_said(blob, inbox, vouched))
+        manifest = read_manifest(self._manifest, self.plan)
+        for table in join.step(inbox, manifest, segment_store(self._segments)):
             yield pandas_frame(arrow_columns(self.plan, table))
         self._manifest.update((manifest.to_json(),))
-        yield pandas_frame(metrics_columns(self.schema, unit, join.report))
-
-    def _inbox(self, rows: Iterator[pd.DataFrame]) -> Inbox:
-        inbox = Inbox()
-        for frame in rows:
-            for alias, max_ts, null_times, blob in zip(frame["alias"], frame["max_ts"], frame["null_times"], frame["blob"], strict=True):
-                source = self.plan.inputs[int(alias)]
-                inbox.punctuate(source.stream, Punctuation(int(max_ts), int(null_times)))
-                if blob is not None:
-                    inbox.tables.setdefault(source.alias, []).append(from_bytes(blob))
-        return inbox
+        vouched.include(join.report)
+        yield pandas_frame(metrics_columns(self.schema, join.unit, vouched))
 
     def close(self) -> None:
         pass

@@ -1,9 +1,9 @@
 """Evaluator rules for numbers: what DuckDB computes in another type, or answers with NULL where Spark raises.
 
-    x / y, x % y, x div y     an error if y = 0 and x is not NULL
-    x / y                     double, or decimal if one side is (not portable: DuckDB divides decimals as doubles)
-    + - *                     in Spark's result type; both raise on overflow
-    CAST to a whole number    truncates (DuckDB rounds)
+x / y, x % y, x div y     an error if y = 0 and x is not NULL
+x / y                     double, or decimal if one side is (not portable: DuckDB divides decimals as doubles)
++ - *                     in Spark's result type; both raise on overflow
+CAST to a whole number    truncates (DuckDB rounds)
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from watersmeet.sql.types import (
 )
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
+_NARROW = 18
 _POINTS = ("timestamp", "timestamp_ntz")
 
 
@@ -47,11 +48,20 @@ def _add_sub_mul(node: Any, lower: Lower) -> Typed:
     result = arithmetic(_SIGNS[op], left.type, right.type)
     if result is None:
         return Typed(op(this=left.node, expression=right.node), None)
-    if result.kind == "decimal":
-        a, b = (left, right) if op is exp.Mul else (Typed(left.cast(result), result), Typed(right.cast(result), result))
-        a, b = (Typed(x.cast(as_decimal(x.type)), None) if x.type is not None and x.kind in INTEGRAL else x for x in (a, b))
-        return Typed(cast(op(this=a.node, expression=b.node), result), result)
+    if result.kind == "decimal" and NULL not in (left.type, right.type):
+        return _decimals(op, left, right, result)
     return Typed(op(this=left.cast(result), expression=right.cast(result)), result)
+
+
+def _decimals(op: Any, left: Typed, right: Typed, result: SparkType) -> Typed:
+    """Sums in the result's type. A product of two narrow decimals is made in 64 bits by DuckDB, unless one is widened first."""
+    if op is not exp.Mul:
+        return Typed(cast(op(this=left.cast(result), expression=right.cast(result)), result), result)
+    assert left.type is not None
+    assert right.type is not None
+    a, b = as_decimal(left.type), as_decimal(right.type)
+    wide = SparkType("decimal", max(a.digits, _NARROW + 1), a.scale) if b.digits <= _NARROW < result.digits else a
+    return Typed(cast(op(this=left.cast(wide), expression=right.cast(b)), result), result)
 
 
 def _shifted(op: Any, left: Typed, right: Typed) -> Typed:
@@ -74,7 +84,11 @@ def _neg(node: Any, lower: Lower) -> Typed:
             return Typed(cast(exp.Paren(this=exp.Neg(this=inner.copy())), kind), kind)
     typed = lower(node.this)
     negated = exp.Neg(this=paren(typed.node))
-    return Typed(cast(negated, typed.type), typed.type) if typed.type is not None and typed.kind in NUMERIC else Typed(negated, None)
+    return (
+        Typed(cast(negated, typed.type), typed.type)
+        if typed.type is not None and typed.kind in NUMERIC
+        else Typed(negated, None)
+    )
 
 
 def _zero(divisor: Any, dividend: Any) -> Any:
@@ -91,7 +105,10 @@ def _div(node: Any, lower: Lower) -> Typed:
     known = all(operand.type is not None and operand.kind in NUMERIC for operand in (left, right))
     if known and "decimal" in (left.kind, right.kind) and not {"float", "double"} & {left.kind, right.kind}:
         return Typed(_as_decimal_quotient(quotient, left, right), None)
-    exact = all(operand.kind != "decimal" or (operand.type is not None and operand.type.digits <= EXACT_DIGITS) for operand in (left, right))
+    exact = all(
+        operand.kind != "decimal" or (operand.type is not None and operand.type.digits <= EXACT_DIGITS)
+        for operand in (left, right)
+    )
     return Typed(quotient, DOUBLE if known and exact else None)
 
 
@@ -114,7 +131,15 @@ def _mod(node: Any, lower: Lower) -> Typed:
     n, d = (operand.cast(meet) if meet is not None else operand.node for operand in (left, right))
     rest: Any = exp.Mod(this=paren(n), expression=paren(d))
     if meet is not None and meet.kind in INTEGRAL:  # the smallest number % -1 is an overflow to DuckDB, 0 to Spark
-        rest = exp.Case(ifs=[exp.If(this=exp.EQ(this=paren(d.copy()), expression=number(-1)), true=exp.Mod(this=paren(n.copy()), expression=cast(number(1), meet)))], default=rest)
+        rest = exp.Case(
+            ifs=[
+                exp.If(
+                    this=exp.EQ(this=paren(d.copy()), expression=number(-1)),
+                    true=exp.Mod(this=paren(n.copy()), expression=cast(number(1), meet)),
+                )
+            ],
+            default=rest,
+        )
     return Typed(guarded(_zero(d, n), "REMAINDER_BY_ZERO: remainder by zero", rest), meet if proven else None)
 
 
@@ -122,7 +147,9 @@ def _int_div(node: Any, lower: Lower) -> Typed:
     left, right = lower(node.this), lower(node.expression)
     n, d = cast(left.node, BIGINT), cast(right.node, BIGINT)
     value = cast(exp.IntDiv(this=n, expression=d), BIGINT)
-    return Typed(guarded(_zero(d, n), "DIVIDE_BY_ZERO: division by zero", value), BIGINT if is_integral(left, right) else None)
+    return Typed(
+        guarded(_zero(d, n), "DIVIDE_BY_ZERO: division by zero", value), BIGINT if is_integral(left, right) else None
+    )
 
 
 def _abs(node: Any, lower: Lower) -> Typed:
@@ -157,7 +184,12 @@ def _cast_is_proven(source: Any, of: SparkType | None, to: SparkType) -> bool:
         return to.kind in (*INTEGRAL, "string")
     if of == TIMESTAMP:
         return to.kind == "date"
-    return of == STRING and to.kind in ("date", "timestamp", "timestamp_ntz") and isinstance(source, exp.Literal) and _is_plain_time(source.name, to)
+    return (
+        of == STRING
+        and to.kind in ("date", "timestamp", "timestamp_ntz")
+        and isinstance(source, exp.Literal)
+        and _is_plain_time(source.name, to)
+    )
 
 
 def _is_plain_time(text: str, to: SparkType) -> bool:

@@ -75,7 +75,9 @@ def _from(draft: Draft, streams: Mapping[str, StreamSpec]) -> tuple[list[Input],
     star: list[ColumnRef] = []
     for table in draft.tables:
         if find(table.alias, specs) is not None:
-            raise UnknownNameError(f"alias {table.alias!r} stands twice in FROM: give each occurrence its own alias, as in FROM {table.stream} a, {table.stream} b")
+            raise UnknownNameError(
+                f"alias {table.alias!r} stands twice in FROM: give each occurrence its own alias, as in FROM {table.stream} a, {table.stream} b"
+            )
         key = stream_named(table.stream, streams)
         left = Scope(dict(specs), dict(merged))
         specs[table.alias] = streams[key]
@@ -135,5 +137,3 @@ def _star(node: Any, scope: Scope, star: Sequence[ColumnRef]) -> Sequence[Column
         raise UnsupportedError(f"{show(node)} is not supported yet: name the fields that you want")
     alias = scope.alias(node.table, show(node))
     return [ColumnRef(alias, name) for name in scope.specs[alias].schema]
-
-

@@ -5,7 +5,8 @@ type in which Spark would compute; literals are cast too, since DuckDB lets a li
 a TINYINT + 1 overflows there). An expression is portable if rules are known, and tested against Spark, all the way down:
 tests/sql/test_evaluator_agrees_with_spark.py. What has no rule is left to sqlglot's translation and is not portable.
 
-Evaluation needs DuckDB's TimeZone set to UTC. Spark's short-circuit order of AND, OR and CASE is not promised.
+Evaluation needs DuckDB's TimeZone set to UTC. Values are promised, the order of evaluation is not: Spark skips the right
+operand (and an error in it) where AND, OR or a NULL on the left has settled the answer, DuckDB may compute it and raise.
 """
 
 from __future__ import annotations
@@ -138,8 +139,12 @@ def _not(node: Any, lower: Lower) -> Typed:
 
 def _is(node: Any, lower: Lower) -> Typed:
     inner, what = lower(node.this), node.expression
-    proven = inner.type is not None and (isinstance(what, exp.Null) or (isinstance(what, exp.Boolean) and inner.type == BOOLEAN))
-    return Typed(exp.Is(this=inner.node, expression=what.copy()), BOOLEAN if proven else None)
+    proven = inner.type is not None and (
+        isinstance(what, exp.Null) or (isinstance(what, exp.Boolean) and inner.type == BOOLEAN)
+    )
+    test = node.copy()
+    test.set("this", inner.node)
+    return Typed(test, BOOLEAN if proven else None)
 
 
 def _case(node: Any, lower: Lower) -> Typed:
@@ -148,7 +153,9 @@ def _case(node: Any, lower: Lower) -> Typed:
     whens: list[Typed] = []
     for branch in node.args["ifs"]:
         condition = lower(branch.this)
-        whens.append(condition if operand is None else _compare(exp.EQ, Typed(operand.node.copy(), operand.type), condition))
+        whens.append(
+            condition if operand is None else _compare(exp.EQ, Typed(operand.node.copy(), operand.type), condition)
+        )
     default = node.args.get("default")
     values = [lower(branch.args["true"]) for branch in node.args["ifs"]]
     values.append(lower(default) if default is not None else Typed(exp.Null(), NULL))
@@ -157,7 +164,10 @@ def _case(node: Any, lower: Lower) -> Typed:
 
 def _if(node: Any, lower: Lower) -> Typed:
     default = node.args.get("false")
-    return _choice([lower(node.this)], [lower(node.args["true"]), lower(default) if default is not None else Typed(exp.Null(), NULL)])
+    return _choice(
+        [lower(node.this)],
+        [lower(node.args["true"]), lower(default) if default is not None else Typed(exp.Null(), NULL)],
+    )
 
 
 def _nullif(node: Any, lower: Lower) -> Typed:

@@ -31,7 +31,9 @@ def to_expr(node: Any) -> Expr:
         duck, portable = for_duckdb(slotted)
         duckdb = _template(_generate(duck, "duckdb"), names)
     except (SqlglotError, ValueError, AttributeError, TypeError, KeyError) as error:
-        raise UnsupportedError(f"cannot translate {text}: {error}; compute it in the stream's source instead") from error
+        raise UnsupportedError(
+            f"cannot translate {text}: {error}; compute it in the stream's source instead"
+        ) from error
     return Expr(text, spark, duckdb, tuple(refs), portable)
 
 

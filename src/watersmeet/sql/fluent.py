@@ -54,7 +54,9 @@ class Builder:
     def window(self, *args: Span) -> Builder:
         """`window(span)` for every pair of aliases, `window(a, b, span)` for one."""
         if len(args) not in (1, 3):
-            raise WindowError(f"window takes a span, or two aliases and a span, not {len(args)} arguments: window('10s') or window('a', 'b', '10s')")
+            raise WindowError(
+                f"window takes a span, or two aliases and a span, not {len(args)} arguments: window('10s') or window('a', 'b', '10s')"
+            )
         *pair, span = args
         return self._paired("WINDOW", tuple(str(alias) for alias in pair), span)
 
@@ -107,7 +109,9 @@ class Builder:
     def text(self) -> str:
         """The query as SQL."""
         tables = "".join(f"{self._connector(i)}{self._table(*pair)}" for i, pair in enumerate(self.aliases))
-        conditions = [f"({condition})" for condition in self.conditions] + [item.text for item in self.items if item.kind in ("window", "dwindow")]
+        conditions = [f"({condition})" for condition in self.conditions] + [
+            item.text for item in self.items if item.kind in ("window", "dwindow")
+        ]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"SELECT {', '.join(self.projections) or '*'} FROM {tables}{where}"
 
@@ -115,7 +119,11 @@ class Builder:
         return "" if i == 0 else " CROSS JOIN " if self.aliases[i][0] in self.crossed else ", "
 
     def _table(self, alias: str, stream: str) -> str:
-        brackets = "".join(f" {item.text}" for item in self.items if item.kind in ("range", "rows") and item.aliases[0].lower() == alias.lower())
+        brackets = "".join(
+            f" {item.text}"
+            for item in self.items
+            if item.kind in ("range", "rows") and item.aliases[0].lower() == alias.lower()
+        )
         return f"{_name(stream)} AS {_name(alias)}{brackets}"
 
     def _paired(self, word: str, pair: tuple[str, ...], span: Span) -> Builder:

@@ -1,10 +1,10 @@
 """Window items: what a query says about time, and the edges that it means.
 
-    WINDOW = w, WITHIN w     abs(difference) <= w, every pair
-    WINDOW (a, b) = w        the same, that pair
-    DWINDOW (a, b) = w       0 <= b.ts - a.ts <= w
-    a [RANGE t]              y.ts - a.ts <= t, every other alias y
-    a [ROWS n]               no edge: a count
+WINDOW = w, WITHIN w     abs(difference) <= w, every pair
+WINDOW (a, b) = w        the same, that pair
+DWINDOW (a, b) = w       0 <= b.ts - a.ts <= w
+a [RANGE t]              y.ts - a.ts <= t, every other alias y
+a [ROWS n]               no edge: a count
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class WindowItem:
         if kind == "within" or not aliases:
             return cls("window", (), us, 0, text)
         if len(aliases) != 2:
-            raise WindowError(f"window {text!r} names {len(aliases)} aliases: write one item for each pair, as in WINDOW (a, b) = 10 SECONDS")
+            raise WindowError(
+                f"window {text!r} names {len(aliases)} aliases: write one item for each pair, as in WINDOW (a, b) = 10 SECONDS"
+            )
         return cls(cast(Kind, kind), tuple(aliases), us, 0, text)
 
     def edges(self, aliases: Sequence[str]) -> Iterator[Edge]:
@@ -70,9 +72,13 @@ def read_span(span: str | timedelta, text: str) -> int:
     try:
         us = parse_us(span)
     except (WindowError, AttributeError, TypeError, ArithmeticError) as error:
-        raise WindowError(f"cannot read the window {text!r}: {str(span)!r} is not a span of time; write it as 10 MINUTES, 250 MILLISECONDS or 1 HOUR 30 MINUTES") from error
+        raise WindowError(
+            f"cannot read the window {text!r}: {str(span)!r} is not a span of time; write it as 10 MINUTES, 250 MILLISECONDS or 1 HOUR 30 MINUTES"
+        ) from error
     if us <= 0:
-        raise WindowError(f"window {text!r} is {'negative' if us < 0 else 'zero'}: a window must be longer than zero; for equal times write a.ts = b.ts")
+        raise WindowError(
+            f"window {text!r} is {'negative' if us < 0 else 'zero'}: a window must be longer than zero; for equal times write a.ts = b.ts"
+        )
     if us > LONGEST_US:
         raise WindowError(f"window {text!r} is longer than any history: leave it out")
     return us

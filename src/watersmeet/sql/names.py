@@ -36,7 +36,9 @@ def stream_named(name: str, streams: Mapping[str, StreamSpec]) -> str:
     """The key of a supplied stream."""
     key = find(name, streams)
     if key is None:
-        raise UnknownNameError(f"stream {name!r} is not supplied; supplied are {', '.join(streams) or 'none'}{_did_you_mean(name, streams)}")
+        raise UnknownNameError(
+            f"stream {name!r} is not supplied; supplied are {', '.join(streams) or 'none'}{_did_you_mean(name, streams)}"
+        )
     return key
 
 
@@ -51,7 +53,9 @@ class Scope:
         """An alias as FROM spells it."""
         alias = find(name, self.specs)
         if alias is None:
-            raise UnknownNameError(f"{where}: no alias {name!r} in FROM; the aliases are {', '.join(self.specs)}{_did_you_mean(name, self.specs)}")
+            raise UnknownNameError(
+                f"{where}: no alias {name!r} in FROM; the aliases are {', '.join(self.specs)}{_did_you_mean(name, self.specs)}"
+            )
         return alias
 
     def column(self, alias: str, name: str) -> ColumnRef:
@@ -59,7 +63,9 @@ class Scope:
         schema = self.specs[alias].schema
         column = find(name, schema)
         if column is None:
-            raise UnknownNameError(f"alias {alias!r} (stream {self.specs[alias].name!r}) has no column {name!r}; its columns are {', '.join(schema)}{_did_you_mean(name, schema)}")
+            raise UnknownNameError(
+                f"alias {alias!r} (stream {self.specs[alias].name!r}) has no column {name!r}; its columns are {', '.join(schema)}{_did_you_mean(name, schema)}"
+            )
         return ColumnRef(alias, column)
 
     def type_of(self, ref: ColumnRef) -> str:
@@ -71,14 +77,20 @@ class Scope:
             return self.column(self.merged[name.lower()], name)
         holders = [alias for alias, spec in self.specs.items() if find(name, spec.schema) is not None]
         if len(holders) > 1:
-            raise UnknownNameError(f"column {name!r} is ambiguous: {' and '.join(holders)} have it; write {holders[0]}.{name} or {holders[1]}.{name}")
+            raise UnknownNameError(
+                f"column {name!r} is ambiguous: {' and '.join(holders)} have it; write {holders[0]}.{name} or {holders[1]}.{name}"
+            )
         if not holders:
             columns = list(dict.fromkeys(c for spec in self.specs.values() for c in spec.schema))
-            raise UnknownNameError(f"no stream has a column {name!r}; the columns are {', '.join(columns)}{_did_you_mean(name, columns)}")
+            raise UnknownNameError(
+                f"no stream has a column {name!r}; the columns are {', '.join(columns)}{_did_you_mean(name, columns)}"
+            )
         return self.column(holders[0], name)
 
     def resolve(self, node: Any) -> Any:
         """A copy of the expression with every column resolved."""
+        if node.find(exp.Star):
+            raise UnknownNameError(f"{node.sql('spark')}: a star stands alone in SELECT, not inside an expression")
         holder = exp.Paren(this=node.copy())
         for column in list(holder.find_all(exp.Column)):
             column.replace(self._resolved(column))
@@ -87,8 +99,6 @@ class Scope:
 
     def _resolved(self, column: Any) -> Any:
         parts = [part.name for part in column.parts]
-        if isinstance(column.this, exp.Star):
-            raise UnknownNameError(f"{column.sql('spark')} stands alone in SELECT, not inside an expression")
         ref, fields = self._split(parts)
         if fields and not self.type_of(ref).lower().startswith(_NESTED):
             raise UnknownNameError(f"{'.'.join(parts)}: {ref} is {self.type_of(ref)} and has no field {fields[0]!r}")
@@ -106,7 +116,9 @@ class Scope:
     def _split(self, parts: list[str]) -> tuple[ColumnRef, list[str]]:
         """`alias.column.field...` or `column.field...`; an alias wins over a column of the same name."""
         alias = find(parts[0], self.specs) if len(parts) > 1 else None
-        if alias is not None and (find(parts[1], self.specs[alias].schema) is not None or not self._is_column(parts[0])):
+        if alias is not None and (
+            find(parts[1], self.specs[alias].schema) is not None or not self._is_column(parts[0])
+        ):
             return self.column(alias, parts[1]), parts[2:]
         if len(parts) > 1 and not self._is_column(parts[0]):
             self.alias(parts[0], ".".join(parts))
@@ -135,7 +147,9 @@ def _keep_sums_together(root: Any) -> None:
     """INTERVAL 1 HOUR 5 MINUTES is parsed as a sum without parentheses: `x - (1 h + 5 min)` must not print as `x - 1 h + 5 min`."""
     for node in list(root.find_all(exp.Add)):
         parent = node.parent
-        if isinstance(parent, exp.Neg | exp.Mul | exp.Div) or (isinstance(parent, exp.Sub | exp.Add) and parent.expression is node):
+        if isinstance(parent, exp.Neg | exp.Mul | exp.Div) or (
+            isinstance(parent, exp.Sub | exp.Add) and parent.expression is node
+        ):
             node.replace(exp.Paren(this=node.copy()))
 
 

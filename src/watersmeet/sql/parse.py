@@ -133,5 +133,3 @@ def _explain(error: SqlglotParseError) -> str:
     before, here, after = (str(place.get(part) or "") for part in ("start_context", "highlight", "end_context"))
     where = f"...{before[-40:]} >>>{here}<<< {after[:40]}...".replace("\n", " ")
     return f"cannot read the query: {place.get('description')} at line {place.get('line')}, column {place.get('col')}: {where}"
-
-

@@ -1,10 +1,10 @@
 """Sorts the conjuncts of WHERE and ON: filters, edges of the window graph, and predicates by what a kernel can do.
 
-    no alias, one alias                        filter
-    event times of two aliases                 edges (and an Equality if it is one)
-    l = r, l < r, ...  one alias on each side  Equality, Comparison
-    abs(l - r) <= c, l - r BETWEEN c AND d     Band
-    anything else                              Condition
+no alias, one alias                        filter
+event times of two aliases                 edges (and an Equality if it is one)
+l = r, l < r, ...  one alias on each side  Equality, Comparison
+abs(l - r) <= c, l - r BETWEEN c AND d     Band
+anything else                              Condition
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from watersmeet.errors import QueryError
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
 from watersmeet.query.window import Edge
@@ -27,7 +28,7 @@ from watersmeet.sql.types import INTEGRAL, NUMERIC
 _COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _EXACT = 2**53
-"""Whole numbers up to here are exact as floats, which the bounds of a Band are."""
+"""Whole numbers below this are exact as floats, which the bounds of a Band are."""
 
 
 @dataclass
@@ -53,7 +54,12 @@ def conjuncts(node: Any) -> Iterator[Any]:
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)
-    elif isinstance(node, exp.Between) and not node.args.get("symmetric") and len(aliases_of(node)) > 1 and _difference(node.this) is None:
+    elif (
+        isinstance(node, exp.Between)
+        and not node.args.get("symmetric")
+        and len(aliases_of(node)) > 1
+        and _difference(node.this) is None
+    ):
         yield exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
         yield exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
     elif not (isinstance(node, exp.Boolean) and node.this):
@@ -61,8 +67,14 @@ def conjuncts(node: Any) -> Iterator[Any]:
 
 
 def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
+    kind = type_of(node)
+    if kind is not None and kind.kind not in ("boolean", "null"):
+        raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")
     if isinstance(node, exp.Between) and len(aliases_of(node)) > 1 and not node.args.get("symmetric"):
-        halves = [exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()), exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())]
+        halves = [
+            exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()),
+            exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()),
+        ]
         if any(time_edges(half, scope, "") for half in halves):
             for half in halves:
                 _sort_one(half, scope, result)
@@ -132,7 +144,11 @@ def _bounded(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bo
     """The difference, its bounds, and whether they are strict."""
     if isinstance(node, exp.Between):
         pair, low, high = _difference(node.this), number(node.args["low"]), number(node.args["high"])
-        return None if pair is None or low is None or high is None or node.args.get("symmetric") else (pair, low, high, False)
+        return (
+            None
+            if pair is None or low is None or high is None or node.args.get("symmetric")
+            else (pair, low, high, False)
+        )
     if type(node) not in _MIRROR:
         return None
     kind, form, bound = type(node), node.this.unnest(), number(node.expression)
@@ -147,7 +163,10 @@ def _bounded(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bo
     pair = _difference(form)
     if pair is None:
         return None
-    lo, hi = (bound if kind in (exp.GT, exp.GTE, exp.EQ) else None), (bound if kind in (exp.LT, exp.LTE, exp.EQ) else None)
+    lo, hi = (
+        (bound if kind in (exp.GT, exp.GTE, exp.EQ) else None),
+        (bound if kind in (exp.LT, exp.LTE, exp.EQ) else None),
+    )
     return pair, lo, hi, strict
 
 
@@ -165,4 +184,4 @@ def number(node: Any) -> float | None:
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     value = float(node.name)
-    return value if abs(value) <= _EXACT else None
+    return value if abs(value) < _EXACT else None

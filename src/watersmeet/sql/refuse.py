@@ -58,18 +58,30 @@ _ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
 def refuse_statement(statement: Any) -> None:
     """Only one plain SELECT passes."""
     if isinstance(statement, exp.SetOperation):
-        raise UnsupportedError(f"{type(statement).__name__.upper()} is not supported yet: write two queries and union the results")
+        raise UnsupportedError(
+            f"{type(statement).__name__.upper()} is not supported yet: write two queries and union the results"
+        )
     if not isinstance(statement, exp.Select):
-        word = "parentheses around the whole query" if isinstance(statement, exp.Subquery) else type(statement).__name__.upper()
+        word = (
+            "parentheses around the whole query"
+            if isinstance(statement, exp.Subquery)
+            else type(statement).__name__.upper()
+        )
         raise ParseError(f"expected a SELECT statement, found {word}")
     for clause, message in _CLAUSES.items():
         if statement.args.get(clause):
             raise UnsupportedError(message)
     if statement.args.get("from_") is None:
         raise ParseError("the query has no FROM: name the streams to join, as in FROM clicks c, orders o")
-    leftover = [name for name, value in statement.args.items() if value and name not in ("expressions", "from_", "joins", "where")]
+    leftover = [
+        name
+        for name, value in statement.args.items()
+        if value and name not in ("expressions", "from_", "joins", "where")
+    ]
     if leftover:
-        raise UnsupportedError(f"{leftover[0].strip('_').replace('_', ' ').upper()} is not supported yet: write a plain SELECT ... FROM ... WHERE")
+        raise UnsupportedError(
+            f"{leftover[0].strip('_').replace('_', ' ').upper()} is not supported yet: write a plain SELECT ... FROM ... WHERE"
+        )
 
 
 def refuse_table(table: Any) -> None:
@@ -81,12 +93,16 @@ def refuse_table(table: Any) -> None:
     if isinstance(table, exp.Lateral):
         raise UnsupportedError(_CLAUSES["laterals"])
     if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-        raise UnsupportedError(f"{table.sql('spark')} in FROM is not supported: FROM takes the names of streams; supply the data as a stream")
+        raise UnsupportedError(
+            f"{table.sql('spark')} in FROM is not supported: FROM takes the names of streams; supply the data as a stream"
+        )
     for arg, message in _TABLE.items():
         if table.args.get(arg):
             raise UnsupportedError(message)
     if table.alias_column_names:
-        raise UnsupportedError(f"column aliases of a table are not supported yet: rename in SELECT instead of {table.sql('spark')}")
+        raise UnsupportedError(
+            f"column aliases of a table are not supported yet: rename in SELECT instead of {table.sql('spark')}"
+        )
 
 
 def refuse_join(join: Any) -> None:
@@ -95,7 +111,9 @@ def refuse_join(join: Any) -> None:
     if kind in ("SEMI", "ANTI"):
         raise UnsupportedError(f"{kind} JOIN ({kind.lower()}join) is not supported yet: only inner joins are")
     if side in ("LEFT", "RIGHT", "FULL") or kind == "OUTER":
-        raise UnsupportedError(f"{side} OUTER JOIN is not supported yet: only inner joins are (no outer, semi or anti join)")
+        raise UnsupportedError(
+            f"{side} OUTER JOIN is not supported yet: only inner joins are (no outer, semi or anti join)"
+        )
     if method == "NATURAL":
         raise UnsupportedError("NATURAL JOIN is not supported: name the columns with JOIN ... USING (...)")
     if method or kind not in ("", "INNER", "CROSS"):
@@ -111,15 +129,21 @@ def refuse_inside(node: Any, *, replayed: bool) -> None:
         if isinstance(part, exp.Query | exp.Subquery | exp.Exists) and not _is_array_exists(part):
             raise UnsupportedError(f"a subquery is not supported yet: join its stream instead ({_show(part)})")
         if isinstance(part, exp.Window | exp.WithinGroup):
-            raise UnsupportedError(f"a window function (OVER) is not supported yet: {_show(part)}; apply it to the result")
+            raise UnsupportedError(
+                f"a window function (OVER) is not supported yet: {_show(part)}; apply it to the result"
+            )
         if (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or name in _AGGREGATES:
             raise UnsupportedError(f"an aggregate is not supported yet: {_show(part)}; aggregate the result")
         if isinstance(part, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline) or name in _GENERATORS:
-            raise UnsupportedError(f"a generator is not supported yet: {_show(part)}; explode the source before it becomes a stream")
+            raise UnsupportedError(
+                f"a generator is not supported yet: {_show(part)}; explode the source before it becomes a stream"
+            )
         if isinstance(part, exp.Placeholder | exp.Parameter | exp.SessionParameter):
             raise UnsupportedError(f"a parameter is not supported: put the value in place of {_show(part)}")
         if replayed and _is_nondeterministic(part, name):
-            raise UnsupportedError(f"{_show(part)} in a condition is not supported: results must be replayable; put the value into a column of the stream")
+            raise UnsupportedError(
+                f"{_show(part)} in a condition is not supported: results must be replayable; put the value into a column of the stream"
+            )
 
 
 def _is_array_exists(part: Any) -> bool:

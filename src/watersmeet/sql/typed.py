@@ -47,7 +47,11 @@ def call(name: str, *args: Any) -> Any:
 
 
 def paren(node: Any) -> Any:
-    return node if isinstance(node, exp.Paren | exp.Column | exp.Cast | exp.Anonymous | exp.Literal) else exp.Paren(this=node)
+    return (
+        node
+        if isinstance(node, exp.Paren | exp.Column | exp.Cast | exp.Anonymous | exp.Literal)
+        else exp.Paren(this=node)
+    )
 
 
 def number(value: int) -> Any:

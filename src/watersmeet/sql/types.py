@@ -35,7 +35,9 @@ class SparkType:
         return f"DECIMAL({self.digits}, {self.scale})" if self.kind == "decimal" else _DUCKDB[self.kind]
 
 
-NULL, BOOLEAN, STRING, INT, BIGINT, DOUBLE = (SparkType(k) for k in ("null", "boolean", "string", "int", "bigint", "double"))
+NULL, BOOLEAN, STRING, INT, BIGINT, DOUBLE = (
+    SparkType(k) for k in ("null", "boolean", "string", "int", "bigint", "double")
+)
 INTERVAL, TIMESTAMP = SparkType("interval"), SparkType("timestamp")
 
 

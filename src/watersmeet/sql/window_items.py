@@ -29,6 +29,7 @@ _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", 
 _WORDS = {"WINDOW", "DWINDOW", "WITHIN"}
 _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
+_BEFORE_OPERAND = {"WHERE", "ON", "AND", "OR", "NOT", "(", ",", "WHEN", "THEN", "ELSE"}
 _SPAN_STARTS = {"-", "+", "INTERVAL"}
 
 
@@ -62,6 +63,14 @@ def tokenize(text: str) -> list[Any]:
         return list(Spark().tokenize(text))
     except SqlglotError as error:
         raise ParseError(f"cannot read the query: {error}") from error
+
+
+def _is_span(text: str) -> bool:
+    try:
+        parse_us(text)
+    except (WindowError, ArithmeticError):
+        return False
+    return True
 
 
 @dataclass
@@ -100,7 +109,9 @@ class _Clause:
 
     def close_segment(self) -> None:
         if self.has_or and self.anded:
-            raise WindowError(f"window item {self.anded!r} cannot stand beside OR: put parentheses around the OR, and the window item outside them")
+            raise WindowError(
+                f"window item {self.anded!r} cannot stand beside OR: put parentheses around the OR, and the window item outside them"
+            )
         segment = "".join(self.pieces).strip()
         self.pieces, self.last, self.glue, self.has_or, self.anded = [], "", False, False, ""
         if segment:
@@ -141,28 +152,36 @@ class _Cutter:
         if word == "WITHIN":
             return self.span_ahead(i + 1)
         if self.word(i + 1) == "=":
-            return word.lower() not in self.columns or self.clear_span_ahead(i + 2)
+            could_be_column = word.lower() in self.columns and self.word(i - 1) in _BEFORE_OPERAND
+            return not could_be_column or self.clear_span_ahead(i + 2)
         return self.word(i + 1) == "(" and self.pair_ahead(i + 2)
 
     def span_ahead(self, i: int) -> bool:
         """Something that can only be meant as a span."""
         if i >= len(self.tokens):
             return False
-        return self.tokens[i].token_type in (TokenType.NUMBER, TokenType.STRING) or self.word(i) in _SPAN_STARTS
+        return (
+            self.tokens[i].token_type in (TokenType.NUMBER, TokenType.STRING)
+            or self.word(i) in _SPAN_STARTS
+            or self.word(i)[:1].isdigit()
+        )
 
     def clear_span_ahead(self, i: int) -> bool:
         """A span with its unit, so that not even a column of that name can be meant."""
         if not self.span_ahead(i) or self.word(i) == "INTERVAL":
             return self.word(i) == "INTERVAL"
         i += self.word(i) in ("-", "+")
-        try:
-            return parse_us(" ".join(str(token.text) for token in self.tokens[i : i + 2 if self.word(i) else i + 1] if token.text != "::")) != 0
-        except (WindowError, ArithmeticError):
-            return self.word(i + 1) == "::"
+        return self.word(i + 1) == "::" or any(
+            _is_span(" ".join(str(t.text) for t in self.tokens[i : i + n])) for n in (1, 2)
+        )
 
     def pair_ahead(self, i: int) -> bool:
         """Names and commas up to `)`, then `=`."""
-        while i < len(self.tokens) and self.word(i) not in _OPEN | _CLOSE | {".", "="} and self.tokens[i].token_type is not TokenType.STRING:
+        while (
+            i < len(self.tokens)
+            and self.word(i) not in _OPEN | _CLOSE | {".", "="}
+            and self.tokens[i].token_type is not TokenType.STRING
+        ):
             i += 1
         return self.word(i) == ")" and self.word(i + 1) == "="
 
@@ -172,7 +191,12 @@ class _Cutter:
         while self.at < len(self.tokens):
             if self.item_ahead():
                 self.take_item()
-            elif self.depth == 0 and self.seen_from and self.word(self.at) == "[" and self.word(self.at + 1) in ("RANGE", "ROWS"):
+            elif (
+                self.depth == 0
+                and self.seen_from
+                and self.word(self.at) == "["
+                and self.word(self.at + 1) in ("RANGE", "ROWS")
+            ):
                 self.take_bracket()
             else:
                 self.step()
@@ -207,7 +231,11 @@ class _Cutter:
         if word in ("WHERE", "ON"):
             self.begin(word)
             return True
-        if word in _CLAUSES or word == ";" or (self.clause is not None and self.clause.word == "ON" and (word in _JOINS or word == ",")):
+        if (
+            word in _CLAUSES
+            or word == ";"
+            or (self.clause is not None and self.clause.word == "ON" and (word in _JOINS or word == ","))
+        ):
             self.close_clause()
             self.in_tail = self.in_tail or word in _CLAUSES
         if word == "OR" and self.clause is not None:
@@ -238,7 +266,11 @@ class _Cutter:
         """Reads one item and closes the gap that it leaves."""
         first, names = self.at, self.take_names()
         span_at = self.at
-        while self.at < len(self.tokens) and self.word(self.at) not in _STOPS and not (self.at > span_at and self.item_ahead()):
+        while (
+            self.at < len(self.tokens)
+            and self.word(self.at) not in _STOPS
+            and not (self.at > span_at and self.item_ahead())
+        ):
             self.at += 1
         start, end = self.tokens[first].start, self.tokens[self.at - 1].end + 1
         text = self.text[start:end]
@@ -301,5 +333,9 @@ class _Cutter:
         if self.word(close + 1) == "AS" and close + 2 < len(self.tokens):
             return close + 2
         after = self.tokens[close + 1] if close + 1 < len(self.tokens) else None
-        plain = after is not None and after.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and self.word(close + 1) not in _STOPS | _WORDS
+        plain = (
+            after is not None
+            and after.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+            and self.word(close + 1) not in _STOPS | _WORDS
+        )
         return close + 1 if plain else self.at - 1

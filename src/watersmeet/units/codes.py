@@ -75,10 +75,10 @@ def _words(column: pa.Array) -> np.ndarray:
 def _hashes(column: pa.Array) -> np.ndarray:
     if pa.types.is_decimal(column.type):
         words = _words(column)
-        return combine(words[:, 0].copy(), words[:, 1].copy())  # type: ignore[no-any-return]
+        return combine(words[:, 0].copy(), words[:, 1].copy())
     if not (pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)):
         column = column.cast(pa.large_binary() if pa.types.is_binary(column.type) else pa.large_string())
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1].copy()
     bytes_ = np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8)
-    return hash_bytes(starts, bytes_)  # type: ignore[no-any-return]
+    return hash_bytes(starts, bytes_)

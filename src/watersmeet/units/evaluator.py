@@ -21,12 +21,14 @@ _LOCAL = threading.local()
 def connection() -> duckdb.DuckDBPyConnection:
     """This thread's evaluator."""
     if not hasattr(_LOCAL, "connection"):
-        con = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False})
+        con = duckdb.connect(
+            ":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False}
+        )
         con.execute("SET TimeZone = 'UTC'")
         con.execute("SET preserve_insertion_order = true")
         con.execute("SET lock_configuration = true")
         _LOCAL.connection = con
-    return _LOCAL.connection  # type: ignore[no-any-return]
+    return _LOCAL.connection
 
 
 def evaluate(table: pa.Table, expressions: Sequence[str]) -> pa.Table:

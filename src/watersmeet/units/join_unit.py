@@ -23,7 +23,7 @@ from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.settle import Settler
 from watersmeet.units.side import Side
 from watersmeet.units.state import Manifest
-from watersmeet.units.watermark import advance, cuts, watermarks
+from watersmeet.units.watermark import NEVER, advance, cuts, watermarks
 
 ROWS_ONLY = "_row"
 """The only column of results of a query that selects no column of any stream."""
@@ -33,12 +33,14 @@ ROWS_ONLY = "_row"
 class Inbox:
     """One batch's messages to one unit: wire tables by alias, punctuations by stream.
 
-    `marks`, if given, are watermarks after this batch that the sender vouches for; then nothing in it is late.
+    `marks`, if given, are watermarks after this batch that the sender vouches for; then nothing in it is late. `cuts`
+    are times, by alias, before which a ROWS window has left all tuples behind.
     """
 
     tables: dict[str, list[pa.Table]] = field(default_factory=dict)
     punctuations: dict[str, Punctuation] = field(default_factory=dict)
     marks: dict[str, int] | None = None
+    cuts: dict[str, int] = field(default_factory=dict)
 
     def punctuate(self, stream: str, punctuation: Punctuation) -> None:
         self.punctuations.setdefault(stream, Punctuation()).include(punctuation)
@@ -54,6 +56,14 @@ class StepReport:
     watermarks: dict[str, int] = field(default_factory=dict)
     retained: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+
+    def include(self, later: StepReport) -> None:
+        """Add a later step: flows add up, levels are the later one's."""
+        for mine, its in ((self.rows_in, later.rows_in), (self.late, later.late)):
+            for name, rows in its.items():
+                mine[name] = mine.get(name, 0) + rows
+        self.results += later.results
+        self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
 
 
 class JoinUnit:
@@ -81,7 +91,7 @@ class JoinUnit:
             yield table
         manifest.fanout = stats.memory()
         manifest.maxima = advance(manifest.maxima, {s: p.max_ts for s, p in inbox.punctuations.items()})
-        self._settle(manifest, store, new, inbox.marks)
+        self._settle(manifest, store, new, inbox)
 
     def _count_timeless(self, inbox: Inbox, manifest: Manifest) -> None:
         """A NULL time is late; the source task counted it, and one unit books it."""
@@ -89,7 +99,9 @@ class JoinUnit:
             for stream, punctuation in inbox.punctuations.items():
                 self._book_late(manifest, stream, punctuation.null_times)
 
-    def _on_time(self, source: InputPlan, inbox: Inbox, marks: dict[str, int] | None, manifest: Manifest) -> Segment | None:
+    def _on_time(
+        self, source: InputPlan, inbox: Inbox, marks: dict[str, int] | None, manifest: Manifest
+    ) -> Segment | None:
         tables = [t for t in inbox.tables.get(source.alias, []) if t.num_rows]
         if not tables:
             return None
@@ -115,10 +127,10 @@ class JoinUnit:
             return pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
         return pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(self.plan.output)})
 
-    def _settle(self, manifest: Manifest, store: SegmentStore, new: dict[str, Segment | None], given: dict[str, int] | None) -> None:
-        marks = watermarks(self.plan, manifest.maxima) if given is None else given
+    def _settle(self, manifest: Manifest, store: SegmentStore, new: dict[str, Segment | None], inbox: Inbox) -> None:
+        marks = watermarks(self.plan, manifest.maxima) if inbox.marks is None else inbox.marks
         for alias, cut in cuts(self.plan, marks).items():
-            settler = Settler(store, cut, self.plan.join.windows.retention_us(alias))
+            settler = Settler(store, max(cut, inbox.cuts.get(alias, NEVER)), self.plan.join.windows.retention_us(alias))
             manifest.segments[alias] = settler.settle(manifest.segments[alias], new[alias])
         self.report.watermarks = marks
         self.report.retained = manifest.rows()

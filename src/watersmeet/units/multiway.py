@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from watersmeet.kernels import hash_window, nested_loop
 from watersmeet.kernels.expand import pairs
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
-from watersmeet.plan.encoding import exact, kind_of
+from watersmeet.plan.encoding import exact
 from watersmeet.plan.model import Compare, Difference, Plan
 from watersmeet.plan.order import probe_order
 from watersmeet.query.expr import ColumnRef, Expr
@@ -142,6 +142,8 @@ class Multiway:
     def _filtered(self, grown: Bound, y: str) -> Bound:
         """Drop what keys, residuals and conditions that y completes refuse."""
         for test in self._tests(grown, y):
+            if len(grown[y]) == 0:
+                break
             keep = test(grown)
             if not keep.all():
                 grown = {x: idx[keep] for x, idx in grown.items()}
@@ -167,7 +169,7 @@ class Multiway:
     def _equal_codes(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         kind = self.plan.classes[c].kind
         left, right = (self.sides[s].codes(self.sides[s].source.keys[c], kind) for s in (x, y))
-        return compare(left, bound[x], right, bound[y], EQUAL)  # type: ignore[no-any-return]
+        return compare(left, bound[x], right, bound[y], EQUAL)
 
     def _equal_values(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         left, right = (self.sides[s].take(self.sides[s].source.keys[c], bound[s]) for s in (x, y))
@@ -177,17 +179,19 @@ class Multiway:
         (x, left_name), (y, right_name) = residual.left, residual.right
         left, right = self.sides[x], self.sides[y]
         if isinstance(residual, Compare):
-            kind = kind_of(next(c.type for c in left.source.columns if c.name == left_name))
-            assert kind is not None
-            op = LESS if residual.op == "<" else LESS_EQUAL
-            return compare(left.codes(left_name, kind), bound[x], right.codes(right_name, kind), bound[y], op)  # type: ignore[no-any-return]
+            kind, op = residual.kind, LESS if residual.op == "<" else LESS_EQUAL
+            return compare(left.codes(left_name, kind), bound[x], right.codes(right_name, kind), bound[y], op)
         if residual.integers:
             lo = np.iinfo(np.int64).min if residual.lo is None else int(residual.lo)
             hi = np.iinfo(np.int64).max if residual.hi is None else int(residual.hi)
-            return band_integers(left.codes(left_name, "integer"), bound[x], right.codes(right_name, "integer"), bound[y], lo, hi)  # type: ignore[no-any-return]
+            return band_integers(
+                left.codes(left_name, "integer"), bound[x], right.codes(right_name, "integer"), bound[y], lo, hi
+            )
         lo_f = -np.inf if residual.lo is None else residual.lo
         hi_f = np.inf if residual.hi is None else residual.hi
-        return band_floats(left.codes(left_name, "double"), bound[x], right.codes(right_name, "double"), bound[y], lo_f, hi_f)  # type: ignore[no-any-return]
+        return band_floats(
+            left.codes(left_name, "double"), bound[x], right.codes(right_name, "double"), bound[y], lo_f, hi_f
+        )
 
     def _condition(self, bound: Bound, condition: Expr) -> np.ndarray:
         columns = {f"{n}": self.column(bound, ref) for n, ref in enumerate(condition.columns)}

@@ -14,11 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan
-from watersmeet.units.codes import codes, integers
+from watersmeet.units.codes import codes, content_hash, integers
 from watersmeet.units.watermark import NEVER
 
 PASS = "_pass"
 """The wire column that is true where the alias' filters hold; it does not travel on."""
+
+
+CONTENT = "_content_"
+"""Prefix of the columns of a whole row, which the content hash is made of; they do not travel on."""
+HASH = "_hash"
+"""The content hash: the tie-break of sequences."""
 
 
 @dataclass
@@ -46,7 +52,27 @@ def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, 
         column = wire.column(name).combine_chunks()
         key_codes[number] = codes(column if whole else column.take(pa.array(kept)), plan.classes[number].kind)
     copies = plan.grid.route(source.position, key_codes, len(kept))
-    return punctuation, [part for units in copies for part in _by_unit(wire, kept, units, whole)]
+    return punctuation, [part for units in copies for part in by_unit(wire, kept, units, whole)]
+
+
+def split_for_sequencer(source: InputPlan, table: pa.Table) -> tuple[Punctuation, pa.Table]:
+    """The punctuation and the rows that the sequencer must see.
+
+    Of an alias with a ROWS window those are all rows, before WHERE: `_pass` says which of them may join, and the
+    content of the whole row, which breaks ties, travels as a hash.
+    """
+    table = table.combine_chunks()
+    kept, punctuation = _kept(source, table)
+    content = [c for c in table.column_names if c.startswith(CONTENT)]
+    wire = table.drop_columns([c for c in (PASS, *content) if c in table.column_names])
+    if source.rows is None:
+        return punctuation, wire.take(pa.array(kept))
+    may_join = np.zeros(table.num_rows, bool)
+    may_join[kept] = True
+    wire = wire.append_column(PASS, pa.array(may_join)).append_column(
+        HASH, pa.array(content_hash(table.select(content)))
+    )
+    return punctuation, wire.filter(pc.is_valid(table.column(TIME)))
 
 
 def _kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
@@ -63,14 +89,18 @@ def _kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
     if time.null_count:
         valid_time = _numpy(pc.is_valid(time))
         dropped = rows[~valid_time[rows]]
-        counted = _numpy(table.column(COUNTED).fill_null(False))[dropped] if COUNTED in table.column_names else np.zeros(len(dropped), bool)
+        counted = (
+            _numpy(table.column(COUNTED).fill_null(False))[dropped]
+            if COUNTED in table.column_names
+            else np.zeros(len(dropped), bool)
+        )
         timeless = int(np.count_nonzero(~counted))
         rows = rows[valid_time[rows]]
     max_ts = NEVER if highest.as_py() is None else int(integers(pa.array([highest]))[0])
     return rows, Punctuation(max_ts, timeless)
 
 
-def _by_unit(wire: pa.Table, kept: np.ndarray, units: np.ndarray, whole: bool) -> Iterator[tuple[int, pa.Table]]:
+def by_unit(wire: pa.Table, kept: np.ndarray, units: np.ndarray, whole: bool) -> Iterator[tuple[int, pa.Table]]:
     """One table per unit that gets rows; every row is taken once."""
     first = int(units[0])
     if np.all(units == first):

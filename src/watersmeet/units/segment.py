@@ -69,7 +69,9 @@ class Segment:
             self._codes[name, kind] = floats(column) if kind == "double" else codes(column, kind)  # type: ignore[arg-type]
         return self._codes[name, kind]
 
-    def index(self, plan: Plan, source: InputPlan, classes: tuple[int, ...]) -> hash_window.HashIndex | nested_loop.TimeIndex:
+    def index(
+        self, plan: Plan, source: InputPlan, classes: tuple[int, ...]
+    ) -> hash_window.HashIndex | nested_loop.TimeIndex:
         """The index by these classes and time; by time alone if there are none."""
         if classes not in self._indexes:
             self._indexes[classes] = (
@@ -96,7 +98,7 @@ def to_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return sink.getvalue().to_pybytes()
 
 
 def from_bytes(blob: bytes) -> pa.Table:

@@ -73,7 +73,11 @@ class BlobStore:
         try:
             table = from_bytes(blob)
         except Exception as error:
-            raise CheckpointError(f"corrupt checkpoint: segment {info.id} cannot be read ({error}); {remedy}") from error
+            raise CheckpointError(
+                f"corrupt checkpoint: segment {info.id} cannot be read ({error}); {remedy}"
+            ) from error
         if table.num_rows != info.rows:
-            raise CheckpointError(f"corrupt checkpoint: segment {info.id} has {table.num_rows} rows, not {info.rows}; {remedy}")
+            raise CheckpointError(
+                f"corrupt checkpoint: segment {info.id} has {table.num_rows} rows, not {info.rows}; {remedy}"
+            )
         return Segment(info.id, table.combine_chunks())

@@ -46,12 +46,14 @@ class Side:
     def _cached(self, name: str, kind: str, parts: list[np.ndarray] | None) -> np.ndarray:
         if (name, kind) not in self._arrays:
             arrays = parts if parts is not None else [s.codes(name, kind) for s in self.segments]
-            self._arrays[name, kind] = arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [np.empty(0, np.int64)])
+            self._arrays[name, kind] = (
+                arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [np.empty(0, np.int64)])
+            )
         return self._arrays[name, kind]
 
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
         """The values of a wire column at these rows; costs what it returns, not what is stored."""
-        if len(self.segments) == 1:
+        if len(self.segments) == 1 or len(row_idx) == 0:
             return self.segments[0].column(name).take(pa.array(row_idx))
         segment_of = np.searchsorted(self.offsets, row_idx, side="right") - 1
         order = np.argsort(segment_of, kind="stable")

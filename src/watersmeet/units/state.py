@@ -53,11 +53,15 @@ class Manifest:
         try:
             raw = json.loads(text)
             if raw.pop("format") != FORMAT:
-                raise CheckpointError(f"the checkpoint was written in another format than {FORMAT}; start with a new checkpoint folder")
+                raise CheckpointError(
+                    f"the checkpoint was written in another format than {FORMAT}; start with a new checkpoint folder"
+                )
             raw["segments"] = {a: [SegmentInfo(**s) for s in infos] for a, infos in raw["segments"].items()}
             manifest = cls(**raw)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder") from error
+            raise CheckpointError(
+                f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder"
+            ) from error
         if manifest.fingerprint != plan.fingerprint():
             raise CheckpointError(
                 f"the checkpoint belongs to another query or placement: it was written by fingerprint {manifest.fingerprint} of\n  {' '.join(manifest.query.split())}\n"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from watersmeet.plan.encoding import kind_of
 from watersmeet.plan.model import KeyClass, Plan, Types
 from watersmeet.query.expr import Expr, binary
-from watersmeet.query.predicate import Condition, Equality
+from watersmeet.query.predicate import Condition, Equality, Predicate
 
 Node = tuple[str, str, str]
 """Alias, expression text, type of the comparison."""
@@ -31,7 +31,7 @@ def key_classes(plan: Plan, types: Types) -> Plan:
             node = parent[node]
         return node
 
-    predicates = []
+    predicates: list[Predicate] = []
     for predicate in plan.join.predicates:
         if not isinstance(predicate, Equality):
             predicates.append(predicate)

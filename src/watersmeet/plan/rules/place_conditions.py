@@ -41,13 +41,17 @@ def _compiled(predicate: Comparison | Band, types: Types) -> Residual | None:
     common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
     if common is None:
         return None
-    left, right = (predicate.left.alias, f"{predicate.left}::{common}"), (predicate.right.alias, f"{predicate.right}::{common}")
+    left, right = (
+        (predicate.left.alias, f"{predicate.left}::{common}"),
+        (predicate.right.alias, f"{predicate.right}::{common}"),
+    )
     if isinstance(predicate, Comparison):
-        if not exact(kind_of(common)):
+        kind = kind_of(common)
+        if kind is None or not exact(kind):
             return None
         if predicate.op in ("<", "<="):
-            return Compare(left, predicate.op, right, str(predicate))
-        return Compare(right, "<" if predicate.op == ">" else "<=", left, str(predicate))
+            return Compare(left, predicate.op, right, kind, str(predicate))
+        return Compare(right, "<" if predicate.op == ">" else "<=", left, kind, str(predicate))
     if common == "double":
         return Difference(left, right, predicate.lo, predicate.hi, False, str(predicate))
     if common in _BAND_INTEGERS:

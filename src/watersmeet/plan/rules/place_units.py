@@ -21,5 +21,7 @@ def place_units(plan: Plan, wanted: Routing) -> Plan:
     classes_of = tuple(frozenset(i.keys) for i in plan.inputs)
     routing = grid(classes_of, plan.units_wanted)
     if wanted == "hash" and routing.kind != "hash":
-        raise OptionError("routing='hash' needs one key that all aliases share; this query has none: leave routing='auto', which takes a hypercube")
+        raise OptionError(
+            "routing='hash' needs one key that all aliases share; this query has none: leave routing='auto', which takes a hypercube"
+        )
     return replace(plan, routing=routing)

@@ -1,0 +1,73 @@
+# Every target sets itself up: Python 3.11 to 3.13 and Java 17 are all that a machine needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH ?= --quick
+
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup python java fmt check test test-fast test-spark test-all bench demo clean
+
+help:
+	@echo "make demo       watch three live streams join on a local Spark"
+	@echo "make test       everything that a change must pass: check, tests without and with Spark"
+	@echo "make test-fast  tests without Spark only"
+	@echo "make test-all   the same tests with many more generated cases"
+	@echo "make check      ruff and mypy       make fmt    format"
+	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
+	@echo "make setup      only set up $(VENV)"
+
+setup: $(READY)
+
+python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "watersmeet needs Python 3.11, 3.12 or 3.13, and there is no $(PYTHON); name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "watersmeet needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version); name another: make PYTHON=python3.12" >&2; exit 1; }
+
+java: python
+	@$(PYTHON) -I src/watersmeet/runtime/java.py
+
+# The stamp is newer than pyproject.toml as long as what is installed is what it says.
+$(READY): pyproject.toml | python
+	@echo "setting up $(VENV); the first time takes some minutes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $(READY)
+
+fmt: $(READY)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+check: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@echo "check: passed"
+
+test: java check test-fast test-spark
+	@echo "make test: all passed"
+
+test-fast: $(READY)
+	@$(BIN)/python -m pytest
+	@echo "tests without Spark: passed"
+
+test-spark: java $(READY)
+	@$(BIN)/python -m pytest -m spark
+	@echo "tests with Spark: passed"
+
+test-all: java check
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "" --timeout 7200
+	@echo "make test-all: all passed"
+
+bench: java $(READY)
+	@$(BIN)/watersmeet bench spark $(BENCH)
+
+demo: java $(READY)
+	@$(BIN)/watersmeet demo
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,163 @@
+"""The command line: what it takes, and which module does it.
+
+Spark and the benchmarks are imported by the commands that need them: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from watersmeet.cli.arguments import Source, query_text, sink, sources, trigger
+from watersmeet.cli.failure import OURS, reported
+
+app = typer.Typer(
+    help="Joins any number of data streams, on any predicate, over any window, on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Query = Annotated[str | None, typer.Argument(help="The SQL, or @file.sql.", show_default=False)]
+QueryFile = Annotated[Path | None, typer.Option(help="A file with the SQL.", show_default=False)]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", help="NAME=FOLDER[:parquet|csv|json]. Repeat for each stream.", show_default=False),
+]
+Times = Annotated[
+    list[str] | None,
+    typer.Option("--time", help="NAME=COLUMN of event time. Default: ts, or the only timestamp.", show_default=False),
+]
+Latenesses = Annotated[
+    list[str] | None,
+    typer.Option("--lateness", help="NAME='10 seconds': the disorder to expect. Default: 0.", show_default=False),
+]
+Idles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--idle", help="NAME='10 minutes': a silent stream's watermark follows the others.", show_default=False
+    ),
+]
+Schemas = Annotated[
+    list[str] | None,
+    typer.Option("--schema", help="NAME='id bigint, ts timestamp': needed for csv and json.", show_default=False),
+]
+Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
+Kernel = Annotated[Literal["auto", "hw", "nlw"], typer.Option(help="The join algorithm.")]
+Static = Annotated[bool, typer.Option("--static", help="Read what is there now, once: a backfill.")]
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long the streams flow after the first micro-batch.", min=1)] = 40,
+    seed: Annotated[int, typer.Option(help="Of the generated streams.")] = 1,
+) -> None:
+    """Watch three live streams join on a local Spark, each pair with its own window."""
+    from watersmeet.cli.demo import demo as show
+
+    show(seconds, seed)
+
+
+@app.command()
+def run(
+    query: Query = None,
+    query_file: QueryFile = None,
+    stream: Streams = None,
+    time: Times = None,
+    lateness: Latenesses = None,
+    idle: Idles = None,
+    schema: Schemas = None,
+    sink_: Annotated[str, typer.Option("--sink", help="parquet:FOLDER, json:FOLDER or console.")] = "console",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Default: _checkpoint in the sink's folder.", show_default=False)
+    ] = None,
+    trigger_: Annotated[
+        str, typer.Option("--trigger", help="An interval, or available-now (also: once).")
+    ] = "1 second",
+    files_per_trigger: Annotated[
+        int | None, typer.Option(help="At most so many new files of each stream per batch.", min=1)
+    ] = None,
+    units: Units = None,
+    kernel: Kernel = "auto",
+    static: Static = False,
+) -> None:
+    """Join folders of files, as streams or (--static) as they are now."""
+    with reported():
+        text = query_text(query, query_file)
+        found = _sources(stream, time, lateness, idle, schema, static)
+        to, when = sink(sink_), trigger(trigger_)
+    from watersmeet.cli import run as runs
+
+    if static:
+        runs.backfill(text, found, _options(units, kernel), to)
+    else:
+        runs.stream(text, found, _options(units, kernel), to, checkpoint, when, files_per_trigger)
+
+
+@app.command()
+def explain(
+    query: Query = None,
+    query_file: QueryFile = None,
+    stream: Streams = None,
+    time: Times = None,
+    lateness: Latenesses = None,
+    idle: Idles = None,
+    schema: Schemas = None,
+    units: Units = None,
+    kernel: Kernel = "auto",
+    static: Static = False,
+) -> None:
+    """Print the plan of a query: windows, routing, kernel, join orders, state bound. Nothing runs."""
+    with reported():
+        text = query_text(query, query_file)
+        found = _sources(stream, time, lateness, idle, schema, static)
+    from watersmeet.cli import run as runs
+
+    runs.explain(text, found, _options(units, kernel), streaming=not static)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context, name: Annotated[str | None, typer.Argument(help="spark", show_default=False)] = None
+) -> None:
+    """Measure against other systems, answers checked: bench spark [--help]."""
+    if name in (None, "--help"):
+        Console().print("watersmeet bench spark   against Spark's own stream-stream join; see bench spark --help")
+        return
+    if name != "spark":
+        Console(stderr=True).print(Text(f"there is no benchmark {name!r}; there is: spark", style="bold red"))
+        raise typer.Exit(OURS)
+    from watersmeet.bench.spark import command
+
+    measure = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    measure.command()(command)
+    measure(context.args, prog_name="watersmeet bench spark")
+
+
+@app.command()
+def reproduce(name: Annotated[str | None, typer.Argument(help="Which one.", show_default=False)] = None) -> None:
+    """Reproduce the experiments of a paper."""
+    asked = f"there is no reproduction {name!r}: " if name else ""
+    Console(stderr=True).print(
+        Text(f"{asked}this release has no reproductions yet; they come with the papers' systems")
+    )
+    raise typer.Exit(OURS)
+
+
+def _sources(
+    stream: list[str] | None,
+    time: list[str] | None,
+    lateness: list[str] | None,
+    idle: list[str] | None,
+    schema: list[str] | None,
+    static: bool,
+) -> tuple[Source, ...]:
+    return sources(stream or (), time or (), lateness or (), idle or (), schema or (), streaming=not static)
+
+
+def _options(units: int | None, kernel: str) -> dict[str, Any]:
+    return {"units": "auto" if units is None else units, "kernel": kernel}

@@ -1,0 +1,172 @@
+"""What the user typed, checked before Spark is started.
+
+    --stream clicks=data/clicks:json   --time clicks=ts   --lateness clicks='10 seconds'   --schema clicks='id bigint, ts timestamp'
+
+Invariant: a mistake in the command line is reported at once; starting Spark takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from watersmeet.errors import OptionError, StreamError, WindowError
+from watersmeet.query.duration import parse_us
+
+FORMATS = ("parquet", "csv", "json")
+SINKS = ("parquet", "json", "console")
+AVAILABLE_NOW = ("available-now", "once")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder of files that is read as a stream."""
+
+    name: str
+    path: Path
+    format: str = "parquet"
+    time: str | None = None
+    """None: the column named ts, or the only timestamp column."""
+    lateness: str = "0 seconds"
+    idle: str | None = None
+    schema: str | None = None
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Where results go; a console has no path."""
+
+    format: str
+    path: str | None = None
+
+
+def query_text(query: str | None, file: Path | None) -> str:
+    """The SQL: as typed, from @file.sql, or from --query-file."""
+    if query is not None and query.startswith("@"):
+        file, query = Path(query[1:]), None
+    if (query is None) == (file is None):
+        raise OptionError("give the query once: as text, as @file.sql, or with --query-file file.sql")
+    if file is None:
+        return query or ""
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(
+            f"cannot read the query from {file}: {getattr(error, 'strerror', None) or 'it is not text'}"
+        ) from error
+
+
+def sources(
+    streams: Sequence[str],
+    times: Sequence[str] = (),
+    latenesses: Sequence[str] = (),
+    idles: Sequence[str] = (),
+    schemas: Sequence[str] = (),
+    *,
+    streaming: bool = True,
+) -> tuple[Source, ...]:
+    """The streams of --stream with what the other options say of them.
+
+    >>> [stream] = sources(["s=.:json"], times=["s=at"], schemas=["s=at timestamp"])
+    >>> stream.format, stream.time, stream.lateness
+    ('json', 'at', '0 seconds')
+    """
+    if not streams:
+        raise OptionError("no stream: name each folder, as in --stream clicks=data/clicks")
+    paths = _by_name("--stream", streams, "clicks=data/clicks")
+    said = {
+        "time": _by_name("--time", times, "clicks=ts"),
+        "lateness": _by_name("--lateness", latenesses, "clicks='10 seconds'"),
+        "idle": _by_name("--idle", idles, "clicks='10 minutes'"),
+        "schema": _by_name("--schema", schemas, "clicks='id bigint, ts timestamp'"),
+    }
+    for option, values in said.items():
+        for name in values.keys() - paths.keys():
+            raise OptionError(f"--{option} {name}=...: there is no --stream {name}; there are {', '.join(paths)}")
+    for option in ("lateness", "idle"):
+        for name, span in said[option].items():
+            _check_span(f"--{option} {name}={span}", span)
+    return tuple(
+        _source(name, where, {o: v[name] for o, v in said.items() if name in v}, streaming)
+        for name, where in paths.items()
+    )
+
+
+def sink(text: str) -> Sink:
+    """`parquet:folder`, `json:folder` or `console`.
+
+    >>> sink("parquet:out/results")
+    Sink(format='parquet', path='out/results')
+    """
+    format, _, path = text.partition(":")
+    if format not in SINKS:
+        raise OptionError(f"--sink {text}: write parquet:FOLDER, json:FOLDER or console")
+    if (format == "console") == bool(path):
+        raise OptionError(
+            f"--sink {text}: a console has no folder" if path else f"--sink {text}: name the folder, as in {format}:out"
+        )
+    return Sink(format, path or None)
+
+
+def trigger(text: str) -> Mapping[str, Any]:
+    """Spark's trigger: an interval, or all that is there now and then stop.
+
+    >>> trigger("2 seconds"), trigger("available-now")
+    ({'processingTime': '2000 milliseconds'}, {'availableNow': True})
+    """
+    if text.lower() in AVAILABLE_NOW:
+        return {"availableNow": True}
+    ms = _check_span(f"--trigger {text}", text, "write an interval such as '1 second', or available-now") // 1000
+    return {"processingTime": f"{ms} milliseconds"}
+
+
+def _by_name(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise OptionError(f"{option} {text}: write NAME=VALUE, as in {option} {example}")
+        if name.strip() in found:
+            raise OptionError(f"{option} {name.strip()}=... is there twice")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _source(name: str, where: str, said: Mapping[str, str], streaming: bool) -> Source:
+    path, format = _split_format(where)
+    folder = Path(path)
+    if not folder.exists():
+        raise StreamError(f"stream {name}: there is no folder {path}")
+    if streaming and not folder.is_dir():
+        raise StreamError(f"stream {name}: {path} is a file; a stream is a folder of files (or add --static)")
+    if format == "parquet" and "schema" not in said and folder.is_dir() and not any(folder.rglob("*.parquet")):
+        raise StreamError(
+            f"stream {name}: {path} holds no parquet file yet, so its columns are unknown; say them with --schema {name}='...'"
+        )
+    if format != "parquet" and streaming and "schema" not in said:
+        raise StreamError(
+            f"stream {name}: {format} files do not tell their types; say them with --schema {name}='id bigint, ts timestamp'"
+        )
+    return Source(name, folder, format, **said)
+
+
+def _split_format(where: str) -> tuple[str, str]:
+    """`path[:format]`; without one, parquet."""
+    path, colon, format = where.rpartition(":")
+    if colon and format in FORMATS:
+        return path, format
+    if colon and not Path(where).exists() and Path(path).exists():
+        raise OptionError(f"--stream ...={where}: {format!r} is not a format; there are {', '.join(FORMATS)}")
+    return where, "parquet"
+
+
+def _check_span(option: str, span: str, remedy: str = "write a span such as '10 seconds'") -> int:
+    try:
+        us = parse_us(span)
+    except WindowError as error:
+        raise OptionError(f"{option}: {remedy}") from error
+    if us < 0:
+        raise OptionError(f"{option}: a span cannot be negative")
+    return us

@@ -1,0 +1,148 @@
+"""`watersmeet demo`: three live streams, one query with a window for each pair, and the proof at the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.text import Text
+
+import watersmeet as wm
+from watersmeet.api import Query
+from watersmeet.cli.interrupt import stop_requests
+from watersmeet.cli.shop import LATENESS, SCHEMAS, TIMES, Shop
+from watersmeet.cli.spark import Stage, stage
+from watersmeet.cli.verdict import verdict
+from watersmeet.cli.view import View, table_of
+from watersmeet.cli.watch import Totals, Watch, counted
+from watersmeet.runtime.progress import Progress
+
+QUERY = """\
+SELECT o.id, o.user, c.page, o.total, r.amount
+FROM clicks c, orders o, refunds r
+WHERE c.user = o.user AND o.id = r.order_id AND r.amount > o.total * 0.5
+WINDOW (c, o) = 10 MINUTES AND DWINDOW (o, r) = 2 HOURS"""
+
+_NEWEST = 6
+
+
+def demo(seconds: float, seed: int) -> None:
+    """Generate, join, show; leaves with code 1 if DuckDB disagrees."""
+    with stage("demo") as on:
+        shop = Shop(on.scratch / "data", seed)
+        query = _query(on, shop)
+        _introduce(on, query)
+        screen = Screen(on, query, shop, seconds)
+        with stop_requests() as stop:
+            screen.run(stop.is_set)
+        _conclude(on, shop, screen.view.totals)
+
+
+def _query(on: Stage, shop: Shop) -> Query:
+    reader = on.spark.readStream
+    streams = {
+        name: wm.Stream(reader.schema(schema).parquet(str(shop.folder / name)), time=TIMES[name], lateness=LATENESS)
+        for name, schema in SCHEMAS.items()
+    }
+    return wm.sql(QUERY, **streams)
+
+
+def _introduce(on: Stage, query: Query) -> None:
+    say = on.console.print
+    say(
+        "A web shop in fast motion: one second here is ten minutes there. Three streams of files are written while you "
+        "watch, out of order, and a few rows come too late. This query joins them on a Spark in this process.\n"
+    )
+    say(Panel(Syntax(QUERY, "sql", background_color="default"), title="the query", title_align="left"))
+    say(Panel(Text(query.explain()), title="the plan", title_align="left"))
+    say(
+        "The first micro-batch starts Python workers and compiles code: it takes some seconds, the others do not.\n",
+        soft_wrap=True,
+    )
+
+
+class Screen:
+    """The running demo: the shop, the query, and what is shown of it."""
+
+    def __init__(self, on: Stage, query: Query, shop: Shop, seconds: float) -> None:
+        self.on, self.shop, self.seconds = on, shop, seconds
+        self.frame = counted(query.dataframe())
+        self.view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console, below=self._below)
+        self.ends: float | None = None
+        self.newest: pa.Table | None = None
+
+    def run(self, stop_asked: Callable[[], bool]) -> None:
+        """Until the time is over or a stop is asked for; then everything that was written is joined."""
+        running = (
+            self.frame.writeStream.format("parquet")
+            .option("path", str(self.on.scratch / "results"))
+            .option("checkpointLocation", str(self.on.scratch / "checkpoint"))
+            .trigger(processingTime="1 second")
+            .start()
+        )
+        watch = Watch(running, self.view.totals, self._batch)
+        self.shop.open()
+        try:
+            with self.view.shown():
+                watch.until(lambda: stop_asked() or (self.ends is not None and time.monotonic() > self.ends))
+                self.shop.close()
+                running.processAllAvailable()
+                watch.catch_up()
+        finally:
+            self.shop.close()
+            running.stop()
+
+    def _batch(self, progress: Progress) -> None:
+        if self.ends is None:
+            self.ends = time.monotonic() + self.seconds
+        self.shop.watermarks(progress.watermarks)
+        self.newest = newest_results(self.on.scratch / "results", progress.batch_id) or self.newest
+        self.view.batch(progress)
+
+    def _below(self) -> RenderableType:
+        left = "" if self.ends is None else f"{max(0, self.ends - time.monotonic()):.0f} s left; Ctrl-C ends it now"
+        if self.newest is None:
+            return Text(left, style="dim")
+        rows = [tuple(row.values()) for row in self.newest.to_pylist()]
+        return Group(Text(), table_of(self.newest.column_names, rows, "newest results"), Text(left, style="dim"))
+
+
+def newest_results(folder: Path, batch_id: int) -> pa.Table | None:
+    """Some rows of a batch, by the file sink's own log: files that it does not name may be half written."""
+    for log in (folder / "_spark_metadata" / str(batch_id), folder / "_spark_metadata" / f"{batch_id}.compact"):
+        if log.exists():
+            paths = [unquote(urlparse(json.loads(entry)["path"]).path) for entry in log.read_text().splitlines()[1:]]
+            for path in reversed(paths):
+                table = pq.read_table(path, partitioning=None)
+                if table.num_rows:
+                    return table.slice(max(0, table.num_rows - _NEWEST))
+    return None
+
+
+def _conclude(on: Stage, shop: Shop, totals: Totals) -> None:
+    """What happened, and whether it was right."""
+    say = on.console.print
+    sent, late = sum(shop.sent.values()), sum(shop.sent_late.values())
+    say(
+        f"\n{sent:,} rows of three streams in {len(totals.batches)} micro-batches, "
+        f"{totals.rows_per_second:,.0f} rows/s while busy; state at the end {sum(totals.state_rows.values()):,} rows",
+        highlight=False,
+        soft_wrap=True,
+    )
+    with on.console.status("DuckDB computes the same join over the same files"):
+        found = verdict(shop.folder, on.scratch / "results")
+    counted_late = sum(totals.late.values())
+    say(f"late rows: {late:,} sent, {counted_late:,} counted and dropped", highlight=False)
+    right = found.right and counted_late == late
+    say(Text(str(found), style="bold green" if right else "bold red"))
+    if not right:
+        raise typer.Exit(1)

@@ -1,0 +1,78 @@
+"""Errors as one clear message, without a traceback.
+
+An error that a worker raised reaches the driver inside Spark's exception, with the worker's traceback around it: ours
+is taken out of it and shown as itself; of others the first line is shown, and the log is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from watersmeet import errors
+from watersmeet.errors import WatersmeetError
+
+OURS, THEIRS = 2, 1
+"""Exit codes: a mistake that the message explains, and a failure of Spark."""
+
+_RAISED = re.compile(r"^watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL)
+_LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def reported(log: Path | None = None) -> Iterator[None]:
+    """Shows what goes wrong inside, and leaves with an exit code."""
+    try:
+        yield
+    except WatersmeetError as error:
+        _show(str(error))
+        raise typer.Exit(OURS) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except Exception as error:
+        if not _is_sparks(error):
+            raise
+        ours = from_worker(str(error))
+        _show(str(ours) if ours else f"Spark failed: {essence(str(error))}")
+        if log is not None and ours is None:
+            Console(stderr=True).print(f"Spark's log: {log}", highlight=False, soft_wrap=True)
+        raise typer.Exit(OURS if ours else THEIRS) from None
+
+
+def from_worker(text: str) -> WatersmeetError | None:
+    """The error of ours that a Spark exception carries.
+
+    >>> from_worker("[PYTHON_EXCEPTION] Traceback ...\\nwatersmeet.errors.CheckpointError: it is damaged\\n SQLSTATE: 38000")
+    CheckpointError('it is damaged')
+    """
+    found = _RAISED.search(text)
+    kind = getattr(errors, found[1], WatersmeetError) if found else None
+    return kind(found[2].strip()) if found and kind else None
+
+
+def essence(text: str) -> str:
+    """What went wrong, in one line: the worker's last words, else the first line.
+
+    >>> essence("[STREAM_FAILED] Query [id = 1] terminated with exception: no such file\\n\\tat java.lang")
+    'no such file'
+    >>> essence("[PYTHON_EXCEPTION] ... Traceback (most recent call last):\\n  File ...\\nValueError: not a number\\n SQLSTATE: 38000")
+    'ValueError: not a number'
+    """
+    raised = _LAST_LINE.findall(text) if "Traceback" in text else []
+    if raised:
+        return ": ".join(raised[-1])
+    return text.strip().splitlines()[0].split("terminated with exception: ")[-1].split(" SQLSTATE")[0]
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def _show(message: str) -> None:
+    Console(stderr=True).print(Text(message, style="bold red"), soft_wrap=True)

@@ -1,0 +1,115 @@
+"""Folders of files as streams and as sinks, through Spark's own readers and writers.
+
+A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
+the user says where. Spark's file sink skips the batches that its folder already has: a new checkpoint over old results
+would lose rows without a word, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+import watersmeet as wm
+from watersmeet.cli.arguments import Sink, Source
+from watersmeet.errors import CheckpointError, StreamError
+
+_READ_OPTIONS = {"csv": {"header": "true"}}
+CHECKPOINT = "_checkpoint"
+
+
+def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigger: int | None = None) -> wm.Stream:
+    """The folder as a `wm.Stream`."""
+    try:
+        frame = _frame(spark, source, streaming, files_per_trigger)
+    except PySparkException as error:
+        said = str(error).strip().splitlines()[0]
+        raise StreamError(
+            f"stream {source.name}: Spark cannot read {source.path} as {source.format}: {said}"
+        ) from error
+    time = source.time or _time_column(source.name, frame.dtypes)
+    return wm.Stream(frame, time=time, lateness=source.lateness, idle=source.idle)
+
+
+def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int | None) -> Any:
+    path, options = str(source.path), _READ_OPTIONS.get(source.format, {})
+    static = spark.read.options(**options)
+    if source.schema is not None:
+        static = static.schema(source.schema)
+    elif source.format == "csv":
+        static = static.option("inferSchema", "true")
+    if not streaming:
+        return static.format(source.format).load(path)
+    schema = source.schema or static.format(source.format).load(path).schema
+    reader = spark.readStream.options(**options).schema(schema)
+    if files_per_trigger:
+        reader = reader.option("maxFilesPerTrigger", files_per_trigger)
+    return reader.format(source.format).load(path)
+
+
+def _time_column(name: str, dtypes: list[tuple[str, str]]) -> str:
+    times = [column for column, kind in dtypes if kind in ("timestamp", "timestamp_ntz")]
+    if "ts" in times:
+        return "ts"
+    if len(times) != 1:
+        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
+        raise StreamError(f"stream {name}: which column is the event time? {found}; say it with --time {name}=COLUMN")
+    return times[0]
+
+
+def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:
+    """Where the query's progress is kept (None: nowhere lasting); refuses one that is not of the sink's results."""
+    if sink.path is None:
+        return given
+    chosen = given or Path(sink.path) / CHECKPOINT
+    if (Path(sink.path) / "_spark_metadata").exists() and not (chosen / "offsets").exists():
+        raise CheckpointError(
+            f"{sink.path} holds results that were written with another checkpoint than {chosen}: "
+            "give that one with --checkpoint to go on, or another folder to --sink to begin anew"
+        )
+    return chosen
+
+
+def start(
+    frame: Any, sink: Sink, checkpoint: Path, trigger: dict[str, Any], show: Callable[[int, list[str], list[Any]], None]
+) -> Any:
+    """Start the streaming query; `show` gets (results, columns, some rows) of each batch that goes to the console."""
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(**trigger)
+    if sink.path is None:
+        return writer.foreachBatch(lambda batch, _: show(*_sample(batch))).start()
+    return writer.format(sink.format).option("path", sink.path).start()
+
+
+def write_static(frame: Any, sink: Sink, show: Callable[[int, list[str], list[Any]], None]) -> int:
+    """Run a backfill into the sink; the number of results."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    if sink.path is None:
+        count, columns, rows = _sample(frame)
+        show(count, columns, rows)
+        return count
+    if Path(sink.path).exists():
+        raise StreamError(f"--sink {sink.format}:{sink.path}: the folder exists; a backfill writes a new one")
+    seen = Observation("results")
+    frame.observe(seen, F.count(F.lit(1)).alias("results")).write.format(sink.format).save(sink.path)
+    return int(seen.get["results"])
+
+
+def _sample(batch: Any, rows: int = 20) -> tuple[int, list[str], list[Any]]:
+    """All rows are computed once, and some of them fetched: a stateful stage must never run in part.
+
+    Fetched as text, so that times are shown in the session's time zone and not in the machine's.
+    """
+    from pyspark.sql import functions as F
+
+    kept = batch.persist()
+    try:
+        count = kept.count()
+        numbered = kept.toDF(*(f"c{n}" for n in range(len(batch.columns))))
+        return count, batch.columns, numbered.select(*(F.col(c).cast("string") for c in numbered.columns)).take(rows)
+    finally:
+        kept.unpersist()

@@ -1,0 +1,99 @@
+"""`watersmeet run` and `watersmeet explain`: folders in, a query, a sink out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import watersmeet as wm
+from watersmeet.api import Query
+from watersmeet.cli import folders
+from watersmeet.cli.arguments import Sink, Source
+from watersmeet.cli.failure import reported
+from watersmeet.cli.interrupt import stop_requests
+from watersmeet.cli.spark import Stage, stage
+from watersmeet.cli.view import View
+from watersmeet.cli.watch import Totals, Watch, counted
+
+
+def stream(
+    text: str,
+    sources: Sequence[Source],
+    options: Mapping[str, Any],
+    sink: Sink,
+    checkpoint: Path | None,
+    trigger: Mapping[str, Any],
+    files_per_trigger: int | None,
+) -> None:
+    """Run a query until its input ends (available-now) or someone stops it."""
+    with reported():
+        lasting = folders.checkpoint_folder(sink, checkpoint)
+    with stage("run") as on:
+        query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
+        frame = counted(query.dataframe())
+        view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
+        folder = lasting or on.scratch / "checkpoint"
+        with stop_requests() as stop:
+            running = folders.start(frame, sink, folder, dict(trigger), view.rows)
+            watch = Watch(running, view.totals, view.batch)
+            try:
+                with view.shown():
+                    watch.until(stop.is_set)
+            finally:
+                running.stop()
+            watch.catch_up()
+        _sum_up(on, view.totals, sink, stopped=stop.is_set(), lasting=lasting)
+
+
+def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: Sink) -> None:
+    """Run a query once over what the folders hold."""
+    with stage("run") as on:
+        query = _query(on, text, sources, options, streaming=False)
+        view = View(Totals({}), on.console)
+        with on.console.status("joining"):
+            count = folders.write_static(query.dataframe(), sink, view.rows)
+        on.console.print(f"{count:,} results{_where(sink)}", highlight=False, soft_wrap=True)
+
+
+def explain(text: str, sources: Sequence[Source], options: Mapping[str, Any], *, streaming: bool) -> None:
+    """Print a query's plan."""
+    with stage("explain") as on:
+        plan = _query(on, text, sources, options, streaming=streaming).explain()
+        on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
+
+
+def _query(
+    on: Stage,
+    text: str,
+    sources: Sequence[Source],
+    options: Mapping[str, Any],
+    *,
+    streaming: bool,
+    files_per_trigger: int | None = None,
+) -> Query:
+    streams = {
+        s.name: folders.open_stream(on.spark, s, streaming=streaming, files_per_trigger=files_per_trigger)
+        for s in sources
+    }
+    return wm.sql(text, **streams, **options)
+
+
+def _sum_up(on: Stage, totals: Totals, sink: Sink, *, stopped: bool, lasting: Path | None) -> None:
+    late = sum(totals.late.values())
+    on.console.print(
+        f"{totals.results:,} results{_where(sink)} from {totals.rows:,} rows in {_batches(totals)}, "
+        f"{totals.rows_per_second:,.0f} rows/s; {late:,} late rows dropped",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if stopped and lasting is not None:
+        on.console.print(f"stopped; the same command goes on from {lasting}", highlight=False, soft_wrap=True)
+
+
+def _where(sink: Sink) -> str:
+    return "" if sink.path is None else f" in {sink.path}"
+
+
+def _batches(totals: Totals) -> str:
+    return "1 micro-batch" if len(totals.batches) == 1 else f"{len(totals.batches)} micro-batches"

@@ -1,0 +1,89 @@
+"""What a running query is doing, read from Spark's own progress events.
+
+The units' reports travel with the results as observed metrics, so they stand in every `StreamingQueryProgress` under
+`observedMetrics` and belong to exactly one micro-batch.
+
+Invariant: figures are of one micro-batch, except state (after it) and watermarks (after it).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from watersmeet.units.watermark import NEVER
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+OBSERVED = "watersmeet"
+"""Prefix of the observed metrics' name."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One micro-batch of a watersmeet query."""
+
+    batch_id: int
+    seconds: float
+    input_rows: int
+    results: int
+    late: dict[str, int]
+    """Late rows dropped in this batch, by stream."""
+    watermarks: dict[str, datetime | None]
+    """By stream; None while it has not been seen."""
+    state_rows: dict[str, int]
+    """Retained rows by alias, copies included."""
+    state_bytes: int
+    unit_rows: dict[int, int]
+    """Rows that each unit received."""
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.input_rows / self.seconds if self.seconds else 0.0
+
+
+def read(progress: Any) -> Progress | None:
+    """A progress event's watersmeet figures: a StreamingQueryProgress, its JSON, or the dict of it; None if it has none.
+
+    >>> report = {"unit": 0, "rows_in": {"a": 3}, "late": {"s": 1}, "results": 2, "watermarks": {"s": 5}, "retained": {"a": 3}, "bytes": 9}
+    >>> event = {"batchId": 7, "numInputRows": 4, "durationMs": {"triggerExecution": 500}, "observedMetrics": {"watersmeet-x": {"units": [json.dumps(report)]}}}
+    >>> p = read(event)
+    >>> p.results, p.late, p.rows_per_second, p.unit_rows
+    (2, {'s': 1}, 8.0, {0: 3})
+    """
+    event = _as_dict(progress)
+    reports = [json.loads(text) for text in _unit_texts(event)]
+    if not reports:
+        return None
+    marks = {s: min(r["watermarks"].get(s, NEVER) for r in reports) for s in reports[0]["watermarks"]}
+    return Progress(
+        batch_id=event["batchId"],
+        seconds=event["durationMs"].get("triggerExecution", 0) / 1000,
+        input_rows=event["numInputRows"],
+        results=sum(r["results"] for r in reports),
+        late=_total(reports, "late"),
+        watermarks={s: None if m <= NEVER else _EPOCH + timedelta(microseconds=m) for s, m in marks.items()},
+        state_rows=_total(reports, "retained"),
+        state_bytes=sum(r["bytes"] for r in reports),
+        unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
+    )
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:
+    if isinstance(progress, dict):
+        return progress
+    text = progress if isinstance(progress, str) else progress.json
+    return json.loads(text() if callable(text) else text)
+
+
+def _unit_texts(event: dict[str, Any]) -> list[str]:
+    for name, row in (event.get("observedMetrics") or {}).items():
+        if name.startswith(OBSERVED):
+            return list(row["units"])
+    return []
+
+
+def _total(reports: list[dict[str, Any]], field: str) -> dict[str, int]:
+    names = dict.fromkeys(n for r in reports for n in r[field])
+    return {n: sum(r[field].get(n, 0) for r in reports) for n in names}

@@ -1,0 +1,68 @@
+"""The sequencer as a stage of its own in front of the join, for queries with ROWS windows.
+
+    source --> mapInArrow(pack) --> transformWithState(sequencer, one unit) --> transformWithState(join units)
+
+Invariant: the join units learn watermarks from the sequencer alone, by one control message per unit and batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from watersmeet.plan.model import Plan
+from watersmeet.runtime.spark_messages import CONTROL, Message, record_batch, slices
+from watersmeet.runtime.spark_state import inbox_of, read_manifest, segment_store, state_variables
+from watersmeet.units.join_unit import Inbox, StepReport
+from watersmeet.units.segment import to_bytes
+from watersmeet.units.sequencer import Release, Sequencer
+from watersmeet.units.watermark import NEVER
+
+
+class SequencerProcessor(StatefulProcessor):
+    """transformWithState with a single group."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._manifest, self._segments = state_variables(handle)
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        manifest = read_manifest(self._manifest, self.plan)
+        release = Sequencer(self.plan).step(inbox_of(self.plan, rows), manifest, segment_store(self._segments))
+        self._manifest.update((manifest.to_json(),))
+        batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.grid.units)
+        yield pa.Table.from_batches([batch]).to_pandas()
+
+    def close(self) -> None:
+        pass
+
+
+def release_messages(plan: Plan, release: Release, *, sliced: bool) -> list[Message]:
+    """What the sequencer released, as messages to the join units; the control messages come last in time."""
+    out = []
+    for alias, parts in release.tables.items():
+        position = plan.input(alias).position
+        for unit, table in parts:
+            blobs = slices(table) if sliced else [(NEVER, to_bytes(table))]
+            out += [Message(unit, position, blob, from_ts=from_ts) for from_ts, blob in blobs]
+    latest = min(release.marks.values())
+    for unit in range(plan.grid.units):
+        said = {"marks": release.marks, "cuts": release.cuts, "late": release.late if unit == 0 else {}}
+        out.append(Message(unit, CONTROL, json.dumps(said).encode(), from_ts=latest))
+    return out
+
+
+def release_said(blob: bytes, inbox: Inbox, report: StepReport) -> None:
+    """Take a control message in."""
+    said = json.loads(blob)
+    inbox.marks = said["marks"]
+    inbox.cuts = {a: max(cut, inbox.cuts.get(a, NEVER)) for a, cut in said["cuts"].items()}
+    for stream, rows in said["late"].items():
+        report.late[stream] = report.late.get(stream, 0) + rows

@@ -1,0 +1,119 @@
+"""Mistakes in the command line are told at once, before Spark is started, in one message and with code 2."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from watersmeet.cli import app
+from watersmeet.cli.arguments import Sink, Source, query_text, sink, sources, trigger
+from watersmeet.errors import WatersmeetError
+
+TEXT = "SELECT a.k FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND"
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """A folder of csv, an empty one, a file; and no Java, so that nothing can start Spark."""
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "0.csv").write_text("k,ts\n1,2026-01-01 00:00:00\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "one.parquet").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java-here"))
+    return tmp_path
+
+
+def command(*arguments: str):
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "300"})
+
+
+@pytest.mark.parametrize("verb", ["run", "explain"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give the query once"),
+        ([TEXT, "--query-file", "q.sql"], "give the query once"),
+        (["@nowhere.sql"], "nowhere.sql"),
+        ([TEXT], "no stream"),
+        ([TEXT, "--stream", "clicks"], "NAME=VALUE"),
+        ([TEXT, "--stream", "a=nowhere"], "there is no folder nowhere"),
+        ([TEXT, "--stream", "a=empty"], "--schema a="),
+        ([TEXT, "--stream", "a=text:csv"], "--schema a="),
+        ([TEXT, "--stream", "a=text:xml"], "'xml' is not a format"),
+        ([TEXT, "--stream", "a=one.parquet"], "is a file"),
+        ([TEXT, "--stream", "a=text:csv", "--stream", "a=text:csv"], "twice"),
+        ([TEXT, "--stream", "a=text:csv", "--schema", "a=k int", "--time", "b=ts"], "no --stream b"),
+        ([TEXT, "--stream", "a=text:csv", "--schema", "a=k int", "--lateness", "a=soon"], "--lateness a=soon"),
+        ([TEXT, "--stream", "a=text:csv", "--schema", "a=k int", "--idle", "a=-1 s"], "negative"),
+    ],
+)
+def test_a_mistake_is_named(folders, verb, arguments, said):
+    result = command(verb, *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--sink", "excel:out"], "parquet:FOLDER, json:FOLDER or console"),
+        (["--sink", "parquet"], "name the folder"),
+        (["--sink", "console:out"], "no folder"),
+        (["--trigger", "often"], "available-now"),
+        (["--files-per-trigger", "0"], "files-per-trigger"),
+        (["--kernel", "magic"], "kernel"),
+    ],
+)
+def test_a_mistake_in_an_option_of_run(folders, arguments, said):
+    result = command("run", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_without_java_the_message_says_how_to_install_it(folders):
+    result = command("explain", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp")
+    assert result.exit_code == 2
+    assert "needs Java 17" in result.stderr
+    assert "install it with:" in result.stderr
+
+
+def test_results_of_another_checkpoint_are_not_mixed(folders):
+    (folders / "out" / "_spark_metadata").mkdir(parents=True)
+    result = command("run", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", "json:out")
+    assert result.exit_code == 2
+    assert "another checkpoint" in result.stderr
+
+
+def test_reproduce_has_nothing_yet_and_says_so():
+    result = command("reproduce", "wjoin")
+    assert result.exit_code == 2
+    assert "no reproductions yet" in result.stderr
+
+
+def test_bench():
+    assert "bench spark" in command("bench").output
+    assert command("bench", "cobol").exit_code == 2
+    assert "--files-per-trigger" in command("bench", "spark", "--help").output
+
+
+def test_every_command_explains_itself():
+    for verb in ("demo", "run", "explain", "reproduce"):
+        result = command(verb, "--help")
+        assert result.exit_code == 0
+        assert "Usage" in result.output
+
+
+def test_what_is_typed_is_what_is_meant(folders):
+    (folders / "q.sql").write_text(TEXT)
+    assert query_text("@q.sql", None) == query_text(None, folders / "q.sql") == query_text(TEXT, None) == TEXT
+    [found] = sources(
+        ["a = text:csv"], ["a=at"], ["a=10 seconds"], ["a=1 hour"], ["a=k bigint, at timestamp"], streaming=True
+    )
+    path = found.path
+    assert found == Source("a", path, "csv", "at", "10 seconds", "1 hour", "k bigint, at timestamp")
+    assert sink("console") == Sink("console")
+    assert trigger("once") == trigger("available-now") == {"availableNow": True}
+    with pytest.raises(WatersmeetError):
+        sink("")

@@ -1,0 +1,105 @@
+"""The README's and the guides' code runs, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def blocks() -> list[tuple[str, str]]:
+    """(where, code) of every Python block."""
+    return [
+        (f"{page.relative_to(ROOT)}:{page.read_text()[: found.start()].count(chr(10)) + 2}", found[1])
+        for page in PAGES
+        for found in _FENCE.finditer(page.read_text())
+    ]
+
+
+def needs_spark(code: str) -> bool:
+    """A block that takes DataFrames calls them `..._df`."""
+    return "_df" in code
+
+
+WITHOUT_SPARK = [b for b in blocks() if not needs_spark(b[1])]
+WITH_SPARK = [b for b in blocks() if needs_spark(b[1])]
+
+
+def test_there_is_code_of_both_kinds():
+    assert any(where.startswith("README") for where, _ in WITHOUT_SPARK)
+    assert any(where.startswith("README") for where, _ in WITH_SPARK)
+
+
+@pytest.mark.parametrize(("where", "code"), WITHOUT_SPARK, ids=[where for where, _ in WITHOUT_SPARK])
+def test_code_in_process(where, code):
+    exec(compile(code, where, "exec"), {"__name__": where})
+
+
+FRAMES = {
+    "clicks_df": "SELECT 7 AS user, '/sale' AS page, timestamp '2026-01-01 12:00:00' AS ts",
+    "orders_df": "SELECT 1 AS id, 7 AS user, 50.0D AS total, timestamp '2026-01-01 12:00:03' AS ordered_at",
+    "refunds_df": "SELECT 1 AS order_id, 40.0D AS amount, timestamp '2026-01-01 13:00:00' AS ts",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("where", "code"), WITH_SPARK, ids=[where for where, _ in WITH_SPARK])
+def test_code_on_dataframes(spark, where, code):
+    names = {"__name__": where, **{name: spark.sql(text) for name, text in FRAMES.items()}}
+    exec(compile(code, where, "exec"), names)
+    [row] = names["results"].collect()
+    assert row["id"] == 1
+    assert row["page"] == "/sale"
+
+
+def example(name: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "examples" / name], cwd=cwd, capture_output=True, text=True, check=False
+    )
+
+
+def test_every_example_is_run_here():
+    assert {p.name for p in (ROOT / "examples").glob("*.py")} == {"band_join.py", "three_streams.py"}
+
+
+def test_band_join_example(tmp_path):
+    done = example("band_join.py", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.match(r"[1-9]\d* pairs agree", done.stdout)
+
+
+@pytest.mark.spark
+def test_three_streams_example(tmp_path):
+    done = example("three_streams.py", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"\| *(\d+)\| *(\S+)\| *([\d.]+)\|", done.stdout) == [("10", "/a", "40.0"), ("10", "/b", "40.0")]
+
+
+def anchors(page: Path) -> set[str]:
+    """Headings as GitHub links to them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_somewhere(page):
+    for path, anchor in _LINK.findall(page.read_text()):
+        if path.startswith("http"):
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {path}"
+        assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
+
+
+def test_every_decision_is_listed():
+    folder = ROOT / "docs" / "decisions"
+    listed = set(re.findall(r"\(([^)]+\.md)\)", (folder / "README.md").read_text()))
+    assert listed == {p.name for p in folder.glob("0*.md")}

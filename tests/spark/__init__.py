@@ -1,0 +1,1 @@
+"""Real queries, real checkpoints, on one Spark session."""

@@ -1,0 +1,92 @@
+"""The fluent form binds to the same queries as SQL."""
+
+from datetime import timedelta
+
+import pytest
+
+from watersmeet.errors import ParseError, QueryError, UnknownNameError, UnsupportedError, WindowError
+from watersmeet.sql.fluent import Builder
+from watersmeet.sql.parse import parse
+
+AB = Builder((("a", "s0"), ("b", "s1")))
+KEY = AB.on("a.k = b.k")
+
+
+@pytest.mark.parametrize(
+    ("builder", "sql"),
+    [
+        (KEY, "SELECT * FROM s0 a, s1 b WHERE a.k = b.k"),
+        (KEY.window("10s"), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 SECONDS"),
+        (KEY.within(timedelta(seconds=1.5)), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WITHIN 1.5 SECONDS"),
+        (KEY.window("a", "b", "10s"), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS"),
+        (
+            KEY.dwindow("b", "a", "1 hour 30 minutes"),
+            "SELECT * FROM s0 a, s1 b WHERE a.k = b.k DWINDOW (b, a) = 90 MINUTES",
+        ),
+        (KEY.range("a", "5s").rows("b", 3), "SELECT * FROM s0 a [RANGE 5 s], s1 b [ROWS 3] WHERE a.k = b.k"),
+        (
+            AB.on("a.k = b.k", "a.v < b.v").where("a.v > 1 OR a.v < 0"),
+            "SELECT * FROM s0 a, s1 b WHERE a.k = b.k AND a.v < b.v AND (a.v > 1 OR a.v < 0)",
+        ),
+        (KEY.select("a.k", "b.v * 2 AS w, b.j"), "SELECT a.k, b.v * 2 AS w, b.j FROM s0 a, s1 b WHERE a.k = b.k"),
+        (KEY.select("b.*"), "SELECT b.* FROM s0 a, s1 b WHERE a.k = b.k"),
+        (AB.cross("b"), "SELECT * FROM s0 a CROSS JOIN s1 b"),
+        (
+            AB.on("b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS"),
+            "SELECT * FROM s0 a, s1 b WHERE b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS",
+        ),
+    ],
+)
+def test_same_as_sql_and_its_own_text(builder, sql, streams):
+    fluent = builder.bind(streams)
+    for other in (parse(sql, streams), parse(fluent.text, streams)):
+        assert fluent.inputs == other.inputs
+        assert fluent.predicates == other.predicates
+        assert fluent.filters == other.filters
+        assert fluent.windows.bounds == other.windows.bounds
+        assert fluent.select == other.select
+        assert (fluent.crossed, fluent.timed) == (other.crossed, other.timed)
+
+
+def test_a_builder_is_a_value():
+    assert AB.on("a.k = b.k") == KEY
+    assert AB.conditions == ()
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: AB.window("a", "10s"), WindowError, "window takes"),
+        (lambda: AB.window("a", "b", "-1s"), WindowError, "negative"),
+        (lambda: AB.window("banana"), WindowError, "banana"),
+        (lambda: AB.window(timedelta(0)), WindowError, "zero"),
+        (lambda: AB.rows("a", 0), WindowError, "positive"),
+        (lambda: AB.on("a.k = "), ParseError, "cannot read"),
+        (lambda: AB.on(""), ParseError, "empty"),
+        (lambda: AB.on("a.k = b.k) OR (1 = 1"), ParseError, "unexpected"),
+        (lambda: AB.on("a.k = b.k; SELECT 1"), ParseError, "unexpected"),
+        (lambda: AB.on(None), ParseError, "expected a text"),
+        (lambda: AB.select("a.k FROM s0 a WHERE 1 = 1 --"), ParseError, "not a column|cannot read"),
+        (lambda: AB.cross("x"), UnknownNameError, "no such alias"),
+    ],
+)
+def test_bad_pieces_fail_at_once(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+@pytest.mark.parametrize(
+    ("builder", "error", "message"),
+    [
+        (KEY.window("a", "x", "10s"), UnknownNameError, "no alias 'x'"),
+        (KEY.range("x", "10s"), UnknownNameError, "no alias 'x'"),
+        (KEY.window("a", "a", "10s"), WindowError, "twice"),
+        (AB, QueryError, "joined to nothing"),
+        (KEY.select("count(*)"), UnsupportedError, "aggregate"),
+        (Builder((("a", "nope"), ("b", "s1"))), UnknownNameError, "'nope' is not supplied"),
+        (Builder(()), ParseError, "two or more"),
+    ],
+)
+def test_bad_queries_fail_when_bound(builder, error, message, streams):
+    with pytest.raises(error, match=message):
+        builder.bind(streams)

@@ -1,0 +1,56 @@
+"""SQL that watersmeet does not run is refused by name, with a remedy."""
+
+import pytest
+
+from watersmeet.errors import UnsupportedError
+
+W = "WHERE a.k = b.k"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT a.k FROM s0 a LEFT JOIN s1 b ON a.k = b.k", "outer"),
+        ("SELECT a.k FROM s0 a RIGHT OUTER JOIN s1 b ON a.k = b.k", "outer.*not yet|not supported yet.*outer"),
+        ("SELECT a.k FROM s0 a FULL JOIN s1 b ON a.k = b.k", "outer"),
+        ("SELECT a.k FROM s0 a LEFT SEMI JOIN s1 b ON a.k = b.k", "semi.*not supported yet"),
+        ("SELECT a.k FROM s0 a LEFT ANTI JOIN s1 b ON a.k = b.k", "anti.*not supported yet"),
+        ("SELECT a.k FROM s0 a NATURAL JOIN s1 b", "USING"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} GROUP BY a.k", "GROUP BY is not supported yet"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} WINDOW = 5 s GROUP BY a.k", "GROUP BY is not supported yet"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} GROUP BY a.k WINDOW = 5 s", "GROUP BY is not supported yet"),
+        (f"SELECT count(*) FROM s0 a, s1 b {W}", "aggregate"),
+        (f"SELECT sum(a.v) + 1 FROM s0 a, s1 b {W}", "aggregate"),
+        (f"SELECT collect_list(a.v) FROM s0 a, s1 b {W}", "aggregate"),
+        (f"SELECT DISTINCT a.k FROM s0 a, s1 b {W}", "DISTINCT"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} ORDER BY a.k", "ORDER BY"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} LIMIT 5", "LIMIT"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} HAVING a.k > 1", "HAVING"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} UNION ALL SELECT 1", "UNION"),
+        ("SELECT a.k FROM (SELECT * FROM s0) a, s1 b", "subquery"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k IN (SELECT k FROM s2)", "subquery"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} AND EXISTS (SELECT 1 FROM s2)", "subquery"),
+        (f"SELECT (SELECT 1) AS x FROM s0 a, s1 b {W}", "subquery"),
+        (f"WITH c AS (SELECT 1) SELECT a.k FROM s0 a, s1 b {W}", "CTE"),
+        (f"SELECT row_number() OVER (ORDER BY a.k) FROM s0 a, s1 b {W}", "OVER"),
+        (f"SELECT a.k FROM s0 a, s1 b LATERAL VIEW explode(a.k) t AS x {W}", "LATERAL VIEW"),
+        (f"SELECT explode(array(1)) FROM s0 a, s1 b {W}", "generator"),
+        (f"SELECT posexplode(array(1)) FROM s0 a, s1 b {W}", "generator"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} WINDOW w AS (PARTITION BY a.k)", "named WINDOW"),
+        ("SELECT a.k FROM s0 a, s1 b PIVOT (sum(v) FOR k IN (1, 2))", "PIVOT"),
+        (f"SELECT a.k FROM s0 a TABLESAMPLE (5 ROWS), s1 b {W}", "TABLESAMPLE"),
+        (f"SELECT /*+ BROADCAST(a) */ a.k FROM s0 a, s1 b {W}", "hint"),
+        (f"SELECT a.k FROM s0 a, range(10) b {W}", "names of streams"),
+        (f"SELECT a.k FROM s0 a, s1 AS b(x, y) {W}", "column aliases"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k = ?", "parameter"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k = :p", "parameter"),
+        (f"SELECT * EXCEPT (k) FROM s0 a, s1 b {W}", "name the columns"),
+        ("SELECT a.k FROM s0 a JOIN (s1 b JOIN s2 c ON b.k = c.k) ON a.k = b.k", "parentheses"),
+        (f"SELECT a.k FROM s0 TIMESTAMP AS OF '2020-01-01' a, s1 b {W}", "time travel"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} SORT BY a.k", "SORT BY"),
+        (f"SELECT a.k FROM s0 a, s1 b {W} QUALIFY a.k > 1", "QUALIFY"),
+    ],
+)
+def test_refused(bound, text, message):
+    with pytest.raises(UnsupportedError, match=f"(?i){message}"):
+        bound(text)
