@@ -319,7 +319,10 @@ class Case:
         a plan decides whether NULL in, say, a comparison is worth storing. Under ROWS every tuple may count.
         """
         return {
-            stream: (sum(self._useful(stream, row, self._complete) for row in rows), sum(self._useful(stream, row, self._keyed) for row in rows))
+            stream: (
+                sum(self._useful(stream, row, self._complete) for row in rows),
+                sum(self._useful(stream, row, self._keyed) for row in rows),
+            )
             for stream, rows in outcome.late_rows.items()
         }
 
@@ -327,13 +330,21 @@ class Case:
         return any(test(alias, row) for alias, source in self.aliases if source == stream)
 
     def _complete(self, alias: str, row: oracle.Row) -> bool:
-        read = {c.name for p in self.predicates for c in columns_of(p) if c.alias == alias and len(p.aliases) > 1} - {"ts"}
+        read = {c.name for p in self.predicates for c in columns_of(p) if c.alias == alias and len(p.aliases) > 1} - {
+            "ts"
+        }
         return self._filtered(alias, row) and all(row[name] is not None for name in read)
 
     def _keyed(self, alias: str, row: oracle.Row) -> bool:
-        equalities = [p for p in self.predicates if isinstance(p, Op) and p.name == "=" and all(len(side.aliases) == 1 for side in p.args)]
+        equalities = [
+            p
+            for p in self.predicates
+            if isinstance(p, Op) and p.name == "=" and all(len(side.aliases) == 1 for side in p.args)
+        ]
         keys = [side for p in equalities for side in p.args if side.aliases == {alias}]
-        return alias in dict(self.rows) or (self._filtered(alias, row) and all(key.value({alias: row}) is not None for key in keys))
+        return alias in dict(self.rows) or (
+            self._filtered(alias, row) and all(key.value({alias: row}) is not None for key in keys)
+        )
 
     def _filtered(self, alias: str, row: oracle.Row) -> bool:
         return all(p.value({alias: row}) is True for p in self.predicates if p.aliases <= {alias})

@@ -177,7 +177,9 @@ def highest(batches: Sequence[Sequence[Row]]) -> float:
     return max((row["ts"] for batch in batches for row in batch if row["ts"] is not None), default=-math.inf)
 
 
-def admitted(arrivals: Mapping[str, Arrival], count: int) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, list[Row]]]:
+def admitted(
+    arrivals: Mapping[str, Arrival], count: int
+) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, list[Row]]]:
     """The tuples that are not late, each with its batch, and the late ones, per stream."""
     kept: dict[str, list[tuple[int, Row]]] = {stream: [] for stream in arrivals}
     late: dict[str, list[Row]] = {stream: [] for stream in arrivals}

@@ -36,8 +36,18 @@ def test_sql_and_join_take_streams_by_name():
 
 def test_local_run():
     assert list(parameters(wm.local.run))[:3] == ["text", "tables", "batch_rows"]
-    for option in ({"kernel": "auto"}, {"kernel": "nlw"}, {"order": "auto"}, {"order": ["b", "a"]}, {"units": 2}, {"routing": "auto"}, {"driver": "auto"}):
-        assert wm.local.run("SELECT a.s FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", tables(), **option).num_rows == 1
+    for option in (
+        {"kernel": "auto"},
+        {"kernel": "nlw"},
+        {"order": "auto"},
+        {"order": ["b", "a"]},
+        {"units": 2},
+        {"routing": "auto"},
+        {"driver": "auto"},
+    ):
+        assert (
+            wm.local.run("SELECT a.s FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", tables(), **option).num_rows == 1
+        )
 
 
 def test_every_error_is_a_watersmeet_error():

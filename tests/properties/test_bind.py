@@ -17,7 +17,15 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sql.parse import parse
 
-SCHEMA = {"id": "bigint", "k": "bigint", "n": "bigint", "f": "double", "v": "double", "name": "string", "ts": "timestamp"}
+SCHEMA = {
+    "id": "bigint",
+    "k": "bigint",
+    "n": "bigint",
+    "f": "double",
+    "v": "double",
+    "name": "string",
+    "ts": "timestamp",
+}
 
 
 def bound(case: Case) -> Join:

@@ -34,7 +34,9 @@ def test_every_type_comes_out_as_it_went_in(spark: Any, tmp_path: Path) -> None:
     streams = {"s": stream(spark, str(tmp_path / "s")), "t": stream(spark, str(tmp_path / "s"))}
     frame = wm.sql(text, **streams).dataframe()
     collected: list[Any] = []
-    query = frame.writeStream.option("checkpointLocation", str(tmp_path / "ck")).foreachBatch(lambda b, _: collected.extend(b.collect()))
+    query = frame.writeStream.option("checkpointLocation", str(tmp_path / "ck")).foreachBatch(
+        lambda b, _: collected.extend(b.collect())
+    )
     query.trigger(availableNow=True).start().awaitTermination()
     static = {name: wm.Stream(exotic, time="ts") for name in "st"}
     expected = exotic.selectExpr("*", "d AS e", "ntz + INTERVAL 1 HOUR AS later").collect()
@@ -43,12 +45,19 @@ def test_every_type_comes_out_as_it_went_in(spark: Any, tmp_path: Path) -> None:
 
 
 def test_late_rows_and_null_times_are_dropped_and_counted_once(spark: Any, tmp_path: Path) -> None:
-    s = write(tmp_path, "s", [table([(1, 1, 100)]), table([(1, 2, 80), (1, 3, 95), (1, 4, None), (None, 5, 1), (1, -1, 2)])])
+    s = write(
+        tmp_path, "s", [table([(1, 1, 100)]), table([(1, 2, 80), (1, 3, 95), (1, 4, None), (None, 5, 1), (1, -1, 2)])]
+    )
     t = write(tmp_path, "t", [table([(1, 10, 99)]), table([(1, 20, 94)])])
     text = "SELECT a.v AS x, b.v AS y, c.v AS z FROM s a, t b, s c WHERE a.k = b.k AND b.k = c.k AND a.v > 0 AND c.v > 0 WINDOW = 10 SECONDS"
-    out, progress = run(wm.sql(text, s=stream(spark, s, lateness="10 seconds"), t=stream(spark, t, lateness="1 minute")).dataframe(), tmp_path / "ck")
+    out, progress = run(
+        wm.sql(text, s=stream(spark, s, lateness="10 seconds"), t=stream(spark, t, lateness="1 minute")).dataframe(),
+        tmp_path / "ck",
+    )
     assert out == Counter({(x, y, z): 1 for x in (1, 3) for y in (10, 20) for z in (1, 3)})
-    assert sum(p.late.get("s", 0) for p in progress) == 2, "one older than the watermark, one without a time; filtered and keyless rows are no loss"
+    assert sum(p.late.get("s", 0) for p in progress) == 2, (
+        "one older than the watermark, one without a time; filtered and keyless rows are no loss"
+    )
     assert progress[-1].watermarks["s"] == datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 
 
@@ -72,7 +81,10 @@ def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_pa
     expected = Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
     assert sum(expected.values()) > 10
     streams = {"s": write(tmp_path, "s", [*s, ahead]), "t": write(tmp_path, "t", [*t, ahead])}
-    out, _ = run(wm.sql(text, **{n: stream(spark, p, lateness="5 seconds") for n, p in streams.items()}).dataframe(), tmp_path / "ck")
+    out, _ = run(
+        wm.sql(text, **{n: stream(spark, p, lateness="5 seconds") for n, p in streams.items()}).dataframe(),
+        tmp_path / "ck",
+    )
     assert out == expected
     static = {n: wm.Stream(spark.read.parquet(p), time="ts") for n, p in streams.items()}
     assert Counter(map(tuple, wm.sql(text, **static).dataframe().collect())) == expected
@@ -93,7 +105,9 @@ def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path) -> None:
     for n in range(6):
         s = write(tmp_path, "s", [batches[n]], first=n)
         t = write(tmp_path, "t", [batches[n]], first=n)
-        frame = wm.sql(PAIR, s=stream(spark, s, lateness="1 minute"), t=stream(spark, t, lateness="1 minute")).dataframe()
+        frame = wm.sql(
+            PAIR, s=stream(spark, s, lateness="1 minute"), t=stream(spark, t, lateness="1 minute")
+        ).dataframe()
         out, _ = run(frame, tmp_path / "ck", tmp_path / "out")
     assert out == Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
 
@@ -148,7 +162,9 @@ def test_bad_queries_fail_in_the_driver_and_name_the_piece(spark: Any, tmp_path:
     with pytest.raises(wm.WatersmeetError, match="(?i)nonsense"):
         wm.sql("SELECT nonsense(a.v) AS x FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", s=live, t=live).dataframe()
     with pytest.raises(wm.WatersmeetError, match="(?i)nonsense"):
-        wm.sql("SELECT a.v FROM s a, t b WHERE a.k = b.k AND nonsense(a.v) WINDOW = 1 SECOND", s=live, t=live).dataframe()
+        wm.sql(
+            "SELECT a.v FROM s a, t b WHERE a.k = b.k AND nonsense(a.v) WINDOW = 1 SECOND", s=live, t=live
+        ).dataframe()
     with pytest.raises(wm.WatersmeetError, match=r"wm\.Stream"):
         wm.sql(PAIR, s=live.source, t=live)
     with pytest.raises(wm.WatersmeetError, match="not in this release"):
@@ -173,5 +189,7 @@ def test_units_are_spread_evenly_over_partitions(spark: Any) -> None:
 
 
 def test_workers_run_this_interpreter(spark: Any) -> None:
-    versions = spark.range(1).mapInArrow(lambda it: (pa.RecordBatch.from_pydict({"v": [sys.version] * b.num_rows}) for b in it), "v string")
+    versions = spark.range(1).mapInArrow(
+        lambda it: (pa.RecordBatch.from_pydict({"v": [sys.version] * b.num_rows}) for b in it), "v string"
+    )
     assert versions.collect()[0].v == sys.version

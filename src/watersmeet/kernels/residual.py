@@ -39,10 +39,11 @@ def band_integers(left, left_idx, right, right_idx, lo, hi):  # type: ignore[no-
     out = np.empty(len(left_idx), np.bool_)
     for i in range(len(left_idx)):
         x, y = left[left_idx[i]], right[right_idx[i]]
-        d = x - y
-        if y < 0 and d < x:
+        if y < 0 and x > top + y:
             d = top
-        elif y > 0 and d > x:
+        elif y > 0 and x < bottom + y:
             d = bottom
+        else:
+            d = x - y
         out[i] = d >= lo and d <= hi
     return out

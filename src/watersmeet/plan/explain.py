@@ -26,7 +26,7 @@ def explain(plan: Plan, runtime: str) -> str:
         ("streams", list(_streams(plan))),
         ("windows", list(_windows(plan))),
         ("keys", [f"K{n} ({c.type}): {c}" for n, c in enumerate(plan.classes)] or ["none"]),
-        ("filters", [f"{i.alias}: {f} (Spark, before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
+        ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         ("routing", list(_routing(plan))),
         ("kernel", [f"{plan.kernel} ({KERNELS[plan.kernel]})"]),

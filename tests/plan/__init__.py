@@ -1,0 +1,1 @@
+"""Golden plans and the planner's rules."""
