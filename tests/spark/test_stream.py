@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import watersmeet as wm
 from tests.spark.streams import run, stream, table, write
@@ -113,7 +114,7 @@ def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path) -> None:
 
 
 def _ended(frame: Any, checkpoint: Path) -> str:
-    with pytest.raises(Exception) as error:
+    with pytest.raises(StreamingQueryException) as error:
         run(frame, checkpoint)
     return str(error.value)
 
@@ -159,9 +160,9 @@ def test_bad_queries_fail_in_the_driver_and_name_the_piece(spark: Any, tmp_path:
         wm.sql(PAIR, s=live, t=still).explain()
     with pytest.raises(wm.WatersmeetError, match="no equality"):
         wm.sql("SELECT a.v FROM s a, t b WHERE a.v < b.v WINDOW = 1 SECOND", s=live, t=live).dataframe()
-    with pytest.raises(wm.WatersmeetError, match="(?i)nonsense"):
+    with pytest.raises(wm.WatersmeetError, match=r"(?i)nonsense"):
         wm.sql("SELECT nonsense(a.v) AS x FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", s=live, t=live).dataframe()
-    with pytest.raises(wm.WatersmeetError, match="(?i)nonsense"):
+    with pytest.raises(wm.WatersmeetError, match=r"(?i)nonsense"):
         wm.sql(
             "SELECT a.v FROM s a, t b WHERE a.k = b.k AND nonsense(a.v) WINDOW = 1 SECOND", s=live, t=live
         ).dataframe()
