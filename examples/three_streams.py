@@ -21,14 +21,18 @@ STREAMS = {
     "refunds": {"order_id": [10, 11, 12], "amount": [40.0, 5.0, 9.0], "ts": [60, 70, 400]},
 }
 
-with tempfile.TemporaryDirectory() as scratch:
-    folder = Path(scratch)
+
+def write(folder: Path) -> None:
+    """One file for each stream."""
     for name, columns in STREAMS.items():
         times = pa.array([NOON + m * MINUTE for m in columns["ts"]], pa.timestamp("us", tz="UTC"))
         (folder / name).mkdir()
         pq.write_table(pa.table({**columns, "ts": times}), folder / name / "0.parquet")
 
-    spark = local_session(log=folder / "spark.log")
+
+with tempfile.TemporaryDirectory() as scratch, local_session(log=Path(scratch) / "spark.log") as spark:
+    folder = Path(scratch)
+    write(folder)
     streams = {}
     for name in STREAMS:
         schema = spark.read.parquet(str(folder / name)).schema
@@ -57,4 +61,3 @@ with tempfile.TemporaryDirectory() as scratch:
     running.awaitTermination()
     print([read(event) for event in running.recentProgress])
     spark.read.parquet(str(folder / "results")).orderBy("page").show()
-    spark.stop()

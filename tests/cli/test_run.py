@@ -7,15 +7,18 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import watersmeet as wm
+from watersmeet.cli import app
 
-from .command import COMMAND, watersmeet
+from .command import COMMAND
 
 QUERY = "SELECT c.k, c.v, o.v AS w FROM clicks c, orders o WHERE c.k = o.k AND c.v < o.v DWINDOW (c, o) = 2 SECONDS"
 OPTIONS = (
@@ -57,8 +60,13 @@ def results(folder: Path) -> Counter[tuple[object, ...]]:
     return bag(pa.concat_tables(pq.read_table(f, partitioning=None) for f in (folder / "out").glob("*.parquet")))
 
 
+def command(*arguments: object) -> Any:
+    """In this process, on the session that the tests share."""
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "300"})
+
+
 @pytest.mark.spark
-def test_stop_go_on_and_refuse(tmp_path):
+def test_stop_go_on_and_refuse(spark, tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path, number)
     running = subprocess.Popen(
@@ -72,41 +80,75 @@ def test_stop_go_on_and_refuse(tmp_path):
     assert running.stdout is not None
     assert running.stdout.readline().startswith("batch 0: 1,200 rows")
     running.send_signal(signal.SIGINT)
-    said, noise = running.communicate(timeout=120)
+    said, noise = running.communicate(timeout=300)
     assert (running.returncode, noise) == (0, "")
     assert f"stopped; the same command goes on from {Path('out/_checkpoint')}" in said
     assert results(tmp_path) == expected(tmp_path)
 
+    monkeypatch.chdir(tmp_path)
     write(tmp_path, 3)
-    again = watersmeet("run", QUERY, *OPTIONS, "--trigger", "available-now", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (0, "")
+    again = command("run", QUERY, *OPTIONS, "--trigger", "available-now")
+    assert (again.exit_code, again.stderr) == (0, "")
     assert "results in out from 400 rows in 1 micro-batch" in again.stdout
     assert results(tmp_path) == expected(tmp_path)
 
     write(tmp_path, 4)
-    other = watersmeet("run", QUERY, *OPTIONS, "--trigger", "available-now", "--units", 3, cwd=tmp_path)
-    assert other.returncode == 2
+    other = command("run", QUERY, *OPTIONS, "--trigger", "available-now", "--units", 3)
+    assert other.exit_code == 2
     assert other.stderr.startswith("the checkpoint belongs to another query or placement")
     assert "Traceback" not in other.stderr
 
 
-@pytest.mark.spark
-def test_a_backfill_of_csv_to_the_console_and_a_query_that_cannot_be_bound(tmp_path):
+@pytest.fixture
+def csv(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "0.csv").write_text("k,at\n1,2026-01-01 00:00:00\n2,2026-01-01 00:00:01\n")
     (tmp_path / "q.sql").write_text("SELECT x.k, y.at FROM a x, a y WHERE x.k = y.k WINDOW = 1 SECOND")
-    done = watersmeet("run", "@q.sql", "--static", "--stream", "a=a:csv", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "2026-01-01 00:00:01" in done.stdout
-    assert done.stdout.rstrip().endswith("2 results")
+    monkeypatch.chdir(tmp_path)
 
-    plan = watersmeet("explain", "@q.sql", "--stream", "a=a:csv", "--schema", "a=k int, at timestamp", cwd=tmp_path)
-    assert (plan.returncode, plan.stderr) == (0, "")
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", [("--static",), ("--trigger", "once", "--schema", "a=k int, at timestamp")])
+def test_csv_to_the_console(spark, csv, how):
+    done = command("run", "@q.sql", "--stream", "a=a:csv", *how)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "2026-01-01 00:00:01" in done.stdout
+    assert "2 results" in done.stdout
+
+
+@pytest.mark.spark
+def test_a_backfill_to_json_needs_a_new_folder(spark, csv, tmp_path):
+    done = command("run", "@q.sql", "--stream", "a=a:csv", "--static", "--sink", "json:out")
+    assert done.stdout == "2 results in out\n"
+    rows = [line for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
+    assert sorted(rows) == [f'{{"k":{k},"at":"2026-01-01T00:00:0{k - 1}.000Z"}}' for k in (1, 2)]
+    again = command("run", "@q.sql", "--stream", "a=a:csv", "--static", "--sink", "json:out")
+    assert again.exit_code == 2
+    assert "the folder exists" in again.stderr
+
+
+@pytest.mark.spark
+def test_explain(spark, csv):
+    plan = command("explain", "@q.sql", "--stream", "a=a:csv", "--schema", "a=k int, at timestamp")
+    assert (plan.exit_code, plan.stderr) == (0, "")
     assert "x, y: |y - x| <= 1 s (written)" in plan.stdout
     assert "exactly once" in plan.stdout
 
-    wrong = watersmeet(
-        "explain", "SELECT x.z FROM a x, a y WHERE x.k = y.k", "--static", "--stream", "a=a:csv", cwd=tmp_path
-    )
-    assert wrong.returncode == 2
-    assert wrong.stderr == "alias 'x' (stream 'a') has no column 'z'; its columns are k, at\n"
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("query", "options", "said"),
+    [
+        ("SELECT x.z FROM a x, a y WHERE x.k = y.k", (), "alias 'x' (stream 'a') has no column 'z'"),
+        ("SELECT x.k FROM a x, b WHERE x.k = b.k", (), "'b' is not supplied"),
+        ("@q.sql", ("--time", "a=k"), "not a timestamp"),
+        ("@q.sql", ("--schema", "a=k int"), "--time a=COLUMN"),
+        ("@q.sql", ("--schema", "a=k whatever"), "stream a: Spark cannot read a as csv"),
+        ("@q.sql", ("--units", "0"), "units=0"),
+    ],
+)
+def test_what_cannot_be_bound_is_one_message(spark, csv, query, options, said):
+    wrong = command("explain", query, "--static", "--stream", "a=a:csv", *options)
+    assert wrong.exit_code == 2
+    assert said in wrong.stderr
+    assert wrong.stderr.count("\n") == 1

@@ -39,7 +39,9 @@ def main(data: str, out: str, checkpoint: str, files_per_trigger: str) -> None:
     streams = {name: wm.Stream(reader.parquet(f"{data}/{name}"), time="ts", lateness="1 second") for name in "abc"}
     results = wm.sql(QUERY, **streams).dataframe()
     sink = results.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
-    sink.trigger(availableNow=True).start().awaitTermination()
+    query = sink.trigger(availableNow=True).start()
+    print("query started", flush=True)
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """One life of the driver: start it in a session of its own, watch its checkpoint, kill it, see that it is dead.
 
-What a micro-batch has done so far can be read from outside, from the files that it leaves, in this order:
+What has been done so far can be read from outside, from the driver's log and the files it leaves, in this order:
 
+    "query started"     said by the driver: Spark reads its checkpoint and replays what was not committed
     offsets/n           the batch is planned: it will be replayed if it is not committed
     state .../n+1       a partition's state is committed
     _spark_metadata/n   the sink has committed the batch's results
@@ -16,13 +17,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 Phase = Literal["planned", "running", "state", "sink", "anywhere"]
-PHASES: tuple[Phase, ...] = ("planned", "running", "state", "sink", "anywhere")
+LONGEST_DELAY_S: Mapping[Phase, float] = {
+    "planned": 0.05,
+    "running": 1.0,
+    "state": 0.02,
+    "sink": 0.003,
+    "anywhere": 2.0,
+}
+PHASES = tuple(LONGEST_DELAY_S)
+COLD_BATCH_S = 6.0
+"""A life's first batch takes about so long: workers start, modules are imported, code is generated."""
+MOST_BATCHES = 5
+"""A life is killed after so many batches at the latest."""
 DRIVER = Path(__file__).with_name("driver.py")
 POLL_S = 0.002
 
@@ -39,12 +52,19 @@ class Kill:
     phase: Phase
     delay_s: float
 
-    @classmethod
-    def draw(cls, rng: random.Random) -> Kill:
-        """A random moment; most lives get at least one batch done, so that all lives together get somewhere."""
-        phase = rng.choice(PHASES)
-        longest = {"planned": 0.05, "running": 1.0, "state": 0.02, "sink": 0.01, "anywhere": 2.0}[phase]
-        return cls(rng.choice((0, 1, 1, 2)), phase, rng.uniform(0, longest))
+
+def draw(count: int, rng: random.Random) -> list[Kill]:
+    """Random moments, every phase equally often; most lives get a batch done, so that all together get somewhere."""
+    phases = [PHASES[n % len(PHASES)] for n in range(count)]
+    rng.shuffle(phases)
+    return [_moment(phase, rng.choice((0, 1, 1, 2)), rng) for phase in phases]
+
+
+def _moment(phase: Phase, spared: int, rng: random.Random) -> Kill:
+    longest_s = LONGEST_DELAY_S[phase]
+    if spared == 0 and phase in ("running", "anywhere"):
+        longest_s = COLD_BATCH_S
+    return Kill(spared, phase, rng.uniform(0, longest_s))
 
 
 @dataclass(frozen=True)
@@ -72,22 +92,27 @@ class Life:
 
     def __init__(self, data: Path, work: Path, files_per_trigger: int) -> None:
         self.checkpoint, self.out, self.log = work / "checkpoint", work / "out", work / "log"
-        command = [sys.executable, DRIVER, data, self.out, self.checkpoint, str(files_per_trigger)]
+        command = [sys.executable, DRIVER, *map(str, (data, self.out, self.checkpoint, files_per_trigger))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def end(self, timeout_s: float) -> None:
         """Let it run to its end."""
         code = self.process.wait(timeout_s)
-        assert code == 0, f"the driver ended with code {code}:\n{self.log.read_text(errors='replace')[-4000:]}"
+        assert code == 0, f"the driver ended with code {code}:\n{self.tail()}"
 
     def die(self, kill: Kill, timeout_s: float) -> Death | None:
         """Kill it as told; None if it ran to its end before that."""
-        target = latest(self.checkpoint / "commits") + kill.spared
-        if self._wait(lambda: self._reached(target + 1, kill.phase), timeout_s):
-            time.sleep(kill.delay_s)
-        else:
+        first = latest(self.checkpoint / "commits") + 1
+        target = first + kill.spared
+        if kill.phase in ("state", "sink") and self._reached(target, kill.phase):
+            target += 1  # it was there before this life
+        if not self._until(lambda: self._started() and self._reached(target, kill.phase), timeout_s):
+            if self.process.poll() is None:
+                self.kill()
+                raise Stuck(f"no progress in {timeout_s} s:\n{self.tail()}")
             self.end(1)
+        self._until(lambda: latest(self.checkpoint / "commits") + 1 >= first + MOST_BATCHES, kill.delay_s)
         ran = self.process.poll() is None
         self.kill()
         if not ran:
@@ -97,7 +122,7 @@ class Life:
 
     def kill(self) -> None:
         """SIGKILL the driver and its JVM at once, then what is left of the session; return when all are gone."""
-        if members(self.process.pid):
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         deadline = time.monotonic() + 30
@@ -108,16 +133,21 @@ class Life:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
 
-    def _wait(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+    def tail(self) -> str:
+        """What it said last."""
+        return self.log.read_text(errors="replace")[-4000:]
+
+    def _until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether a condition came true before the time was over and before the driver ended."""
         deadline = time.monotonic() + timeout_s
         while not reached():
-            if self.process.poll() is not None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 return False
-            if time.monotonic() > deadline:
-                self.kill()
-                raise Stuck(f"no progress in {timeout_s} s:\n{self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(POLL_S)
         return True
+
+    def _started(self) -> bool:
+        return b"query started" in self.log.read_bytes()
 
     def _reached(self, batch: int, phase: Phase) -> bool:
         if phase == "state":
@@ -141,8 +171,8 @@ def latest(folder: Path) -> int:
 
 
 def state_version(folder: Path) -> int:
-    """The highest version of any partition's state."""
-    return max((latest(Path(path)) for path, _, _ in os.walk(folder)), default=-1)
+    """The highest version of any partition's state: state/operator/partition/version.zip or .changelog."""
+    return max((latest(partition) for partition in folder.glob("*/[0-9]*")), default=-1)
 
 
 def members(session: int) -> list[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -60,27 +59,23 @@ def test_code_on_dataframes(spark, where, code):
     assert row["page"] == "/sale"
 
 
-def example(name: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, ROOT / "examples" / name], cwd=cwd, capture_output=True, text=True, check=False
-    )
+def example(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    return capsys.readouterr().out
 
 
 def test_every_example_is_run_here():
     assert {p.name for p in (ROOT / "examples").glob("*.py")} == {"band_join.py", "three_streams.py"}
 
 
-def test_band_join_example(tmp_path):
-    done = example("band_join.py", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.match(r"[1-9]\d* pairs agree", done.stdout)
+def test_band_join_example(capsys):
+    assert re.match(r"[1-9]\d* pairs agree", example("band_join.py", capsys))
 
 
 @pytest.mark.spark
-def test_three_streams_example(tmp_path):
-    done = example("three_streams.py", tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.findall(r"\| *(\d+)\| *(\S+)\| *([\d.]+)\|", done.stdout) == [("10", "/a", "40.0"), ("10", "/b", "40.0")]
+def test_three_streams_example(spark, capsys):
+    out = example("three_streams.py", capsys)
+    assert re.findall(r"\| *(\d+)\| *(\S+)\| *([\d.]+)\|", out) == [("10", "/a", "40.0"), ("10", "/b", "40.0")]
 
 
 def anchors(page: Path) -> set[str]:

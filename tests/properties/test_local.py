@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 import watersmeet as wm
@@ -76,8 +76,46 @@ def has_key_everywhere(case: Case) -> bool:
 
 # ---------------------------------------------------------------- results
 
+NO_PAIR_PASSES_THE_BAND = Case(
+    aliases=(("a", "s0"), ("b", "s0")),
+    predicates=(
+        op("<=", op("abs", op("-", Col("a", "v"), Col("b", "v"))), 0),
+        op("or", op("<", Col("b", "ts"), Col("a", "ts")), op("=", Col("b", "n"), Col("a", "n"))),
+    ),
+    windows=(),
+    select=(Col("a", "id"),),
+    data=(
+        (
+            "s0",
+            Data(
+                (
+                    (0, 0, 0, 0.0, 2.0, "x", 0),
+                    (1, 0, None, 1.0, -1.0, "x", SECOND),
+                    (2, 0, 0, 0.0, 1.0, "x", 7 * SECOND),
+                )
+            ),
+        ),
+    ),
+)
+"""Taking no rows from several segments raised ArrowInvalid."""
+
+LAST_ROW_OF_A_CROSS_JOIN = Case(
+    aliases=(("a", "s0"), ("b", "s1")),
+    predicates=(),
+    windows=(),
+    select=(Col("b", "id"),),
+    data=(
+        ("s0", Data(((0, 1, 1, None, 0.3, "X", 7 * SECOND),))),
+        ("s1", Data(((0, None, -1, 0.0, 0.1, "x", 3 * SECOND), (1, 0, 0, -0.0, 0.0, None, SECOND)))),
+    ),
+    rows=(("b", 1),),
+    style="join",
+)
+"""[ROWS 1] was read and then ignored."""
+
 
 @given(cases(), BATCHES)
+@example(NO_PAIR_PASSES_THE_BAND, 2)
 def test_equals_the_oracle(case, batch_rows):
     check(case, batch_rows)
 
@@ -96,6 +134,7 @@ def test_batches_and_arrival_change_nothing(data, case, first, second):
 
 
 @given(cases(rows=True), BATCHES)
+@example(LAST_ROW_OF_A_CROSS_JOIN, 1)
 def test_rows_windows(case, batch_rows):
     check(case, batch_rows)
 

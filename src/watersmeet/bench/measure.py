@@ -68,8 +68,7 @@ class Outcome:
     steady: float
     total: float
     wall_s: float
-    workers_peak: int
-    jvm_peak: int
+    peak: Peak
     batches: tuple[Batch, ...]
 
     @property
@@ -105,8 +104,7 @@ def outcome(
         steady=steady(batches),
         total=sum(batch.rows for batch in batches) / seen["wall_s"],
         wall_s=seen["wall_s"],
-        workers_peak=peak.workers,
-        jvm_peak=peak.jvm,
+        peak=peak,
         batches=batches,
     )
 

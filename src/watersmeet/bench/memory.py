@@ -1,27 +1,58 @@
 """Peak memory of a trial's process tree, sampled from /proc by a thread of the parent.
 
-Resident set sizes (statm), summed over all Python processes below the trial except the trial's own driver, and over its
-JVM. Pages that forked workers share are counted once for each of them, so the sum is an upper bound.
+Workers are the executors' Python processes (pyspark.daemon and its forks). Two sums over them: resident set sizes (RSS),
+which count a page that forks share once for each of them, and proportional set sizes (PSS), which divide it among
+them. The first is the bound that is promised, the second what the machine gives. Apart from them stand the process that
+transformWithState keeps at the driver's side, and the JVM.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PERIOD_S = 0.25
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process and its memory in bytes."""
+
+    command: str
+    rss: int
+    pss: int
+
+    @property
+    def program(self) -> str:
+        """The first word of the command."""
+        return self.command.partition(" ")[0]
 
 
 @dataclass
 class Peak:
-    """The highest sums seen, in bytes."""
+    """The highest sums seen, in bytes, and the Python processes at the moment of the workers' highest RSS."""
 
-    workers: int = 0
-    jvm: int = 0
+    workers_rss: int = 0
+    workers_pss: int = 0
+    driver_worker_rss: int = 0
+    jvm_rss: int = 0
+    processes: list[Process] = field(default_factory=list)
+
+    def add(self, processes: list[Process]) -> None:
+        """Take one sample of all processes."""
+        python = [process for process in processes if "python" in process.program]
+        workers = [process for process in python if "pyspark.daemon" in process.command]
+        rss = sum(process.rss for process in workers)
+        if rss > self.workers_rss:
+            self.workers_rss, self.processes = rss, python
+        self.workers_pss = max(self.workers_pss, sum(process.pss for process in workers))
+        others = sum(process.rss for process in python if process not in workers)
+        self.driver_worker_rss = max(self.driver_worker_rss, others)
+        self.jvm_rss = max(self.jvm_rss, sum(process.rss for process in processes if process.program.endswith("java")))
 
 
 class MemorySampler:
@@ -45,45 +76,42 @@ class MemorySampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(_PERIOD_S):
-            sizes = {"python": 0, "java": 0}
-            for pid in descendants(self._pid):
-                name = _command(pid)
-                for kind in sizes:
-                    if name.startswith(kind):
-                        sizes[kind] += _rss(pid)
-            self._peak.workers = max(self._peak.workers, sizes["python"])
-            self._peak.jvm = max(self._peak.jvm, sizes["java"])
+            self._peak.add([_process(pid) for pid in descendants(self._pid)])
 
 
 def descendants(root: int) -> list[int]:
     """All processes below `root`, without it."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            children.setdefault(_parent(int(entry.name)), []).append(int(entry.name))
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            children.setdefault(_parent(int(name)), []).append(int(name))
     found = list(children.get(root, ()))
     for pid in found:
         found.extend(children.get(pid, ()))
     return found
 
 
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # it ended between two looks
-        return b""
+def _process(pid: int) -> Process:
+    command = _read(pid, "cmdline").replace("\0", " ").strip()
+    if "python" not in command.partition(" ")[0]:  # reading the JVM's page tables would disturb it
+        resident = int((_read(pid, "statm").split() or "00")[1]) * _PAGE
+        return Process(command[:200], resident, resident)
+    sizes = {"Rss": 0, "Pss": 0}
+    for line in _read(pid, "smaps_rollup").splitlines():
+        name, _, rest = line.partition(":")
+        if name in sizes:
+            sizes[name] = int(rest.split()[0]) * 1024
+    return Process(command[:200], sizes["Rss"], sizes["Pss"])
 
 
 def _parent(pid: int) -> int:
     # "pid (name) state ppid ...": the name may hold blanks and parentheses
-    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    fields = _read(pid, "stat").rpartition(")")[2].split()
     return int(fields[1]) if len(fields) > 1 else 0
 
 
-def _command(pid: int) -> str:
-    return os.path.basename(_read(pid, "cmdline").split(b"\0")[0].decode(errors="replace"))
-
-
-def _rss(pid: int) -> int:
-    fields = _read(pid, "statm").split()
-    return int(fields[1]) * _PAGE if fields else 0
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except OSError:  # it ended between two looks
+        return ""

@@ -20,6 +20,13 @@ from rich.text import Text
 from watersmeet.bench.measure import Case, Outcome, growth
 from watersmeet.bench.systems import System
 
+_SIZES = {
+    "workers_rss": "Python workers, RSS in MB",
+    "workers_pss": "Python workers, PSS in MB",
+    "driver_worker_rss": "Python at the driver, MB",
+    "jvm_rss": "JVM, RSS in MB",
+}
+
 
 @dataclass
 class Report:
@@ -91,45 +98,37 @@ class Report:
 
     def _table(self, case: Case) -> Table:
         table = Table(title=case.title, title_justify="left", title_style="bold")
-        table.add_column("system", no_wrap=True)
-        heads = [
-            "rows/s steady",
-            "rows/s total",
-            "ours / it",
-            "results",
-            "state rows",
-            "/ window",
-            "workers MB",
-            "JVM MB",
-        ]
-        if self.growth:
-            heads += ["rows/s early", "rows/s late", "late / early"]
-        for head in heads:
-            table.add_column(head, justify="right")
-        ours = self.of(case).get("watersmeet", [])
-        for system, outcomes in self.of(case).items():
-            table.add_row(system, *self._cells(outcomes, ours))
+        table.add_column()
+        columns = []
+        by_system = self.of(case)
+        for system, outcomes in by_system.items():
+            table.add_column(system, justify="right", no_wrap=True)
+            columns.append(_cells(outcomes, by_system.get("watersmeet", []), self.growth))
+        for name in columns[0]:
+            table.add_row(name, *(cells[name] for cells in columns))
         return table
 
-    def _cells(self, outcomes: list[Outcome], ours: list[Outcome]) -> list[str]:
-        last = outcomes[-1]
-        compare = all_right(ours) and all_right(outcomes) and ours is not outcomes and last.system != "watersmeet"
-        cells = [
-            f"{middle(outcomes, 'steady'):,.0f}",
-            f"{middle(outcomes, 'total'):,.0f}",
-            f"{ratio(ours, outcomes, 'steady'):.1f}" if compare else "",
-            f"{last.answer.count:,}"
-            if all_right(outcomes)
-            else f"[red]{last.answer.count:,}, not {last.expected.count:,}[/]",
-            "-" if last.state_rows is None else f"{last.state_rows:,}",
-            "-" if last.retained_ratio is None else f"{last.retained_ratio:.2f}",
-            f"{max(o.workers_peak for o in outcomes) / 2**20:,.0f}",
-            f"{max(o.jvm_peak for o in outcomes) / 2**20:,.0f}",
-        ]
-        if self.growth:
-            figures = growth_figures(last)
-            cells += [f"{figures['early']:,.0f}", f"{figures['late']:,.0f}", f"{figures['ratio']:.2f}"]
-        return cells
+
+def _cells(outcomes: list[Outcome], ours: list[Outcome], long: bool) -> dict[str, str]:
+    """One system's figures in one case; medians over repetitions, memory at its worst."""
+    last = outcomes[-1]
+    comparable = outcomes is not ours and all_right(ours) and all_right(outcomes)
+    cells = {
+        "rows/s, steady": f"{middle(outcomes, 'steady'):,.0f}",
+        "rows/s, total": f"{middle(outcomes, 'total'):,.0f}",
+        "watersmeet / it, steady": f"{ratio(ours, outcomes, 'steady'):.1f}" if comparable else "",
+        "watersmeet / it, total": f"{ratio(ours, outcomes, 'total'):.1f}" if comparable else "",
+        "results": f"{last.answer.count:,}" if all_right(outcomes) else f"[red]{last.answer.count:,}[/]",
+        "DuckDB's results": f"{last.expected.count:,}",
+        "state rows": "-" if last.state_rows is None else f"{last.state_rows:,}",
+        "rows of an alias / window's": "-" if last.retained_ratio is None else f"{last.retained_ratio:.2f}",
+        **{name: f"{max(getattr(o.peak, size) for o in outcomes) / 2**20:,.0f}" for size, name in _SIZES.items()},
+    }
+    if long:
+        figures = growth_figures(last)
+        cells["rows/s, early and late"] = f"{figures['early']:,.0f} {figures['late']:,.0f}"
+        cells["late / early"] = f"{figures['ratio']:.2f}"
+    return cells
 
 
 def all_right(outcomes: list[Outcome]) -> bool:

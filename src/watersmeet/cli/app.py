@@ -1,6 +1,6 @@
 """The command line: what it takes, and which module does it.
 
-Spark and the benchmarks are imported by the commands that need them: `--help` answers at once.
+Spark and the benchmarks are imported by the commands that need them.
 """
 
 from __future__ import annotations

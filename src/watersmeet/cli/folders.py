@@ -2,7 +2,7 @@
 
 A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
 the user says where. Spark's file sink skips the batches that its folder already has: a new checkpoint over old results
-would lose rows without a word, and is refused.
+would lose rows without a word, and is refused. Spark gets absolute paths: a JVM does not follow `os.chdir`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigge
 
 
 def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int | None) -> Any:
-    path, options = str(source.path), _READ_OPTIONS.get(source.format, {})
+    path, options = str(source.path.absolute()), _READ_OPTIONS.get(source.format, {})
     static = spark.read.options(**options)
     if source.schema is not None:
         static = static.schema(source.schema)
@@ -77,10 +77,10 @@ def start(
     frame: Any, sink: Sink, checkpoint: Path, trigger: dict[str, Any], show: Callable[[int, list[str], list[Any]], None]
 ) -> Any:
     """Start the streaming query; `show` gets (results, columns, some rows) of each batch that goes to the console."""
-    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(**trigger)
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint.absolute())).trigger(**trigger)
     if sink.path is None:
         return writer.foreachBatch(lambda batch, _: show(*_sample(batch))).start()
-    return writer.format(sink.format).option("path", sink.path).start()
+    return writer.format(sink.format).option("path", str(Path(sink.path).absolute())).start()
 
 
 def write_static(frame: Any, sink: Sink, show: Callable[[int, list[str], list[Any]], None]) -> int:
@@ -95,7 +95,9 @@ def write_static(frame: Any, sink: Sink, show: Callable[[int, list[str], list[An
     if Path(sink.path).exists():
         raise StreamError(f"--sink {sink.format}:{sink.path}: the folder exists; a backfill writes a new one")
     seen = Observation("results")
-    frame.observe(seen, F.count(F.lit(1)).alias("results")).write.format(sink.format).save(sink.path)
+    frame.observe(seen, F.count(F.lit(1)).alias("results")).write.format(sink.format).save(
+        str(Path(sink.path).absolute())
+    )
     return int(seen.get["results"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import THEIRS, reported
+from watersmeet.runtime.session import local_session
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,17 @@ def stage(name: str) -> Iterator[Stage]:
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
     keep = False
     try:
-        with tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch, reported(log):
-            spark = _start(name, console, log)
-            try:
-                yield Stage(spark, console, Path(scratch))
-            finally:
-                with suppress(Exception):
-                    spark.stop()
+        with (
+            tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,
+            reported(log),
+            console.status("starting Spark") as status,
+            local_session(f"watersmeet {name}", log=log) as spark,
+        ):
+            status.stop()
+            yield Stage(spark, console, Path(scratch))
     except typer.Exit as end:
         keep = end.exit_code == THEIRS
         raise
     finally:
         if not keep:
             log.unlink(missing_ok=True)
-
-
-def _start(name: str, console: Console, log: Path) -> Any:
-    from watersmeet.runtime.session import local_session
-
-    with console.status("starting Spark"):
-        return local_session(f"watersmeet {name}", log=log)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,23 @@ _GB = 2**30
 _STDERR = 2
 
 
+@contextmanager
 def local_session(
     app: str = "watersmeet", *, cores: int | None = None, log: Path | None = None, conf: Mapping[str, str] | None = None
-) -> Any:
-    """Start Spark in this process, or take the session that there is; `log` gets what the JVM would print.
+) -> Iterator[Any]:
+    """Spark in this process; `log` gets what the JVM would print, `conf` wins over the defaults.
 
-    `conf` wins over the defaults.
+    A session that is active already is taken as it is, and outlives this one.
     """
     problem = java_problem()
     if problem:
         raise WatersmeetError(problem)
     from pyspark.sql import SparkSession
 
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     cores = cores or available_cores()
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app)
@@ -42,7 +47,11 @@ def local_session(
     with _stderr_to(log):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):
+            spark.stop()
 
 
 def defaults(cores: int) -> dict[str, str]:

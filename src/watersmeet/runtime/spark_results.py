@@ -9,7 +9,7 @@ Invariant: rows with `_metrics` are not results; `projected` observes and drops 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import pandas as pd
@@ -55,9 +55,10 @@ def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[st
     return columns
 
 
-def pandas_frame(columns: dict[str, pa.ChunkedArray]) -> pd.DataFrame:
-    """Arrow-backed, so that nothing is copied or boxed on the way out; nested values are objects, as the bridge wants."""
-    return pd.DataFrame({name: _series(c) for name, c in columns.items()}, copy=False)
+def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
+    table = pa.concat_tables(tables, promote_options="permissive")
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
 
 
 def _series(column: pa.ChunkedArray) -> pd.Series:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.spark_messages import CONTROL, Message, record_batch, slices
-from watersmeet.runtime.spark_state import inbox_of, read_manifest, segment_store, state_variables
+from watersmeet.runtime.spark_state import UnitState, inbox_of
 from watersmeet.units.join_unit import Inbox, StepReport
 from watersmeet.units.segment import to_bytes
 from watersmeet.units.sequencer import Release, Sequencer
@@ -31,12 +31,12 @@ class SequencerProcessor(StatefulProcessor):
         self.plan = plan
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._manifest, self._segments = state_variables(handle)
+        self._state = UnitState(handle)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        manifest = read_manifest(self._manifest, self.plan)
-        release = Sequencer(self.plan).step(inbox_of(self.plan, rows), manifest, segment_store(self._segments))
-        self._manifest.update((manifest.to_json(),))
+        manifest = self._state.read_manifest(self.plan)
+        release = Sequencer(self.plan).step(inbox_of(self.plan, rows), manifest, self._state.store)
+        self._state.write_manifest(manifest)
         batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.grid.units)
         yield pa.Table.from_batches([batch]).to_pandas()
 

@@ -18,23 +18,24 @@ from watersmeet.units.segment import from_bytes
 from watersmeet.units.segment_store import BlobStore
 from watersmeet.units.state import Manifest
 
-
-def state_variables(handle: Any) -> tuple[Any, Any]:
-    """The manifest's ValueState and the segments' MapState."""
-    return handle.getValueState("manifest", "json string"), handle.getMapState("segments", "id string", "blob binary")
+MANIFEST = "manifest"
+"""The key of the manifest; segments have their ids, which are hexadecimal."""
 
 
-def read_manifest(state: Any, plan: Plan) -> Manifest:
-    """The unit's memory; fresh if it has none."""
-    stored = state.get()
-    return Manifest.fresh(plan) if stored is None else Manifest.from_json(stored[0], plan)
+class UnitState:
+    """One MapState for all of a unit: Spark builds encoders for every state variable in every task, so there is one."""
 
+    def __init__(self, handle: Any) -> None:
+        self.state = handle.getMapState("unit", "id string", "blob binary")
+        self.store = BlobStore(self)
 
-class MapStateBlobs:
-    """Segments as values of a MapState."""
+    def read_manifest(self, plan: Plan) -> Manifest:
+        """The unit's memory; fresh if it has none."""
+        stored = self.get(MANIFEST)
+        return Manifest.fresh(plan) if stored is None else Manifest.from_json(stored.decode(), plan)
 
-    def __init__(self, state: Any) -> None:
-        self.state = state
+    def write_manifest(self, manifest: Manifest) -> None:
+        self.put(MANIFEST, manifest.to_json().encode())
 
     def get(self, id: str) -> bytes | None:
         value = self.state.getValue((id,))
@@ -45,11 +46,6 @@ class MapStateBlobs:
 
     def delete(self, id: str) -> None:
         self.state.removeKey((id,))
-
-
-def segment_store(state: Any) -> BlobStore:
-    """The unit's segments."""
-    return BlobStore(MapStateBlobs(state))
 
 
 def inbox_of(plan: Plan, rows: Iterator[pd.DataFrame], control: Any = None) -> Inbox:

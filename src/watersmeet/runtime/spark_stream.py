@@ -33,13 +33,21 @@ from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill
 from watersmeet.runtime.spark_messages import MESSAGE, Packer
 from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
 from watersmeet.runtime.spark_sequencer import SequencerProcessor, release_said
-from watersmeet.runtime.spark_state import inbox_of, read_manifest, segment_store, state_variables
+from watersmeet.runtime.spark_state import UnitState, inbox_of
 from watersmeet.runtime.spark_types import SPARK, check
 from watersmeet.units.join_unit import JoinUnit, StepReport
 from watersmeet.units.pack import CONTENT, PASS
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS = {
+    PROVIDER: ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+}
+"""The last one: with a bound on bytes Spark adds up the size of all columns after every row; rows are bounded anyway."""
+FRAME_ROWS = 65_536
+"""Results leave a unit in frames of about this many rows, or fewer at its end."""
 
 
 def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -47,7 +55,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     streaming = next(iter(frames.values())).isStreaming
     spark = next(iter(frames.values())).sparkSession
     if streaming:
-        select_provider(spark)
+        settle_session(spark)
     packed = [
         wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)
         for i in plan.inputs
@@ -75,15 +83,16 @@ def _static(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema: p
     return by_unit.mapInArrow(Backfill(plan, arrow_schema), schema)
 
 
-def select_provider(spark: SparkSession) -> None:
-    """Take RocksDB if the user has chosen no state store; refuse another."""
+def settle_session(spark: SparkSession) -> None:
+    """Take RocksDB if the user has chosen no state store, and refuse another; then settings that pay, where unset."""
     chosen = spark.conf.get(PROVIDER, None)
-    if chosen is None:
-        spark.conf.set(PROVIDER, ROCKSDB)
-    elif chosen != ROCKSDB:
+    if chosen is not None and chosen != ROCKSDB:
         raise OptionError(
             f"{PROVIDER} is {chosen}: transformWithState needs RocksDB; set it to {ROCKSDB} or leave it unset"
         )
+    for name, value in SETTINGS.items():
+        if spark.conf.get(name, None) is None:
+            spark.conf.set(name, value)
 
 
 def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
@@ -129,19 +138,23 @@ class JoinProcessor(StatefulProcessor):
         self.plan, self.schema = plan, schema
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._manifest, self._segments = state_variables(handle)
+        self._state = UnitState(handle)
         self._unit_of = {label: unit for unit, label in enumerate(labels(self.plan.grid.units))}
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         join = JoinUnit(self.plan, self._unit_of[int(key[0])])
         vouched = StepReport()
         inbox = inbox_of(self.plan, rows, lambda blob, inbox: release_said(blob, inbox, vouched))
-        manifest = read_manifest(self._manifest, self.plan)
-        for table in join.step(inbox, manifest, segment_store(self._segments)):
-            yield pandas_frame(arrow_columns(self.plan, table))
-        self._manifest.update((manifest.to_json(),))
+        manifest = self._state.read_manifest(self.plan)
+        held: list[pa.Table] = []
+        for table in join.step(inbox, manifest, self._state.store):
+            held.append(pa.table(arrow_columns(self.plan, table)))
+            if sum(t.num_rows for t in held) >= FRAME_ROWS:
+                yield pandas_frame(held)
+                held = []
+        self._state.write_manifest(manifest)
         vouched.include(join.report)
-        yield pandas_frame(metrics_columns(self.schema, join.unit, vouched))
+        yield pandas_frame([*held, pa.table(metrics_columns(self.schema, join.unit, vouched))])
 
     def close(self) -> None:
         pass

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from watersmeet.errors import CheckpointError
+from watersmeet.units.host_cache import HOST_CACHE
 from watersmeet.units.segment import CACHE, Segment, from_bytes, to_bytes
 from watersmeet.units.state import SegmentInfo
 
@@ -45,7 +46,7 @@ class Blobs(Protocol):
 
 
 class BlobStore:
-    """Segments as Arrow IPC bytes in durable state, with the process cache in front."""
+    """Segments as Arrow IPC bytes in durable state, with the caches of the process and of the host in front."""
 
     def __init__(self, blobs: Blobs) -> None:
         self.blobs = blobs
@@ -58,14 +59,20 @@ class BlobStore:
         return segment
 
     def write(self, segment: Segment) -> None:
-        self.blobs.put(segment.id, to_bytes(segment.table))
+        blob = to_bytes(segment.table)
+        self.blobs.put(segment.id, blob)
+        HOST_CACHE.write(segment.id, blob)
         CACHE.put(segment)
 
     def remove(self, info: SegmentInfo) -> None:
         self.blobs.delete(info.id)
+        HOST_CACHE.remove(info.id)
         CACHE.drop(info.id)
 
     def _decode(self, info: SegmentInfo) -> Segment:
+        near = HOST_CACHE.read(info.id)
+        if near is not None and near.num_rows == info.rows:
+            return Segment(info.id, near.combine_chunks())
         remedy = "start with a new checkpoint folder"
         blob = self.blobs.get(info.id)
         if blob is None:
