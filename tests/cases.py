@@ -315,7 +315,7 @@ class Case:
         """How many late tuples must and may be counted per stream.
 
         A tuple counts where it would have been stored. It must be stored if some alias' filters hold and no column that
-        the alias' conditions read is NULL; it may not be if every alias' filter fails or key is NULL. Between the two,
+        the alias' conditions read is NULL, and its keys do not contradict one another; it may not be if every alias' filter fails or key is NULL. Between the two,
         a plan decides whether NULL in, say, a comparison is worth storing. Under ROWS every tuple may count.
         """
         return {
@@ -330,21 +330,33 @@ class Case:
         return any(test(alias, row) for alias, source in self.aliases if source == stream)
 
     def _complete(self, alias: str, row: oracle.Row) -> bool:
-        read = {c.name for p in self.predicates for c in columns_of(p) if c.alias == alias and len(p.aliases) > 1} - {
-            "ts"
-        }
-        return self._filtered(alias, row) and all(row[name] is not None for name in read)
+        across = [p for p in self.predicates if len(p.aliases) > 1]
+        read = {c.name for p in across for c in columns_of(p) if c.alias == alias and c.name != "ts"}
+        return (
+            self._filtered(alias, row) and all(row[name] is not None for name in read) and self._consistent(alias, row)
+        )
 
     def _keyed(self, alias: str, row: oracle.Row) -> bool:
-        equalities = [
-            p
-            for p in self.predicates
-            if isinstance(p, Op) and p.name == "=" and all(len(side.aliases) == 1 for side in p.args)
-        ]
-        keys = [side for p in equalities for side in p.args if side.aliases == {alias}]
-        return alias in dict(self.rows) or (
-            self._filtered(alias, row) and all(key.value({alias: row}) is not None for key in keys)
-        )
+        keys = [side for p in self._equalities() for side in p.args if side.aliases == {alias}]
+        usable = self._filtered(alias, row) and all(key.value({alias: row}) is not None for key in keys)
+        return usable or alias in dict(self.rows)
+
+    def _equalities(self) -> list[Op]:
+        """The equalities whose sides read one alias each: keys."""
+        equal = [p for p in self.predicates if isinstance(p, Op) and p.name == "="]
+        return [p for p in equal if all(len(side.aliases) == 1 for side in p.args)]
+
+    def _consistent(self, alias: str, row: oracle.Row) -> bool:
+        """Whether the row obeys what the keys imply of one alias: a.k = b.f and b.f = a.f imply a.k = a.f."""
+        for start in {side for p in self._equalities() for side in p.args if side.aliases == {alias}}:
+            reached, before = {start}, set()
+            while reached != before:
+                before = set(reached)
+                reached |= {side for p in self._equalities() if before & set(p.args) for side in p.args}
+            values = [side.value({alias: row}) for side in reached if side.aliases == {alias}]
+            if any(oracle.same(values[0], value) is not True for value in values):
+                return False
+        return True
 
     def _filtered(self, alias: str, row: oracle.Row) -> bool:
         return all(p.value({alias: row}) is True for p in self.predicates if p.aliases <= {alias})

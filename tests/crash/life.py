@@ -44,6 +44,10 @@ class Stuck(AssertionError):
     """A life made no progress in the time it had."""
 
 
+class Starved(Exception):
+    """The driver ended by itself: Spark gives a Python process ten seconds to start, and on a busy machine it took longer."""
+
+
 @dataclass(frozen=True)
 class Kill:
     """When to kill: in the batch that follows `spared` committed ones, once it reaches a phase and `delay_s` later."""
@@ -92,13 +96,15 @@ class Life:
 
     def __init__(self, data: Path, work: Path, files_per_trigger: int) -> None:
         self.checkpoint, self.out, self.log = work / "checkpoint", work / "out", work / "log"
-        command = [sys.executable, DRIVER, *map(str, (data, self.out, self.checkpoint, files_per_trigger))]
+        command = [sys.executable, *map(str, (DRIVER, data, self.out, self.checkpoint, files_per_trigger))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def end(self, timeout_s: float) -> None:
         """Let it run to its end."""
         code = self.process.wait(timeout_s)
+        if code and b"failed to connect back" in self.log.read_bytes():
+            raise Starved
         assert code == 0, f"the driver ended with code {code}:\n{self.tail()}"
 
     def die(self, kill: Kill, timeout_s: float) -> Death | None:

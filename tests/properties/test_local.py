@@ -99,6 +99,19 @@ NO_PAIR_PASSES_THE_BAND = Case(
 )
 """Taking no rows from several segments raised ArrowInvalid."""
 
+RULED_OUT_BY_ITS_KEYS = Case(
+    aliases=(("a", "s0"), ("b", "s1"), ("c", "s2")),
+    predicates=(
+        op("=", Col("a", "k"), Col("b", "f")),
+        op("=", Col("b", "f"), Col("c", "f")),
+        op("=", Col("a", "f"), Col("c", "f")),
+    ),
+    windows=(All("WINDOW", 2 * SECOND),),
+    select=(Col("a", "id"),),
+    data=(("s0", Data(((0, 0, 0, 1.0, 0.0, "x", None),))), ("s1", Data()), ("s2", Data())),
+)
+"""The keys imply a.k = a.f, so this row would not have been stored and need not count as late."""
+
 LAST_ROW_OF_A_CROSS_JOIN = Case(
     aliases=(("a", "s0"), ("b", "s1")),
     predicates=(),
@@ -140,6 +153,7 @@ def test_rows_windows(case, batch_rows):
 
 
 @given(cases(null_ts=True), BATCHES)
+@example(RULED_OUT_BY_ITS_KEYS, 1)
 @settings(max_examples=FEW)
 def test_a_null_time_is_late(case, batch_rows):
     check(case, batch_rows)

@@ -1,6 +1,6 @@
 """The systems under test: the same streaming inputs, the same result, each at its best setting.
 
-    watersmeet      `wm.sql` over the streams
+    watersmeet      `wm.sql` over the streams, with as many units as cores
     spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format (4:
                     measured faster than 2 and 3), without the count of state rows, which costs a read per write
     spark-default   Spark's stream-stream join, the default state store (a map in memory, deltas to the checkpoint)
@@ -45,16 +45,16 @@ CONF: Mapping[System, Mapping[str, str]] = {
 }
 
 
-def results(system: System, spark: Any, streams: Mapping[str, Any], window_us: int) -> Any:
+def results(system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int) -> Any:
     """The streaming DataFrame of all results: key, and the time and payload of every side."""
     if system == "watersmeet":
-        return _watersmeet(streams, window_us)
+        return _watersmeet(streams, window_us, units)
     for alias, frame in streams.items():
         frame.withWatermark("ts", "0 seconds").createOrReplaceTempView(alias)
     return spark.sql(_SPARK[len(streams)].format(window=f"INTERVAL {window_us} MICROSECONDS", window_us=window_us))
 
 
-def _watersmeet(streams: Mapping[str, Any], window_us: int) -> Any:
+def _watersmeet(streams: Mapping[str, Any], window_us: int, units: int) -> Any:
     import watersmeet as wm
 
     aliases = list(streams)
@@ -64,7 +64,8 @@ def _watersmeet(streams: Mapping[str, Any], window_us: int) -> Any:
         WHERE {" AND ".join(f"a.key = {x}.key" for x in aliases[1:])}
         WINDOW = {window_us} MICROSECONDS
     """
-    return wm.sql(text, **{alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}).dataframe()
+    named = {alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}
+    return wm.sql(text, units=units, **named).dataframe()
 
 
 def checksum(ways: int) -> str:

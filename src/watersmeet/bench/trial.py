@@ -75,7 +75,7 @@ def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, A
 
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
     streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.ways]}
-    frame = results(trial.system, spark, streams, trial.window_us)
+    frame = results(trial.system, spark, streams, trial.window_us, trial.cores)
     frame = frame.observe(
         "answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(trial.ways))).alias("checksum")
     )

@@ -35,6 +35,8 @@ SCHEMA = pa.schema(
     ]
 )
 FLUSH_BYTES = 32 * 2**20
+BLOB_BYTES = 512 * 2**10
+"""Small enough that no blob is a humongous object to the JVM's collector."""
 SLICE_ROWS = 65_536
 """The rows of a slice of static input: small, so that a slice covers little event time."""
 
@@ -129,4 +131,13 @@ class Packer:
         if self.sliced:
             yield from slices(table)
         else:
-            yield NEVER, to_bytes(table)
+            for piece in _pieces(table):
+                yield NEVER, to_bytes(piece)
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Cuts of at most about BLOB_BYTES."""
+    parts = max(1, -(-table.nbytes // BLOB_BYTES))
+    step = -(-table.num_rows // parts)
+    for at in range(0, table.num_rows, step):
+        yield table.slice(at, step)

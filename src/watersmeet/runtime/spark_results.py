@@ -57,7 +57,7 @@ def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[st
 
 def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
     """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
-    table = pa.concat_tables(tables, promote_options="permissive")
+    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
 
 
