@@ -58,6 +58,7 @@ def _session(trial: Trial) -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(trial.cores),
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.files.openCostInBytes": str(16 * 2**20),  # a file is one task; no empty task for its second half
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         **CONF[trial.system],
         **trial.conf,

@@ -1,8 +1,8 @@
 """A local Spark session that suits watersmeet, and says nothing on the screen.
 
-Workers run the driver's interpreter; as many shuffle partitions as cores; UTC; RocksDB with changelog checkpointing;
-no web UI. The JVM inherits standard error when it is started, so that points at a log file just then: Spark's warnings
-and its Python workers' chatter go there for good, and the terminal stays with the caller.
+Workers run the driver's interpreter; as many shuffle partitions as cores; UTC; the settings that `spark_stream` would
+choose; no web UI. The JVM inherits standard error when it is started, so that points at a log file just then: Spark's
+warnings and its Python workers' chatter go there for good, and the terminal stays with the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.runtime.java import java_problem
-from watersmeet.runtime.spark_stream import PROVIDER, ROCKSDB
+from watersmeet.runtime.spark_stream import SETTINGS
 
 _GB = 2**30
 _STDERR = 2
@@ -66,8 +66,7 @@ def defaults(cores: int) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        PROVIDER: ROCKSDB,
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        **SETTINGS,
     }
 
 
