@@ -102,3 +102,9 @@ def test_the_fluent_form_is_the_same_query():
 def test_a_wrong_option_is_an_error(option):
     with pytest.raises(wm.WatersmeetError):
         wm.local.run("SELECT a.s FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", tables(), **option)
+
+
+def test_sql_is_the_function_although_a_package_has_its_name() -> None:
+    import watersmeet.sql.fluent  # noqa: F401 - importing the package must not hide the function
+
+    assert callable(wm.sql)

@@ -115,8 +115,7 @@ class Life:
             target += 1  # it was there before this life
         if not self._until(lambda: self._started() and self._reached(target, kill.phase), timeout_s):
             if self.process.poll() is None:
-                self.kill()
-                raise Stuck(f"no progress in {timeout_s} s:\n{self.tail()}")
+                raise Stuck(f"no progress in {timeout_s} s, processes {members(self.process.pid)}:\n{self.tail()}")
             self.end(1)
         self._until(lambda: latest(self.checkpoint / "commits") + 1 >= first + MOST_BATCHES, kill.delay_s)
         ran = self.process.poll() is None
@@ -181,9 +180,9 @@ def state_version(folder: Path) -> int:
     return max((latest(partition) for partition in folder.glob("*/[0-9]*")), default=-1)
 
 
-def members(session: int) -> list[int]:
-    """The living processes of a session."""
-    found = []
+def members(session: int) -> dict[int, str]:
+    """The living processes of a session and their states (R, S, D, T for stopped)."""
+    found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -192,5 +191,5 @@ def members(session: int) -> list[int]:
                 continue
             state, _, _, owner = stat.rpartition(")")[2].split()[:4]
             if int(owner) == session and state != "Z":
-                found.append(int(name))
+                found[int(name)] = state
     return found
