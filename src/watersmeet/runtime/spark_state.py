@@ -23,7 +23,10 @@ MANIFEST = "manifest"
 
 
 class UnitState:
-    """One MapState for all of a unit: Spark builds encoders for every state variable in every task, so there is one."""
+    """One MapState for all of a unit: Spark builds encoders for every state variable in every task, so there is one.
+
+    Its name and types are fixed for good: under another name Spark would find nothing and begin anew without a word.
+    """
 
     def __init__(self, handle: Any) -> None:
         self.state = handle.getMapState("unit", "id string", "blob binary")
