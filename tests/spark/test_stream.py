@@ -194,3 +194,20 @@ def test_workers_run_this_interpreter(spark: Any) -> None:
         lambda it: (pa.RecordBatch.from_pydict({"v": [sys.version] * b.num_rows}) for b in it), "v string"
     )
     assert versions.collect()[0].v == sys.version
+
+
+def test_without_ansi_mode_spark_evaluates_arithmetic_itself(spark: Any, tmp_path: Path) -> None:
+    s = write(tmp_path, "s", [table([(1, 2**31 - 1, 1), (1, 1, 2)])])
+    frame = spark.read.parquet(s).selectExpr("k", "CAST(v AS int) AS v", "ts")
+    streams = {"s": wm.Stream(frame, time="ts"), "t": wm.Stream(frame, time="ts")}
+    text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND a.v + b.v < 0 AND a.v - b.v > -5 WINDOW = 10 SECONDS"
+    assert "(DuckDB in the unit)" in wm.sql(text, **streams).explain()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        query = wm.sql(text, **streams)
+        assert "in the unit)" not in query.explain()
+        assert Counter(map(tuple, query.dataframe().collect())) == Counter(
+            {(2**31 - 1, 1): 1, (2**31 - 1, 2**31 - 1): 1}
+        )
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")

@@ -13,7 +13,7 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.model import Kernel, Plan, Types
 from watersmeet.plan.rules.key_classes import key_classes
 from watersmeet.plan.rules.lay_out import lay_out
-from watersmeet.plan.rules.place_conditions import place_conditions
+from watersmeet.plan.rules.place_conditions import Inside, place_conditions
 from watersmeet.plan.rules.place_units import Routing, place_units
 from watersmeet.plan.rules.sequence import sequence
 from watersmeet.query.join import Join
@@ -46,12 +46,12 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise OptionError(f"{name}={value!r}: this release has {', '.join(repr(a) for a in allowed)}")
 
 
-def build(join: Join, types: Types, options: Options, *, inside_only: bool = False) -> Plan:
-    """Plan a query; `inside_only` where no Spark evaluates conditions after the join."""
+def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
+    """Plan a query; `inside` says which conditions the units may evaluate."""
     units = DEFAULT_UNITS if options.units == "auto" else options.units
     plan = Plan(join, units)
     plan = key_classes(plan, types)
-    plan = place_conditions(plan, types, inside_only=inside_only)
+    plan = place_conditions(plan, types, inside)
     plan = lay_out(plan, types)
     plan = sequence(plan)
     plan = place_units(plan, options.routing)

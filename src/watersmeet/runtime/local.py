@@ -95,7 +95,7 @@ class LocalRun:
 
     def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
         schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
-        self.plan = build(join, DuckDBTypes(schemas), options, inside_only=True)
+        self.plan = build(join, DuckDBTypes(schemas), options, "everything")
         self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}
         self.units = [JoinUnit(self.plan, u) for u in range(self.plan.grid.units)]
         self.manifests = [Manifest.fresh(self.plan) for _ in self.units]

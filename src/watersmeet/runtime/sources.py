@@ -51,7 +51,7 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
     frames = {i.alias: streams[i.stream].source for i in join.inputs}
     if all(isinstance(f, pa.Table) for f in frames.values()):
         return build(
-            join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, inside_only=True
+            join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, "everything"
         )
     for alias, frame in frames.items():
         if not _is_frame(frame):

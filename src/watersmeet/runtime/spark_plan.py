@@ -27,7 +27,9 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     for alias, frame in frames.items():
         texts = {str(f): f.spark(lambda ref: SPARK.quote(ref.column)) for f in join.filters_of(alias)}
         check(frame, texts, "condition")
-    made = build(join, SparkTypes(frames), options)
+    spark = next(iter(frames.values())).sparkSession
+    ansi = spark.conf.get("spark.sql.ansi.enabled", "true").lower() == "true"
+    made = build(join, SparkTypes(frames), options, "portable" if ansi else "nothing")
     if not made.classes:
         raise UnsupportedError(
             "no equality across streams: Spark needs one to spread the join over units; joins on other conditions come with the biclique routing, not yet. "

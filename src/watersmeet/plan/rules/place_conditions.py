@@ -5,7 +5,8 @@
     anything else that is portable    -> the library evaluator inside the unit: candidates are not shipped in vain
     the rest                          -> Spark's own `where` after the join: exact by construction
 
-Portable means made of operations for which a property test shows that DuckDB answers as Spark does.
+Portable means made of operations for which a property test shows that DuckDB answers as Spark does in ANSI mode; with
+ANSI mode off, arithmetic that overflows goes on with other values, so nothing but plain comparisons stays inside.
 Invariant: every condition is placed exactly once.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 from watersmeet.plan.encoding import exact, kind_of
 from watersmeet.plan.model import Compare, Difference, Plan, Residual, Types
@@ -22,22 +24,29 @@ from watersmeet.query.predicate import Band, Comparison, Condition
 _BAND_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def place_conditions(plan: Plan, types: Types, *, inside_only: bool) -> Plan:
-    """Place them; `inside_only` for a runtime without Spark."""
+Inside = Literal["everything", "portable", "nothing"]
+"""What the evaluator in the unit may take: everything in a runtime without Spark, nothing with ANSI mode off."""
+
+
+def place_conditions(plan: Plan, types: Types, allowed: Inside) -> Plan:
+    """Place every condition."""
     residuals: list[Residual] = []
     inside: list[Expr] = []
     after: list[Expr] = []
     for predicate in plan.join.predicates:
-        compiled = _compiled(predicate, types) if isinstance(predicate, Comparison | Band) else None
+        compiled = _compiled(predicate, types, allowed) if isinstance(predicate, Comparison | Band) else None
         if compiled is not None:
             residuals.append(compiled)
         elif isinstance(predicate, Comparison | Band | Condition):
             expr = _as_expr(predicate)
-            (inside if inside_only or expr.portable else after).append(expr)
+            stays = allowed == "everything" or (allowed == "portable" and expr.portable)
+            (inside if stays else after).append(expr)
     return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after))
 
 
-def _compiled(predicate: Comparison | Band, types: Types) -> Residual | None:
+def _compiled(predicate: Comparison | Band, types: Types, allowed: Inside) -> Residual | None:
+    if isinstance(predicate, Band) and allowed == "nothing":
+        return None
     common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
     if common is None:
         return None
