@@ -5,7 +5,7 @@
     blob   Arrow IPC stream of wire rows, or NULL
 
 Invariant: every source task that saw rows sends every unit one row at least, so every unit wakes and every watermark
-advances; blobs are at most about 32 MB.
+advances; blobs of streams are at most about 512 KB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = pa.schema(
         ("blob", pa.binary()),
     ]
 )
-FLUSH_BYTES = 32 * 2**20
+FLUSH_BYTES = 16 * 2**20
 BLOB_BYTES = 512 * 2**10
 """Small enough that no blob is a humongous object to the JVM's collector."""
 SLICE_ROWS = 65_536
@@ -100,6 +100,8 @@ class Packer:
                 held, size = [], 0
         if seen:
             yield from self._flush(held, total, last=True)
+        held.clear()
+        pa.default_memory_pool().release_unused()
 
     @property
     def units(self) -> int:

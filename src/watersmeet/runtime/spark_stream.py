@@ -157,6 +157,8 @@ class JoinProcessor(StatefulProcessor):
         self._state.write_manifest(manifest)
         vouched.include(join.report)
         yield pandas_frame([*held, pa.table(metrics_columns(self.schema, join.unit, vouched))])
+        held.clear()
+        pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
         pass

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import duckdb
 
 _LOCAL = threading.local()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's evaluator."""
+    """This thread's evaluator; the library is loaded when a query first needs it."""
     if not hasattr(_LOCAL, "connection"):
+        import duckdb
+
         con = duckdb.connect(
             ":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False}
         )

@@ -102,7 +102,7 @@ class JoinUnit:
     def _on_time(
         self, source: InputPlan, inbox: Inbox, marks: dict[str, int] | None, manifest: Manifest
     ) -> Segment | None:
-        tables = [t for t in inbox.tables.get(source.alias, []) if t.num_rows]
+        tables = [t for t in inbox.tables.pop(source.alias, []) if t.num_rows]
         if not tables:
             return None
         table = pa.concat_tables(tables).combine_chunks()
