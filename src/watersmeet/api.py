@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
-from watersmeet.errors import OptionError, StreamError, UnsupportedError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.build import Options
 from watersmeet.plan.explain import explain
 from watersmeet.plan.model import Plan
@@ -47,11 +47,14 @@ class Query:
         """The result as a Spark DataFrame: streaming if the streams are, static if they are."""
         return sources.dataframe(self.plan, self._used)
 
-    def start(self, **_: Any) -> Any:
-        """Runs a query on the rounds runtime, which this release does not have."""
-        raise UnsupportedError(
-            "start() belongs to the rounds runtime, which is not in this release yet; use dataframe().writeStream"
-        )
+    def start(self, *, sink: Any, checkpoint: Any, trigger: Any = None, name: str | None = None) -> Any:
+        """Run on the rounds runtime, exactly once; returns a handle.
+
+        `sink` is a folder for Parquet files, "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
+        folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
+        as batches come); `name` Spark's query name.
+        """
+        return sources.start(self.plan, self._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name)
 
 
 class JoinBuilder:

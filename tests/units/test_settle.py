@@ -39,10 +39,10 @@ def test_a_long_window_of_small_batches_has_few_segments_and_rewrites_each_row_s
     store, infos, written = MemoryStore(), list[SegmentInfo](), 0
     original = store.write
 
-    def counting(segment: Segment) -> None:
+    def counting(segment: Segment) -> SegmentInfo:
         nonlocal written
         written += segment.rows
-        original(segment)
+        return original(segment)
 
     store.write = counting  # type: ignore[method-assign]
     for n in range(2_000):

@@ -46,27 +46,29 @@ class Hypercube:
         return int(np.prod(self.shares, dtype=np.int64)) if self.shares else 1
 
     @cached_property
-    def _strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[int, ...]:
+        """How far apart neighbours along each dimension are numbered."""
         return tuple(int(np.prod(self.shares[d + 1 :], dtype=np.int64)) for d in range(len(self.shares)))
 
-    def _fixed(self, position: int) -> list[bool]:
+    def fixed(self, position: int) -> list[bool]:
+        """For every dimension whether an alias' own keys give the coordinate."""
         return [set(dim) <= self.classes_of[position] for dim in self.dimensions]
 
     def copies(self, position: int) -> int:
         """How many units an alias' tuple is sent to."""
-        fixed = self._fixed(position)
-        return int(np.prod([s for s, f in zip(self.shares, fixed, strict=True) if not f], dtype=np.int64))
+        known = self.fixed(position)
+        return int(np.prod([s for s, f in zip(self.shares, known, strict=True) if not f], dtype=np.int64))
 
     def is_primary(self, position: int, unit: int) -> bool:
         """Whether the unit holds the first of an alias' copies: the one that counts."""
-        coordinates = [unit // stride % share for stride, share in zip(self._strides, self.shares, strict=True)]
-        return all(f or c == 0 for f, c in zip(self._fixed(position), coordinates, strict=True))
+        coordinates = [unit // stride % share for stride, share in zip(self.strides, self.shares, strict=True)]
+        return all(f or c == 0 for f, c in zip(self.fixed(position), coordinates, strict=True))
 
     def route(self, position: int, codes: Mapping[int, np.ndarray], rows: int) -> list[np.ndarray]:
         """The unit of every row, one array per copy; `codes` by class."""
         base, free = np.zeros(rows, np.int64), []
         for dim, share, stride, fixed in zip(
-            self.dimensions, self.shares, self._strides, self._fixed(position), strict=True
+            self.dimensions, self.shares, self.strides, self.fixed(position), strict=True
         ):
             if not fixed:
                 free.append([c * stride for c in range(share)])

@@ -37,6 +37,10 @@ class Progress:
     state_bytes: int
     unit_rows: dict[int, int]
     """Rows that each unit received."""
+    rounds: int = 1
+    """Supersteps of the batch."""
+    mail_bytes: int = 0
+    """What units sent each other between the supersteps."""
 
     @property
     def rows_per_second(self) -> float:
@@ -63,11 +67,16 @@ def read(progress: Any) -> Progress | None:
         input_rows=event["numInputRows"],
         results=sum(r["results"] for r in reports),
         late=_total(reports, "late"),
-        watermarks={s: None if m <= NEVER else _EPOCH + timedelta(microseconds=m) for s, m in marks.items()},
+        watermarks={s: moment(m) for s, m in marks.items()},
         state_rows=_total(reports, "retained"),
         state_bytes=sum(r["bytes"] for r in reports),
         unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
     )
+
+
+def moment(ts: int) -> datetime | None:
+    """An event time in microseconds as a moment; None before all time."""
+    return None if ts <= NEVER else _EPOCH + timedelta(microseconds=ts)
 
 
 def _as_dict(progress: Any) -> dict[str, Any]:

@@ -65,14 +65,27 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
 
 def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     """The query's result as a DataFrame."""
+    frames = _frames(streams, "dataframe()")
+    from watersmeet.runtime import spark_stream
+
+    return spark_stream.dataframe(plan, frames)
+
+
+def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
+    """The query as a running query of the rounds runtime."""
+    frames = _frames(streams, "start()")
+    from watersmeet.runtime.rounds.handle import start as start_rounds
+
+    return start_rounds(plan, frames, **how)
+
+
+def _frames(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
     for name, stream in streams.items():
         if not _is_frame(stream.source):
             raise StreamError(
-                f"stream {name} is a {type(stream.source).__name__}: dataframe() needs Spark DataFrames; wm.local.run runs Arrow tables in process"
+                f"stream {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
             )
-    from watersmeet.runtime import spark_stream
-
-    return spark_stream.dataframe(plan, {name: s.source for name, s in streams.items()})
+    return {name: s.source for name, s in streams.items()}
 
 
 def _is_frame(source: Any) -> bool:

@@ -110,17 +110,18 @@ def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
 
 def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     """Metrics out, conditions that are Spark's, and the SELECT."""
-    observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")).where(
-        f"{METRICS} IS NULL"
-    )
+    return selected(plan, raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")))
+
+
+def selected(plan: Plan, raw: DataFrame) -> DataFrame:
+    """What leaves the units as the query's rows: without metrics, with conditions that are Spark's, and the SELECT."""
+    rows = raw.where(f"{METRICS} IS NULL")
     typed = {}
     for n, ref in enumerate(plan.output):
         source = plan.input(ref.alias)
         kind = next(c.type for c in source.columns if c.name == source.column(ref))
         typed[ref] = f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}"
-    named = (
-        observed.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else observed
-    )
+    named = rows.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else rows
     at = {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
     conditions = {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}
     check(named, conditions, "condition")

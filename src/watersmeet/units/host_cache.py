@@ -46,7 +46,7 @@ class HostCache:
         except OSError:
             return False
 
-    def write(self, id: str, blob: bytes) -> None:
+    def write(self, id: str, blob: bytes | pa.Buffer) -> None:
         """Keep a copy; failing to is no error."""
         if not self._usable:
             return
@@ -59,6 +59,11 @@ class HostCache:
             part.rename(self.folder / id)
         except OSError:
             part.unlink(missing_ok=True)
+
+    def path(self, id: str) -> str | None:
+        """The file of an id, if it is here."""
+        file = self.folder / id
+        return str(file) if self._usable and file.exists() else None
 
     def read(self, id: str) -> pa.Table | None:
         """The table of a segment, mapped rather than read; None if it is not here."""

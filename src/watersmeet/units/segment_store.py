@@ -17,8 +17,13 @@ class SegmentStore(Protocol):
     """What a unit asks of its runtime."""
 
     def read(self, info: SegmentInfo) -> Segment: ...
-    def write(self, segment: Segment) -> None: ...
+    def write(self, segment: Segment) -> SegmentInfo: ...
     def remove(self, info: SegmentInfo) -> None: ...
+
+
+def info_of(segment: Segment) -> SegmentInfo:
+    """What a manifest says of a segment, wherever it is stored."""
+    return SegmentInfo(segment.id, segment.rows, int(segment.table.nbytes), segment.min_ts, segment.max_ts)
 
 
 class MemoryStore:
@@ -30,8 +35,9 @@ class MemoryStore:
     def read(self, info: SegmentInfo) -> Segment:
         return self.segments[info.id]
 
-    def write(self, segment: Segment) -> None:
+    def write(self, segment: Segment) -> SegmentInfo:
         self.segments[segment.id] = segment
+        return info_of(segment)
 
     def remove(self, info: SegmentInfo) -> None:
         del self.segments[info.id]
@@ -58,11 +64,12 @@ class BlobStore:
             CACHE.put(segment)
         return segment
 
-    def write(self, segment: Segment) -> None:
+    def write(self, segment: Segment) -> SegmentInfo:
         blob = to_bytes(segment.table)
         self.blobs.put(segment.id, blob)
         HOST_CACHE.write(segment.id, blob)
         CACHE.put(segment)
+        return info_of(segment)
 
     def remove(self, info: SegmentInfo) -> None:
         self.blobs.delete(info.id)

@@ -25,7 +25,7 @@ from watersmeet.units.join_unit import Inbox
 from watersmeet.units.pack import HASH, PASS, by_unit
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
-from watersmeet.units.state import Manifest, SegmentInfo
+from watersmeet.units.state import Manifest
 from watersmeet.units.watermark import NEVER, advance, watermarks
 
 
@@ -143,11 +143,7 @@ class Sequencer:
             manifest.segments[alias] = []
             held = None if table is None else _where_ts(table, lambda ts: ts >= until)
             if held is not None and held.num_rows:
-                segment = Segment.of(held)
-                store.write(segment)
-                manifest.segments[alias] = [
-                    SegmentInfo(segment.id, segment.rows, int(held.nbytes), segment.min_ts, segment.max_ts)
-                ]
+                manifest.segments[alias] = [store.write(Segment.of(held))]
 
     def _forget(self, manifest: Manifest, out: Release) -> None:
         """Where each ROWS window has left tuples behind, and counts that no future tuple asks for."""

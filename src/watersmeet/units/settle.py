@@ -45,7 +45,7 @@ class Settler:
         living = self._trim(living)
         if new is not None and new.rows:
             alive = new if new.min_ts >= self.cut_ts else new.where(new.ts >= self.cut_ts)
-            living += [self._add(piece) for piece in _pieces(alive)]
+            living += [self.store.write(piece) for piece in _pieces(alive)]
         return self._merge(living)
 
     def _trim(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
@@ -61,7 +61,7 @@ class Settler:
             if info.id in masks:
                 segment = self.store.read(info).where(masks[info.id])
                 self.store.remove(info)
-                out.append(self._add(segment))
+                out.append(self.store.write(segment))
             else:
                 out.append(info)
         return out
@@ -76,7 +76,7 @@ class Settler:
             for info in run:
                 self.store.remove(info)
             at = infos.index(run[0])
-            infos[at : at + len(run)] = [self._add(merged)]
+            infos[at : at + len(run)] = [self.store.write(merged)]
 
     def _mergeable(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
         """The newest run of one size class that fits; with too many segments, the smallest neighbours that fit."""
@@ -95,10 +95,6 @@ class Settler:
     def _fits(self, run: list[SegmentInfo]) -> bool:
         span = max(i.max_ts for i in run) - min(i.min_ts for i in run)
         return span <= self.span_us and sum(i.bytes for i in run) <= SEGMENT_BYTES
-
-    def _add(self, segment: Segment) -> SegmentInfo:
-        self.store.write(segment)
-        return SegmentInfo(segment.id, segment.rows, int(segment.table.nbytes), segment.min_ts, segment.max_ts)
 
 
 def _size_class(rows: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
@@ -25,6 +25,10 @@ class SegmentInfo:
     bytes: int
     min_ts: int
     max_ts: int
+    file: str = ""
+    """The name of its file, where segments are files."""
+    file_bytes: int = 0
+    checksum: int = 0
 
 
 @dataclass
@@ -63,11 +67,7 @@ class Manifest:
                 f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder"
             ) from error
         if manifest.fingerprint != plan.fingerprint():
-            raise CheckpointError(
-                f"the checkpoint belongs to another query or placement: it was written by fingerprint {manifest.fingerprint} of\n  {' '.join(manifest.query.split())}\n"
-                f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.grid.units} units; "
-                "restore the query, schemas and units= it was started with, or start with a new checkpoint folder"
-            )
+            refuse(manifest.fingerprint, manifest.query, plan)
         return manifest
 
     def rows(self) -> dict[str, int]:
@@ -75,3 +75,12 @@ class Manifest:
 
     def bytes(self) -> int:
         return sum(s.bytes for infos in self.segments.values() for s in infos)
+
+
+def refuse(fingerprint: str, query: str, plan: Plan) -> NoReturn:
+    """The state of one placement is asked for by another."""
+    raise CheckpointError(
+        f"the checkpoint belongs to another query or placement: it was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
+        f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.grid.units} units; "
+        "restore the query, schemas and units= it was started with, or start with a new checkpoint folder"
+    )

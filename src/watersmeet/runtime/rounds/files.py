@@ -1,0 +1,149 @@
+"""Segments as Arrow files in the state folder; tables as parts of mail files.
+
+Local files are mapped into memory; others are copied once per host, see `units.host_cache`, and mapped from there.
+
+Invariant: a file is written once and never changed. Its length and checksum stand in the manifest, so what is damaged
+or missing is an error that names the file, never a wrong result.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.folder import MAIL, SEGMENTS, StateFolder
+from watersmeet.units.host_cache import HOST_CACHE
+from watersmeet.units.program import Mail
+from watersmeet.units.segment import CACHE, Segment, from_bytes
+from watersmeet.units.segment_store import info_of
+from watersmeet.units.state import SegmentInfo
+
+
+class FileStore:
+    """A `SegmentStore` of one attempt of one batch. Files of earlier batches are deleted by the collection, not here."""
+
+    def __init__(self, folder: StateFolder, attempt: str) -> None:
+        self.folder, self.attempt = folder, attempt
+        self._own: set[str] = set()
+
+    def read(self, info: SegmentInfo) -> Segment:
+        segment = CACHE.get(info.id)
+        if segment is None:
+            segment = Segment(info.id, self._table(info))
+            CACHE.put(segment)
+        return segment
+
+    def write(self, segment: Segment) -> SegmentInfo:
+        blob = _ipc(segment.table)
+        name = f"{self.attempt}-{segment.id}.arrow"
+        with self.folder.system.open_output_stream(self.folder.path(SEGMENTS, name), compression=None) as file:
+            file.write(blob)
+        if not self.folder.is_local:
+            HOST_CACHE.write(name, blob)
+        CACHE.put(segment)
+        self._own.add(name)
+        return replace(info_of(segment), file=name, file_bytes=blob.size, checksum=zlib.crc32(blob))
+
+    def remove(self, info: SegmentInfo) -> None:
+        CACHE.drop(info.id)
+        if info.file in self._own:
+            self.folder.delete(SEGMENTS, info.file)
+
+    def _table(self, info: SegmentInfo) -> pa.Table:
+        remedy = "restore the file, or start with a new checkpoint"
+        try:
+            blob = self._bytes(info)
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"segment file {info.file} with {info.rows} rows is missing from {self.folder.path(SEGMENTS)}; {remedy}"
+            ) from error
+        if blob.size != info.file_bytes or zlib.crc32(blob) != info.checksum:
+            raise CheckpointError(
+                f"segment file {self.folder.path(SEGMENTS, info.file)} is damaged: its length or checksum is not what the manifest says; {remedy}"
+            )
+        return from_bytes(blob).combine_chunks()
+
+    def _bytes(self, info: SegmentInfo) -> pa.Buffer:
+        path = self.folder.path(SEGMENTS, info.file)
+        if self.folder.is_local:
+            return _mapped(path)
+        near = HOST_CACHE.path(info.file)
+        if near is None:
+            with self.folder.system.open_input_stream(path, compression=None) as file:
+                blob = file.read_buffer()
+            HOST_CACHE.write(info.file, blob)
+            return blob
+        return _mapped(near)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Where one mail lies: a range of a file of the attempt's."""
+
+    to: int
+    kind: str
+    file: str
+    begin: int
+    bytes: int
+    rows: int
+
+
+class PostOffice:
+    """Mail of one task in one file, written when it is complete."""
+
+    def __init__(self, folder: StateFolder, attempt: str) -> None:
+        self.folder = folder
+        self.name = f"{attempt}-{uuid.uuid4().hex}.arrow"
+        self.parcels: list[Parcel] = []
+        self._blobs: list[pa.Buffer] = []
+        self._end = 0
+
+    def post(self, mail: Mail) -> Parcel:
+        blob = _ipc(mail.table)
+        parcel = Parcel(mail.to, mail.kind, self.name, self._end, blob.size, mail.table.num_rows)
+        self.parcels.append(parcel)
+        self._blobs.append(blob)
+        self._end += blob.size
+        return parcel
+
+    def close(self) -> None:
+        if self._blobs:
+            with self.folder.system.open_output_stream(self.folder.path(MAIL, self.name), compression=None) as file:
+                for blob in self._blobs:
+                    file.write(blob)
+            self._blobs.clear()
+
+
+def opened(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:
+    """The tables of parcels; a file is opened once."""
+    by_file: dict[str, list[Parcel]] = {}
+    for parcel in parcels:
+        by_file.setdefault(parcel.file, []).append(parcel)
+    for name, parts in sorted(by_file.items()):
+        path = folder.path(MAIL, name)
+        if folder.is_local:
+            whole = _mapped(path)
+            yield from ((p, from_bytes(whole.slice(p.begin, p.bytes))) for p in parts)
+        else:
+            with folder.system.open_input_file(path) as file:
+                yield from ((p, from_bytes(file.read_at(p.bytes, p.begin))) for p in parts)
+
+
+def _ipc(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _mapped(path: str) -> pa.Buffer:
+    if os.path.getsize(path) == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(path) as file:
+        return file.read_buffer()

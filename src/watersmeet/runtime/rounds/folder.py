@@ -1,0 +1,122 @@
+"""The state folder under the checkpoint, on any file system that Arrow knows.
+
+    watersmeet/
+        intents/17.json       what batch 17 has decided to do
+        manifests/17.json     what is true after batch 17: its being there is the commit
+        segments/*.arrow      state; a file counts only if a manifest names it
+        mail/*.arrow          messages between the rounds of one attempt
+
+Invariant: a JSON file is either whole or absent: on file systems with rename it is written beside and renamed, object
+stores make a file visible when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyarrow import fs as pafs
+
+from watersmeet.errors import CheckpointError
+
+NAME = "watersmeet"
+INTENTS, MANIFESTS, SEGMENTS, MAIL = "intents", "manifests", "segments", "mail"
+_OBJECT_STORES = ("s3", "gcs", "abfs")
+_HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True)
+class StateFolder:
+    """A folder by its address; small, so that it travels to the workers, who open the file system themselves."""
+
+    uri: str
+
+    @classmethod
+    def under(cls, checkpoint: str) -> StateFolder:
+        return cls(f"{checkpoint.rstrip('/')}/{NAME}")
+
+    @cached_property
+    def _opened(self) -> tuple[pafs.FileSystem, str]:
+        scheme, colon, rest = self.uri.partition("://")
+        if not colon:
+            return pafs.LocalFileSystem(), os.path.abspath(self.uri.removeprefix("file:"))
+        system, path = pafs.FileSystem.from_uri(f"{_HADOOP_NAMES.get(scheme, scheme)}://{rest}")
+        return system, path
+
+    @property
+    def system(self) -> pafs.FileSystem:
+        return self._opened[0]
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.system, pafs.LocalFileSystem)
+
+    def path(self, *parts: str) -> str:
+        return "/".join((self._opened[1], *parts))
+
+    def prepare(self) -> None:
+        for kind in (INTENTS, MANIFESTS, SEGMENTS, MAIL):
+            self.system.create_dir(self.path(kind), recursive=True)
+
+    def numbers(self, kind: str) -> list[int]:
+        """The batches that have a JSON file of a kind, in order."""
+        names = [n.removesuffix(".json") for n in self.names(kind) if n.endswith(".json")]
+        return sorted(int(n) for n in names if n.isdigit())
+
+    def names(self, kind: str) -> list[str]:
+        found = self.system.get_file_info(pafs.FileSelector(self.path(kind), allow_not_found=True))
+        return [f.base_name for f in found]
+
+    def has(self, kind: str, number: int) -> bool:
+        info = self.system.get_file_info(self.path(kind, f"{number}.json"))
+        return bool(info.type == pafs.FileType.File)
+
+    def read_json(self, kind: str, number: int) -> dict[str, Any]:
+        path = self.path(kind, f"{number}.json")
+        try:
+            with self.system.open_input_stream(path, compression=None) as file:
+                return json.loads(file.read())
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"{path} is missing: the checkpoint and its state folder do not belong together; restore the folder, or start with a new checkpoint"
+            ) from error
+        except (ValueError, OSError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({error}): restore it, or start with a new checkpoint"
+            ) from error
+
+    def write_json(self, kind: str, number: int, content: dict[str, Any]) -> None:
+        """Write durably and all at once; the file must not be there yet."""
+        path = self.path(kind, f"{number}.json")
+        blob = json.dumps(content).encode()
+        if self.system.type_name in _OBJECT_STORES:
+            self._put(path, blob)
+            return
+        part = self.path(kind, f".{number}.{uuid.uuid4().hex}.part")
+        self._put(part, blob)
+        if self.is_local:
+            _sync(part)
+        self.system.move(part, path)
+
+    def _put(self, path: str, blob: bytes) -> None:
+        with self.system.open_output_stream(path, compression=None) as file:
+            file.write(blob)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete a file; one that is gone already is no error."""
+        try:
+            self.system.delete_file(self.path(kind, name))
+        except FileNotFoundError:
+            return
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

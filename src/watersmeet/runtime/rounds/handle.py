@@ -1,0 +1,163 @@
+"""Starting a query on the rounds runtime, and what one can ask of it while it runs.
+
+Invariant: what is wrong with the arguments is raised by `start`, in the driver; what goes wrong later is raised by
+`await_termination`, as the error it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from watersmeet import errors
+from watersmeet.errors import OptionError, StreamError, WatersmeetError
+from watersmeet.plan.model import Plan
+from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.entering import entering
+from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.sinks import MemorySink, sink
+from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.spark_stream import SETTINGS, selected
+from watersmeet.units.program import Program
+from watersmeet.units.programs.join import JoinProgram
+from watersmeet.units.programs.sequenced import SequencedProgram
+
+_TRIGGERS = ("processingTime", "availableNow", "once", "continuous")
+_RAISED = re.compile(r"watersmeet\.errors\.(\w+): (.*)")
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What one unit keeps."""
+
+    rows: int
+    bytes: int
+    segments: int
+    oldest: datetime | None
+    """Event time of the oldest tuple."""
+    newest: datetime | None
+
+
+def start(
+    plan: Plan, frames: Mapping[str, DataFrame], *, sink_: Any, checkpoint: Any, trigger: Any, name: str | None = None
+) -> Handle:
+    """Start a query over streaming DataFrames, by stream."""
+    if not all(f.isStreaming for f in frames.values()):
+        raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
+    if not isinstance(checkpoint, (str, os.PathLike)) or not os.fspath(checkpoint):
+        raise OptionError(f"checkpoint={checkpoint!r}: give a folder of this query's own; state and progress live in it")
+    to = sink(sink_)
+    spark = next(iter(frames.values())).sparkSession
+    for setting, value in SETTINGS.items():
+        if "arrow" in setting and spark.conf.get(setting, None) is None:
+            spark.conf.set(setting, value)
+    folder = StateFolder.under(os.fspath(checkpoint))
+    folder.prepare()
+    rows, slots = entering(plan, frames)
+    steps = Supersteps(plan, program_of(plan), slots, folder)
+    selected(plan, spark.createDataFrame([], steps.ddl))
+    protocol = Protocol(plan, steps, folder, to)
+    writer = rows.writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
+    if name is not None:
+        writer = writer.queryName(name)
+    return Handle(writer.trigger(**_trigger(trigger)).start(), protocol)
+
+
+def program_of(plan: Plan) -> Program:
+    """How the units of a plan work together."""
+    return SequencedProgram(plan) if plan.sequenced else JoinProgram(plan)
+
+
+def _trigger(given: Any) -> dict[str, Any]:
+    """A trigger as Spark takes it: a duration, 'available now', or Spark's own keywords as a dict.
+
+    >>> _trigger("10 seconds"), _trigger("availableNow"), _trigger({"processingTime": "1 second"})
+    ({'processingTime': '10 seconds'}, {'availableNow': True}, {'processingTime': '1 second'})
+    """
+    if given is None:
+        return {"processingTime": "0 seconds"}
+    if isinstance(given, Mapping):
+        if len(given) == 1 and next(iter(given)) in ("processingTime", "availableNow"):
+            return dict(given)
+    elif isinstance(given, str):
+        if re.sub(r"[\s_-]", "", given).lower() == "availablenow":
+            return {"availableNow": True}
+        return {"processingTime": given}
+    raise OptionError(
+        f"trigger={given!r}: give a duration such as '10 seconds', 'availableNow', or one of Spark's keywords as a dict"
+    )
+
+
+class Handle:
+    """A running query."""
+
+    def __init__(self, query: Any, protocol: Protocol) -> None:
+        self.query = query
+        """Spark's own StreamingQuery."""
+        self._protocol = protocol
+
+    def stop(self) -> None:
+        """Stop; the same call of `start` goes on from the checkpoint."""
+        self.query.stop()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, or for some seconds; whether it has ended. Raises what ended it."""
+        try:
+            if timeout is None:
+                self.query.awaitTermination()
+                return True
+            return bool(self.query.awaitTermination(timeout))
+        except Exception as error:
+            raise _as_raised(error, self._protocol.error) from error
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    def progress(self) -> Progress | None:
+        """The latest micro-batch; None before the first."""
+        return self._protocol.progress[-1] if self._protocol.progress else None
+
+    def history(self) -> list[Progress]:
+        """The last micro-batches of this run, oldest first."""
+        return list(self._protocol.progress)
+
+    def state(self) -> dict[int, UnitState]:
+        """What every unit keeps, after the latest micro-batch."""
+        manifest = self._protocol.latest
+        out: dict[int, UnitState] = {}
+        for unit in sorted(manifest.units) if manifest is not None else []:
+            infos = [i for u, _, i in manifest.segments() if u == unit]  # type: ignore[union-attr]
+            out[unit] = UnitState(
+                rows=sum(i.rows for i in infos),
+                bytes=sum(i.bytes for i in infos),
+                segments=len(infos),
+                oldest=moment(min(i.min_ts for i in infos)) if infos else None,
+                newest=moment(max(i.max_ts for i in infos)) if infos else None,
+            )
+        return out
+
+    def table(self) -> pa.Table | None:
+        """All results so far, if the sink is 'memory'."""
+        if not isinstance(self._protocol.sink, MemorySink):
+            raise OptionError("table() reads the memory sink; start the query with sink='memory'")
+        return self._protocol.sink.table()
+
+
+def _as_raised(error: Exception, known: BaseException | None) -> BaseException:
+    """The error as it was raised: in the driver, or inside a worker, where Spark has made text of it."""
+    if isinstance(known, WatersmeetError):
+        return known
+    found = _RAISED.search(str(known or error))
+    if found:
+        kind = getattr(errors, found.group(1), WatersmeetError)
+        return kind(found.group(2).strip())
+    return error

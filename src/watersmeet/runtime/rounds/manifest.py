@@ -1,0 +1,111 @@
+"""What is true after a batch, and what a batch has decided to do.
+
+Invariant: a manifest names every file that its state needs. Manifests and intents are JSON, never pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.model import Plan
+from watersmeet.units.state import SegmentInfo, refuse
+
+FORMAT = 1
+
+
+@dataclass
+class BatchManifest:
+    """The state of all units after a batch. Batch -1 is the state before the first."""
+
+    batch: int
+    query_id: str
+    fingerprint: str
+    query: str
+    maxima: dict[str, int] = field(default_factory=dict)
+    """Highest event time by stream."""
+    timeless: dict[str, int] = field(default_factory=dict)
+    """Rows without a time, by stream, since the beginning."""
+    units: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The units' manifests, without what is the same for all."""
+
+    @classmethod
+    def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
+        return cls(-1, query_id, plan.fingerprint(), plan.join.text)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any], where: str) -> BatchManifest:
+        try:
+            if raw.pop("format") != FORMAT:
+                raise CheckpointError(f"{where} was written in another format than {FORMAT}; start with a new checkpoint")
+            raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
+            return cls(**raw)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"{where} cannot be read ({error}): restore it, or start with a new checkpoint") from error
+
+    def state_of(self, unit: int) -> str | None:
+        """A unit's manifest as JSON; None if it has never run."""
+        state = self.units.get(unit)
+        if state is None:
+            return None
+        whole = {"fingerprint": self.fingerprint, "query": self.query, "maxima": self.maxima, **state}
+        return json.dumps(whole)
+
+    def put(self, unit: int, state: str) -> None:
+        """Take a unit's manifest over."""
+        raw = json.loads(state)
+        self.units[unit] = {k: v for k, v in raw.items() if k not in ("fingerprint", "query", "maxima")}
+
+    def expire(self, cuts: Mapping[str, int]) -> None:
+        """Drop segments that lie wholly before a cut; a unit need not run for that."""
+        for state in self.units.values():
+            for alias, cut in cuts.items():
+                segments = state["segments"].get(alias, [])
+                state["segments"][alias] = [s for s in segments if s["max_ts"] >= cut]
+
+    def segments(self) -> Iterator[tuple[int, str, SegmentInfo]]:
+        """(unit, alias, segment) of all live segments."""
+        for unit, state in self.units.items():
+            for alias, infos in state["segments"].items():
+                yield from ((unit, alias, SegmentInfo(**info)) for info in infos)
+
+    def files(self) -> set[str]:
+        return {info.file for _, _, info in self.segments()}
+
+    def late(self) -> dict[str, int]:
+        """Late rows by stream since the beginning."""
+        out = dict(self.timeless)
+        for state in self.units.values():
+            for stream, rows in state["late"].items():
+                out[stream] = out.get(stream, 0) + rows
+        return out
+
+    def check(self, plan: Plan, query_id: str, where: str) -> None:
+        """Refuse the state of another query, placement or checkpoint."""
+        if self.query_id != query_id:
+            raise CheckpointError(
+                f"{where} belongs to Spark query {self.query_id}, and the checkpoint to {query_id}: they do not belong together; restore both, or start with a new checkpoint"
+            )
+        if self.fingerprint != plan.fingerprint():
+            refuse(self.fingerprint, self.query, plan)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a batch has decided before its first round. A replay reads it instead of deciding again."""
+
+    batch: int
+    query_id: str
+    fingerprint: str
+    previous: int
+    plan: dict[str, Any]
+    """The plan's description: routing among it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **asdict(self)}

@@ -1,0 +1,161 @@
+"""Exactly once: what happens around the rounds of a micro-batch (DESIGN.md section 5).
+
+    1  manifest n is there: all was done, return
+    2  write intent n                              a replay reads it instead of deciding again
+    3  run the rounds from manifest n-1            files carry the attempt's id
+    4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's)
+    5  commit manifest n
+    6  collect files that neither the last two manifests nor an open intent name
+
+Spark writes its offset log before a batch and its commit log after it, and repeats the batch that stands between them.
+So wherever the process dies, the next one repeats batch n from the same input and the same manifest n-1.
+
+Invariant: the state after batch n is what manifest n says, and nothing else is ever read.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from copy import deepcopy
+
+from pyspark.sql import DataFrame
+
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.model import Plan
+from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.manifest import FORMAT, BatchManifest, Intent
+from watersmeet.runtime.rounds.sinks import NoopSink, Sink
+from watersmeet.runtime.rounds.supersteps import Account, Supersteps
+from watersmeet.units.watermark import watermarks
+
+SWEEP_EVERY = 100
+"""After so many batches the whole folder is looked through for files of attempts that failed."""
+KEPT_PROGRESS = 100
+
+
+class Protocol:
+    """The function that Spark calls with every micro-batch."""
+
+    def __init__(self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink) -> None:
+        self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
+        self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
+        self.error: BaseException | None = None
+        self.on_batch: Callable[[Progress], None] | None = None
+        self.latest: BatchManifest | None = None
+        self._swept = False
+
+    def __call__(self, entered: DataFrame, batch_id: int) -> None:
+        try:
+            self._batch(entered, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _batch(self, entered: DataFrame, batch_id: int) -> None:
+        if self.folder.has(MANIFESTS, batch_id):
+            return
+        began = time.monotonic()
+        query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        before = self.before(batch_id, query_id)
+        self.intend(batch_id, before)
+        after, account = self.run(entered, batch_id, before)
+        self.commit(after)
+        self.collect(before, after)
+        self._tell(before, after, account, time.monotonic() - began)
+
+    def before(self, batch_id: int, query_id: str) -> BatchManifest:
+        """The state before a batch: manifest n-1, which must be of this query and this checkpoint."""
+        if self.latest is not None and self.latest.batch == batch_id - 1:
+            return self.latest
+        if batch_id == 0:
+            found = self.folder.numbers(MANIFESTS)
+            if found:
+                raise CheckpointError(
+                    f"{self.folder.path()} holds the state of {len(found)} batches, and the checkpoint begins anew: they do not belong together; restore both, or start with a new checkpoint"
+                )
+            return BatchManifest.fresh(self.plan, query_id)
+        where = self.folder.path(MANIFESTS, f"{batch_id - 1}.json")
+        manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch_id - 1), where)
+        manifest.check(self.plan, query_id, where)
+        return manifest
+
+    def intend(self, batch_id: int, before: BatchManifest) -> None:
+        """Write what the batch will do, or find that an earlier attempt has."""
+        intent = Intent(batch_id, before.query_id, self.plan.fingerprint(), before.batch, self.plan.description())
+        if not self.folder.has(INTENTS, batch_id):
+            self.folder.write_json(INTENTS, batch_id, intent.to_json())
+            return
+        found = self.folder.read_json(INTENTS, batch_id)
+        wanted = intent.to_json()
+        for name in ("format", "query_id", "fingerprint", "previous"):
+            if found.get(name) != wanted[name]:
+                raise CheckpointError(
+                    f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
+                    "restore the query, schemas and units= it was started with, or start with a new checkpoint"
+                )
+
+    def run(self, entered: DataFrame, batch_id: int, before: BatchManifest) -> tuple[BatchManifest, Account]:
+        """The rounds and the sink."""
+        after = deepcopy(before)
+        after.batch = batch_id
+        attempt = f"{batch_id}-{uuid.uuid4().hex[:12]}"
+        account = self.steps.run(entered, after, attempt, lambda rows: self.deliver(rows, batch_id))
+        return after, account
+
+    def deliver(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        """Results to the sink; if it has them already, they are computed for the state alone."""
+        sink = NoopSink() if self.sink.has(batch_id, rows.sparkSession) else self.sink
+        return sink.write(rows, batch_id)
+
+    def commit(self, after: BatchManifest) -> None:
+        self.folder.write_json(MANIFESTS, after.batch, after.to_json())
+        self.latest = after
+
+    def collect(self, before: BatchManifest, after: BatchManifest) -> None:
+        """Delete what neither of the last two manifests names."""
+        number = after.batch
+        old = BatchManifest.from_json(self.folder.read_json(MANIFESTS, number - 2), "") if self._has(number - 2) else None
+        needed = before.files() | after.files()
+        if not self._swept or number % SWEEP_EVERY == 0:
+            self._swept = True
+            dead = set(self.folder.names(SEGMENTS)) - needed
+        else:
+            dead = (old.files() if old is not None else set()) - needed
+        for name in dead:
+            self.folder.delete(SEGMENTS, name)
+        if self.steps.program.rounds != 1:
+            for name in self.folder.names(MAIL):
+                self.folder.delete(MAIL, name)
+        for kind in (INTENTS, MANIFESTS):
+            for n in [n for n in self.folder.numbers(kind) if n < number - 1]:
+                self.folder.delete(kind, f"{n}.json")
+
+    def _has(self, number: int) -> bool:
+        return number >= 0 and self.folder.has(MANIFESTS, number)
+
+    def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, seconds: float) -> None:
+        late_before, late_after = before.late(), after.late()
+        rows: dict[str, int] = {}
+        for _, alias, info in after.segments():
+            rows[alias] = rows.get(alias, 0) + info.rows
+        unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
+        progress = Progress(
+            batch_id=after.batch,
+            seconds=seconds,
+            input_rows=sum(unit_rows.values()),
+            results=sum(r.results for r in account.reports.values()),
+            late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
+            watermarks={s: moment(m) for s, m in watermarks(self.plan, after.maxima).items()},
+            state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
+            state_bytes=sum(info.bytes for _, _, info in after.segments()),
+            unit_rows=unit_rows,
+            rounds=account.rounds,
+            mail_bytes=account.mail_bytes,
+        )
+        self.progress.append(progress)
+        if self.on_batch is not None:
+            self.on_batch(progress)

@@ -1,0 +1,148 @@
+"""Where a batch's results go.
+
+    "console"            prints each batch
+    "memory"             keeps all results in the driver, see `Handle.table`: for tests
+    "noop"               computes everything and keeps nothing: for measurements
+    a function           f(rows, batch_id), rows being a static DataFrame
+    any other text       a folder of Parquet files, or of the format that `FileSink` is given
+
+Files are written by Spark's own file sink: a batch is visible when it is complete, through the folder's log, and a
+batch that is there already is not written again. A function gets the same rows and batch id again after a crash between
+it and the commit: at least once.
+
+Invariant: `write` runs the frame's own execution exactly once, and returns the frame that it ran.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from watersmeet.errors import OptionError
+
+SHOWN_ROWS = 20
+_FORMATS = {
+    "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
+    "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
+    "csv": "org.apache.spark.sql.execution.datasources.csv.CSVFileFormat",
+    "orc": "org.apache.spark.sql.execution.datasources.orc.OrcFileFormat",
+}
+
+
+class Sink(Protocol):
+    """What takes results."""
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        """Whether the batch has been written already."""
+
+    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        """Write a batch."""
+
+
+def sink(given: Any) -> Sink:
+    """The sink that a user means."""
+    if hasattr(given, "write") and hasattr(given, "has"):
+        return given
+    if callable(given):
+        return FunctionSink(given)
+    named = {"console": ConsoleSink, "memory": MemorySink, "noop": NoopSink}
+    if isinstance(given, str) and given in named:
+        return named[given]()
+    if isinstance(given, (str, os.PathLike)) and os.fspath(given):
+        return FileSink(os.fspath(given))
+    raise OptionError(
+        f"sink={given!r}: give a folder for Parquet files, 'console', 'memory', 'noop' or a function (rows, batch_id)"
+    )
+
+
+class FileSink:
+    """Files in a folder, one commit per batch."""
+
+    def __init__(self, path: str, format: str = "parquet") -> None:
+        if format not in _FORMATS:
+            raise OptionError(f"format {format!r}: the file sink writes {', '.join(_FORMATS)}")
+        self.path, self.format = path, format
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        latest = self._log(spark).getLatestBatchId()
+        return bool(latest.isDefined()) and batch_id <= int(latest.get())
+
+    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        spark = rows.sparkSession
+        jvm = spark.sparkContext._jvm
+        packages = jvm.org.apache.spark.sql.execution.streaming.sinks
+        nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
+        no_options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        format = spark.sparkContext._gateway.jvm.java.lang.Class.forName(
+            _FORMATS[self.format], True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        )
+        written = packages.FileStreamSink(
+            spark._jsparkSession, self.path, format.getDeclaredConstructor().newInstance(), nothing, no_options
+        )
+        written.addBatch(batch_id, rows._jdf)
+        return rows
+
+    def _log(self, spark: Any) -> Any:
+        jvm = spark.sparkContext._jvm
+        log = jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog
+        return log(1, spark._jsparkSession, f"{self.path.rstrip('/')}/_spark_metadata", getattr(getattr(jvm.scala, "None$"), "MODULE$"))
+
+
+class FunctionSink:
+    """A user's function, called with rows that are computed already."""
+
+    def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
+        self.function = function
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        held = rows.localCheckpoint(eager=True)
+        self.function(held, batch_id)
+        return rows
+
+
+class ConsoleSink(FunctionSink):
+    """The first rows of each batch, and how many there are."""
+
+    def __init__(self) -> None:
+        super().__init__(self._show)
+
+    @staticmethod
+    def _show(rows: DataFrame, batch_id: int) -> None:
+        print(f"batch {batch_id}: {rows.count():,} results")
+        rows.show(SHOWN_ROWS, truncate=False)
+
+
+class MemorySink:
+    """All results in the driver; they are gone when it ends."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, pa.Table] = {}
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return batch_id in self.batches
+
+    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        self.batches[batch_id] = rows.toArrow()
+        return rows
+
+    def table(self) -> pa.Table | None:
+        """All results so far; None before the first batch."""
+        return pa.concat_tables([self.batches[n] for n in sorted(self.batches)]) if self.batches else None
+
+
+class NoopSink:
+    """Every column of every row is computed and thrown away."""
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+        rows._jdf.queryExecution().toRdd().count()
+        return rows

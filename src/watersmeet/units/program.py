@@ -1,0 +1,81 @@
+"""The contract between units and a runtime of rounds: a unit takes its inbox and answers with results and mail.
+
+    round 0    the batch's tuples, by alias           --step-->   results, mail to other units
+    round 1    mail of round 0, by kind               --step-->   results, mail
+    ...        until no unit has sent anything
+
+Invariant: what a step yields depends on its call alone, never on chance or on the order of the rows inside it; only
+ids of segments differ between two attempts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.units.join_unit import StepReport
+from watersmeet.units.segment_store import SegmentStore
+from watersmeet.units.state import Manifest
+
+CONTROL = "control"
+"""The kind of mail that is JSON in one cell, see `control` and `said`."""
+
+
+@dataclass(frozen=True)
+class Mail:
+    """Rows for a unit, to be read in the next round."""
+
+    to: int
+    kind: str
+    table: pa.Table
+
+
+@dataclass
+class Call:
+    """One unit's turn in one round."""
+
+    round: int
+    unit: int
+    inbox: dict[str, list[pa.Table]]
+    """In round 0 wire tables by alias, later mail by kind."""
+    manifest: Manifest
+    """The unit's memory, changed in place; its maxima are those of the batches before this one."""
+    store: SegmentStore
+    seen: Mapping[str, int] = field(default_factory=dict)
+    """Round 0: event times that this batch has reached for certain, by stream; the true maxima may be higher."""
+    report: StepReport = field(default_factory=StepReport)
+
+
+class Program(Protocol):
+    """What the units of a query do. Programs travel to the workers, so they are small and hold no data."""
+
+    @property
+    def rounds(self) -> int | None:
+        """How many rounds a batch has at most, if that is known; results come in the last one only."""
+
+    def entrance(self) -> int | None:
+        """The unit that gets all tuples in round 0; None if they are routed by their keys."""
+
+    def step(self, call: Call) -> Iterator[pa.Table | Mail]:
+        """One unit's turn: tables of results, and mail."""
+
+    def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
+        """For every alias the time before which its stored tuples are dead, once a batch has reached these maxima."""
+
+
+def control(to: int, said: Mapping[str, Any]) -> Mail:
+    """A mail of JSON.
+
+    >>> said(control(3, {"cut": 5}).table)
+    {'cut': 5}
+    """
+    return Mail(to, CONTROL, pa.table({"json": [json.dumps(said)]}))
+
+
+def said(table: pa.Table) -> dict[str, Any]:
+    """What a control mail says."""
+    return json.loads(table.column("json")[0].as_py())
