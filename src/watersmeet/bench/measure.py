@@ -99,7 +99,7 @@ def outcome(
         case=case,
         system=system,
         repetition=repetition,
-        answer=_answer(seen["progress"]),
+        answer=Answer(seen["answer"]["count"], seen["answer"]["checksum"]),
         expected=expected,
         steady=steady(batches),
         total=sum(batch.rows for batch in batches) / seen["wall_s"],
@@ -130,12 +130,7 @@ def growth(batches: Sequence[Batch], factor: int = 10) -> tuple[float, float]:
 
 def _batch(event: Mapping[str, Any]) -> Batch:
     ours = progress.read(dict(event))
-    retained = ours.state_rows if ours else None
+    retained = ours.state_rows if ours else event.get("retained")
     # Spark counts the entries of its state stores: rows for its own join, segments for ours.
     rows = sum(retained.values()) if retained else sum(operator["numRowsTotal"] for operator in event["stateOperators"])
     return Batch(event["numInputRows"], event["durationMs"]["triggerExecution"], rows or None, retained)
-
-
-def _answer(events: Sequence[Mapping[str, Any]]) -> Answer:
-    seen = [event.get("observedMetrics", {}).get("answer") or {} for event in events]
-    return Answer(sum(row.get("count") or 0 for row in seen), sum(row.get("checksum") or 0 for row in seen))

@@ -103,21 +103,28 @@ class Report:
         by_system = self.of(case)
         for system, outcomes in by_system.items():
             table.add_column(system, justify="right", no_wrap=True)
-            columns.append(_cells(outcomes, by_system.get("watersmeet", []), self.growth))
+            columns.append(_cells(outcomes, by_system, self.growth))
         for name in columns[0]:
             table.add_row(name, *(cells[name] for cells in columns))
         return table
 
 
-def _cells(outcomes: list[Outcome], ours: list[Outcome], long: bool) -> dict[str, str]:
+def _cells(outcomes: list[Outcome], by_system: Mapping[System, list[Outcome]], long: bool) -> dict[str, str]:
     """One system's figures in one case; medians over repetitions, memory at its worst."""
     last = outcomes[-1]
-    comparable = outcomes is not ours and all_right(ours) and all_right(outcomes)
+
+    def over(system: System, figure: str) -> str:
+        ours = by_system.get(system, [])
+        comparable = outcomes is not ours and all_right(ours) and all_right(outcomes)
+        return f"{ratio(ours, outcomes, figure):.1f}" if comparable else ""
+
     cells = {
         "rows/s, steady": f"{middle(outcomes, 'steady'):,.0f}",
         "rows/s, total": f"{middle(outcomes, 'total'):,.0f}",
-        "watersmeet / it, steady": f"{ratio(ours, outcomes, 'steady'):.1f}" if comparable else "",
-        "watersmeet / it, total": f"{ratio(ours, outcomes, 'total'):.1f}" if comparable else "",
+        "watersmeet / it, steady": over("watersmeet", "steady"),
+        "watersmeet / it, total": over("watersmeet", "total"),
+        "rounds / it, steady": over("rounds", "steady"),
+        "rounds / it, total": over("rounds", "total"),
         "results": f"{last.answer.count:,}" if all_right(outcomes) else f"[red]{last.answer.count:,}[/]",
         "DuckDB's results": f"{last.expected.count:,}",
         "state rows": "-" if last.state_rows is None else f"{last.state_rows:,}",

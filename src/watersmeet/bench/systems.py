@@ -1,6 +1,7 @@
 """The systems under test: the same streaming inputs, the same result, each at its best setting.
 
-    watersmeet      `wm.sql` over the streams, with as many units as cores
+    watersmeet      `wm.sql(...).dataframe()` over the streams, with as many units as cores
+    rounds          the same query by `start()`, on the rounds runtime
     spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format (4:
                     measured faster than 2 and 3), without the count of state rows, which costs a read per write
     spark-default   Spark's stream-stream join, the default state store (a map in memory, deltas to the checkpoint)
@@ -20,7 +21,7 @@ from typing import Any, Literal, get_args
 
 from watersmeet.bench.data import ALIASES, START_US
 
-System = Literal["watersmeet", "spark-rocksdb", "spark-default"]
+System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default"]
 SYSTEMS: tuple[System, ...] = get_args(System)
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -32,6 +33,7 @@ CONF: Mapping[System, Mapping[str, str]] = {
         f"{_STORE}.providerClass": ROCKSDB,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     },
+    "rounds": {},
     "spark-rocksdb": {
         f"{_STORE}.providerClass": ROCKSDB,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
@@ -48,13 +50,14 @@ CONF: Mapping[System, Mapping[str, str]] = {
 def results(system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int) -> Any:
     """The streaming DataFrame of all results: key, and the time and payload of every side."""
     if system == "watersmeet":
-        return _watersmeet(streams, window_us, units)
+        return query(streams, window_us, units).dataframe()
     for alias, frame in streams.items():
         frame.withWatermark("ts", "0 seconds").createOrReplaceTempView(alias)
     return spark.sql(_SPARK[len(streams)].format(window=f"INTERVAL {window_us} MICROSECONDS", window_us=window_us))
 
 
-def _watersmeet(streams: Mapping[str, Any], window_us: int, units: int) -> Any:
+def query(streams: Mapping[str, Any], window_us: int, units: int) -> Any:
+    """The query, bound to the streams."""
     import watersmeet as wm
 
     aliases = list(streams)
@@ -65,7 +68,7 @@ def _watersmeet(streams: Mapping[str, Any], window_us: int, units: int) -> Any:
         WINDOW = {window_us} MICROSECONDS
     """
     named = {alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}
-    return wm.sql(text, units=units, **named).dataframe()
+    return wm.sql(text, units=units, **named)
 
 
 def checksum(ways: int) -> str:

@@ -1,8 +1,9 @@
 """One trial: one system, one query, one fresh process with its own JVM. `python -m watersmeet.bench.trial SPEC RESULT`.
 
 A small query of the same shape runs first in the same JVM (workers, imports, generated code), then the measured one:
-available-now over the files, checkpoint on disk, results into Spark's noop sink, which computes every column of every
-row and throws them away. Count and checksum are taken by `observe` on the way, for every system alike.
+available-now over the files, checkpoint on disk, results computed to the last column of every row and thrown away: by
+Spark's noop sink, or on the rounds runtime by a sink of the same kind. Count and checksum are taken by `observe` on the
+way, for every system alike.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.bench.data import ALIASES, SCHEMA
-from watersmeet.bench.systems import CONF, System, checksum, results
+from watersmeet.bench.systems import CONF, System, checksum, query, results
+from watersmeet.runtime.rounds.supersteps import run_all
 
 
 @dataclass(frozen=True)
@@ -72,25 +74,68 @@ def _session(trial: Trial) -> Any:
 
 
 def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, Any]:
-    from pyspark.sql import functions as F
-
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
     streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.ways]}
-    frame = results(trial.system, spark, streams, trial.window_us, trial.cores)
-    frame = frame.observe(
-        "answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(trial.ways))).alias("checksum")
-    )
     shutil.rmtree(checkpoint, ignore_errors=True)
+    run = _rounds if trial.system == "rounds" else _stream
+    return run(spark, trial, streams, str(checkpoint))
+
+
+def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
+    frame = _answered(results(trial.system, spark, streams, trial.window_us, trial.cores), trial.ways)
     began = time.monotonic()
-    query = (
-        frame.writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+    running = (
+        frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     )
-    query.awaitTermination()
+    running.awaitTermination()
     wall_s = time.monotonic() - began
-    return {"wall_s": wall_s, "progress": [json.loads(progress.json) for progress in query.recentProgress]}
+    events = [json.loads(progress.json) for progress in running.recentProgress]
+    seen = [event.get("observedMetrics", {}).get("answer") or {} for event in events]
+    answer = {name: sum(row.get(name) or 0 for row in seen) for name in ("count", "checksum")}
+    return {"wall_s": wall_s, "progress": events, "answer": answer}
+
+
+def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
+    sink = Counted(trial.ways)
+    began = time.monotonic()
+    handle = query(streams, trial.window_us, trial.cores).start(
+        sink=sink, checkpoint=checkpoint, trigger="availableNow"
+    )
+    handle.await_termination()
+    wall_s = time.monotonic() - began
+    events = [json.loads(progress.json) for progress in handle.query.recentProgress]
+    retained = {progress.batch_id: progress.state_rows for progress in handle.history()}
+    for event in events:
+        event["retained"] = retained.get(event["batchId"])
+    return {"wall_s": wall_s, "progress": events, "answer": sink.answer}
+
+
+class Counted:
+    """A sink for the rounds runtime that counts and checks results, and keeps nothing."""
+
+    def __init__(self, ways: int) -> None:
+        self.ways = ways
+        self.answer = {"count": 0, "checksum": 0}
+        self._frames: dict[int, tuple[Any, Any]] = {}
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        """The frames of a query are few and run again and again, so each is made to count once."""
+        if id(rows) not in self._frames:
+            self._frames[id(rows)] = rows, _answered(rows, self.ways)
+        counting = self._frames[id(rows)][1]
+        run_all(counting)
+        seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
+        for name in self.answer:
+            self.answer[name] += seen.get(name) or 0
+
+
+def _answered(frame: Any, ways: int) -> Any:
+    from pyspark.sql import functions as F
+
+    return frame.observe("answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(ways))).alias("checksum"))
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def _as_dict(progress: Any) -> dict[str, Any]:
 
 def _unit_texts(event: dict[str, Any]) -> list[str]:
     for name, row in (event.get("observedMetrics") or {}).items():
-        if name.startswith(OBSERVED):
+        if name.startswith(OBSERVED) and "units" in row:
             return list(row["units"])
     return []
 

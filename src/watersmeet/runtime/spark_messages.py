@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.labels import labels
+from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
 from watersmeet.units.pack import Punctuation, split, split_for_sequencer
 from watersmeet.units.segment import to_bytes
@@ -101,7 +102,7 @@ class Packer:
         if seen:
             yield from self._flush(held, total, last=True)
         held.clear()
-        pa.default_memory_pool().release_unused()
+        after_task()
 
     @property
     def units(self) -> int:

@@ -21,30 +21,42 @@ from watersmeet.units.join_unit import ROWS_ONLY, StepReport
 METRICS = "_metrics"
 
 
-def output_fields(plan: Plan) -> list[tuple[str, str]]:
-    """(name, Spark type) of the columns that leave a unit."""
+def result_fields(plan: Plan) -> list[tuple[str, str]]:
+    """(name, Spark type) of the columns of results."""
     fields = []
     for n, ref in enumerate(plan.output):
         source = plan.input(ref.alias)
         kind = next(c.type for c in source.columns if c.name == source.column(ref))
         fields.append((f"o{n}", "bigint" if kind == "timestamp" else kind))
-    return [*(fields or [(ROWS_ONLY, "boolean")]), (METRICS, "string")]
+    return fields or [(ROWS_ONLY, "boolean")]
+
+
+def result_schema(plan: Plan) -> str:
+    """The DDL of the columns of results."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in result_fields(plan))
 
 
 def output_schema(plan: Plan) -> str:
-    """The DDL of the columns that leave a unit."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in output_fields(plan))
+    """The DDL of the columns that leave a unit: results, and metrics."""
+    return f"{result_schema(plan)}, `{METRICS}` string"
 
 
-def arrow_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+def result_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
     """A table of results in the types that leave a unit."""
     columns: dict[str, pa.ChunkedArray] = {}
-    for (name, kind), column in zip(output_fields(plan), table.columns, strict=False):
+    for (name, kind), column in zip(result_fields(plan), table.columns, strict=True):
         if kind == "bigint" and pa.types.is_timestamp(column.type):
             column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
         columns[name] = column
-    columns[METRICS] = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
     return columns
+
+
+def arrow_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """The same, with an empty column of metrics."""
+    return {
+        **result_columns(plan, table),
+        METRICS: pa.chunked_array([pa.nulls(table.num_rows, pa.string())]),
+    }
 
 
 def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[str, pa.ChunkedArray]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -27,6 +28,7 @@ from pyspark.sql.types import StructType
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items
+from watersmeet.query.expr import ColumnRef
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill
@@ -35,6 +37,7 @@ from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_col
 from watersmeet.runtime.spark_sequencer import SequencerProcessor, release_said
 from watersmeet.runtime.spark_state import UnitState, inbox_of
 from watersmeet.runtime.spark_types import SPARK, check
+from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit, StepReport
 from watersmeet.units.pack import CONTENT, PASS
 
@@ -110,28 +113,47 @@ def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
 
 def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     """Metrics out, conditions that are Spark's, and the SELECT."""
-    return selected(plan, raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units")))
+    check_selection(plan, raw)
+    observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units"))
+    return selected(plan, observed.where(f"{METRICS} IS NULL"))
 
 
-def selected(plan: Plan, raw: DataFrame) -> DataFrame:
-    """What leaves the units as the query's rows: without metrics, with conditions that are Spark's, and the SELECT."""
-    rows = raw.where(f"{METRICS} IS NULL")
-    typed = {}
+def selected(plan: Plan, rows: DataFrame) -> DataFrame:
+    """What leaves the units as the query's rows: conditions that are Spark's, and the SELECT."""
+    select = list(plan.join.select)
+    if not plan.after and all(o.expr.spark_template == "{0}" for o in select):
+        typed = dict(zip(plan.output, _typed(plan), strict=True))
+        return rows.select(*(F.expr(typed[o.expr.columns[0]]).alias(o.name) for o in select))
+    named, at = _named(plan, rows)
+    for expr in plan.after:
+        named = named.where(expr.spark(lambda ref: at[ref]))
+    return named.select(*(F.expr(o.expr.spark(lambda ref: at[ref])).alias(o.name) for o in select))
+
+
+def check_selection(plan: Plan, raw: DataFrame) -> None:
+    """Let Spark's analyser look at what `selected` will hand it."""
+    named, at = _named(plan, raw)
+    check(named, {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}, "condition")
+    check(named, {o.expr.text: o.expr.spark(lambda ref: at[ref]) for o in plan.join.select}, "SELECT")
+    try:
+        selected(plan, raw)
+    except AnalysisException as error:
+        raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
+
+
+def _typed(plan: Plan) -> list[str]:
+    """The columns that leave the units, in the types of the streams."""
+    out = []
     for n, ref in enumerate(plan.output):
         source = plan.input(ref.alias)
         kind = next(c.type for c in source.columns if c.name == source.column(ref))
-        typed[ref] = f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}"
-    named = rows.select(*(F.expr(text).alias(f"o{n}") for n, text in enumerate(typed.values()))) if typed else rows
-    at = {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
-    conditions = {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}
-    check(named, conditions, "condition")
-    for text in conditions.values():
-        named = named.where(text)
-    check(named, {o.expr.text: o.expr.spark(lambda ref: at[ref]) for o in plan.join.select}, "SELECT")
-    try:
-        return named.select(*(F.expr(o.expr.spark(lambda ref: at[ref])).alias(o.name) for o in plan.join.select))
-    except Exception as error:
-        raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
+        out.append(f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}")
+    return out
+
+
+def _named(plan: Plan, rows: DataFrame) -> tuple[DataFrame, dict[ColumnRef, str]]:
+    typed = [F.expr(text).alias(f"o{n}") for n, text in enumerate(_typed(plan))]
+    return rows.select(*typed) if typed else rows, {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
 
 
 class JoinProcessor(StatefulProcessor):
@@ -159,7 +181,7 @@ class JoinProcessor(StatefulProcessor):
         vouched.include(join.report)
         yield pandas_frame([*held, pa.table(metrics_columns(self.schema, join.unit, vouched))])
         held.clear()
-        pa.default_memory_pool().release_unused()
+        after_task()
 
     def close(self) -> None:
         pass

@@ -26,6 +26,8 @@ from watersmeet.runtime.spark_stream import wire
 from watersmeet.units.pack import PASS
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
+SEEN = "watersmeet-seen"
+"""The name under which a batch's maxima are observed; they stand in Spark's own progress, too."""
 WALL_TIME = f"{TIME}_ntz"
 """The slot of event times of type timestamp_ntz."""
 _MICROS = {
@@ -42,8 +44,8 @@ class Slots:
     of: tuple[Mapping[str, str], ...]
 
 
-def entering(plan: Plan, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Slots]:
-    """The union of all aliases' wire rows."""
+def entering(plan: Plan, frames: Mapping[str, DataFrame], entrance: int | None) -> tuple[DataFrame, Slots]:
+    """The union of all aliases' wire rows, observed and routed; all to one unit if there is an entrance."""
     wires = [wire(plan, source, frames[source.stream]) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
@@ -55,7 +57,11 @@ def entering(plan: Plan, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Sl
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
         selected.append(rows.select(*columns))
-    return reduce(DataFrame.union, selected), slots
+    seen = reduce(DataFrame.union, selected).observe(SEEN, *_seen_columns(plan, slots))
+    if entrance is not None:
+        return seen.select(F.lit(entrance).alias(UNIT), ALIAS, *slots.types), slots
+    kept = seen.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+    return kept.select(_unit_column(plan.grid).cast("int").alias(UNIT), ALIAS, *slots.types), slots
 
 
 def _slots(plan: Plan, wires: list[DataFrame]) -> Slots:
@@ -90,14 +96,14 @@ def _keep(source: InputPlan, rows: DataFrame) -> str:
     return " AND ".join(parts) or "true"
 
 
-def time_us(slots: Slots) -> str:
+def _time_us(slots: Slots) -> str:
     """The event time of a row in microseconds, whatever its type."""
     return f"coalesce({', '.join(text for slot, text in _MICROS.items() if slot in slots.types)})"
 
 
-def seen_columns(plan: Plan, slots: Slots) -> list[Any]:
+def _seen_columns(plan: Plan, slots: Slots) -> list[Any]:
     """What a batch's maxima, and the rows without a time, are observed by; two columns per stream, before any filter."""
-    time, columns = time_us(slots), []
+    time, columns = _time_us(slots), []
     for n, stream in enumerate(plan.join.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"
@@ -114,7 +120,7 @@ def _counts(source: InputPlan, slots: Slots) -> str:
     return own if counted is None else f"({own} AND NOT coalesce({counted}, false))"
 
 
-def unit_column(grid: Hypercube) -> Any:
+def _unit_column(grid: Hypercube) -> Any:
     """The unit of a row; exploded where an alias is copied to several."""
     per_alias = [_units(grid, position) for position in range(len(grid.classes_of))]
     if all(len(units) == 1 for units in per_alias) and len({units[0] for units in per_alias}) == 1:

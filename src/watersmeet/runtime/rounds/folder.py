@@ -75,11 +75,30 @@ class StateFolder:
         info = self.system.get_file_info(self.path(kind, f"{number}.json"))
         return bool(info.type == pafs.FileType.File)
 
+    def read(self, kind: str, name: str) -> bytes:
+        with self.system.open_input_stream(self.path(kind, name), compression=None) as file:
+            return file.read()
+
+    def write(self, kind: str, name: str, blob: bytes, *, durably: bool = False) -> None:
+        """Write a file all at once; one of that name is replaced."""
+        path = self.path(kind, name)
+        if self.system.type_name in _OBJECT_STORES:
+            self._put(path, blob)
+            return
+        part = self.path(kind, f".{name}.{uuid.uuid4().hex}.part")
+        self._put(part, blob)
+        if durably and self.is_local:
+            _sync(part)
+        self.system.move(part, path)
+
+    def _put(self, path: str, blob: bytes) -> None:
+        with self.system.open_output_stream(path, compression=None) as file:
+            file.write(blob)
+
     def read_json(self, kind: str, number: int) -> dict[str, Any]:
         path = self.path(kind, f"{number}.json")
         try:
-            with self.system.open_input_stream(path, compression=None) as file:
-                return json.loads(file.read())
+            return json.loads(self.read(kind, f"{number}.json"))
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"{path} is missing: the checkpoint and its state folder do not belong together; restore the folder, or start with a new checkpoint"
@@ -90,21 +109,8 @@ class StateFolder:
             ) from error
 
     def write_json(self, kind: str, number: int, content: dict[str, Any]) -> None:
-        """Write durably and all at once; the file must not be there yet."""
-        path = self.path(kind, f"{number}.json")
-        blob = json.dumps(content).encode()
-        if self.system.type_name in _OBJECT_STORES:
-            self._put(path, blob)
-            return
-        part = self.path(kind, f".{number}.{uuid.uuid4().hex}.part")
-        self._put(part, blob)
-        if self.is_local:
-            _sync(part)
-        self.system.move(part, path)
-
-    def _put(self, path: str, blob: bytes) -> None:
-        with self.system.open_output_stream(path, compression=None) as file:
-            file.write(blob)
+        """Write durably what a batch intends or has done."""
+        self.write(kind, f"{number}.json", json.dumps(content).encode(), durably=True)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""

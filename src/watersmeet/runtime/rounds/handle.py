@@ -20,12 +20,11 @@ from watersmeet import errors
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import Progress, moment
-from watersmeet.runtime.rounds.entering import entering
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import MemorySink, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.runtime.spark_stream import SETTINGS, selected
+from watersmeet.runtime.spark_stream import SETTINGS
 from watersmeet.units.program import Program
 from watersmeet.units.programs.join import JoinProgram
 from watersmeet.units.programs.sequenced import SequencedProgram
@@ -53,7 +52,9 @@ def start(
     if not all(f.isStreaming for f in frames.values()):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     if not isinstance(checkpoint, (str, os.PathLike)) or not os.fspath(checkpoint):
-        raise OptionError(f"checkpoint={checkpoint!r}: give a folder of this query's own; state and progress live in it")
+        raise OptionError(
+            f"checkpoint={checkpoint!r}: give a folder of this query's own; state and progress live in it"
+        )
     to = sink(sink_)
     spark = next(iter(frames.values())).sparkSession
     for setting, value in SETTINGS.items():
@@ -61,11 +62,9 @@ def start(
             spark.conf.set(setting, value)
     folder = StateFolder.under(os.fspath(checkpoint))
     folder.prepare()
-    rows, slots = entering(plan, frames)
-    steps = Supersteps(plan, program_of(plan), slots, folder)
-    selected(plan, spark.createDataFrame([], steps.ddl))
+    steps = Supersteps(plan, program_of(plan), frames, folder)
     protocol = Protocol(plan, steps, folder, to)
-    writer = rows.writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
+    writer = steps.source().writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
     return Handle(writer.trigger(**_trigger(trigger)).start(), protocol)

@@ -43,11 +43,15 @@ class BatchManifest:
     def from_json(cls, raw: dict[str, Any], where: str) -> BatchManifest:
         try:
             if raw.pop("format") != FORMAT:
-                raise CheckpointError(f"{where} was written in another format than {FORMAT}; start with a new checkpoint")
+                raise CheckpointError(
+                    f"{where} was written in another format than {FORMAT}; start with a new checkpoint"
+                )
             raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
             return cls(**raw)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{where} cannot be read ({error}): restore it, or start with a new checkpoint") from error
+            raise CheckpointError(
+                f"{where} cannot be read ({error}): restore it, or start with a new checkpoint"
+            ) from error
 
     def state_of(self, unit: int) -> str | None:
         """A unit's manifest as JSON; None if it has never run."""

@@ -27,7 +27,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
-from watersmeet.runtime.rounds.manifest import FORMAT, BatchManifest, Intent
+from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink
 from watersmeet.runtime.rounds.supersteps import Account, Supersteps
 from watersmeet.units.watermark import watermarks
@@ -106,10 +106,10 @@ class Protocol:
         account = self.steps.run(entered, after, attempt, lambda rows: self.deliver(rows, batch_id))
         return after, account
 
-    def deliver(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def deliver(self, rows: DataFrame, batch_id: int) -> None:
         """Results to the sink; if it has them already, they are computed for the state alone."""
         sink = NoopSink() if self.sink.has(batch_id, rows.sparkSession) else self.sink
-        return sink.write(rows, batch_id)
+        sink.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
         self.folder.write_json(MANIFESTS, after.batch, after.to_json())
@@ -118,7 +118,9 @@ class Protocol:
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
         """Delete what neither of the last two manifests names."""
         number = after.batch
-        old = BatchManifest.from_json(self.folder.read_json(MANIFESTS, number - 2), "") if self._has(number - 2) else None
+        old = (
+            BatchManifest.from_json(self.folder.read_json(MANIFESTS, number - 2), "") if self._has(number - 2) else None
+        )
         needed = before.files() | after.files()
         if not self._swept or number % SWEEP_EVERY == 0:
             self._swept = True
@@ -127,9 +129,8 @@ class Protocol:
             dead = (old.files() if old is not None else set()) - needed
         for name in dead:
             self.folder.delete(SEGMENTS, name)
-        if self.steps.program.rounds != 1:
-            for name in self.folder.names(MAIL):
-                self.folder.delete(MAIL, name)
+        for name in self.folder.names(MAIL):
+            self.folder.delete(MAIL, name)
         for kind in (INTENTS, MANIFESTS):
             for n in [n for n in self.folder.numbers(kind) if n < number - 1]:
                 self.folder.delete(kind, f"{n}.json")

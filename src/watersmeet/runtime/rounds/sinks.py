@@ -10,7 +10,7 @@ Files are written by Spark's own file sink: a batch is visible when it is comple
 batch that is there already is not written again. A function gets the same rows and batch id again after a crash between
 it and the commit: at least once.
 
-Invariant: `write` runs the frame's own execution exactly once, and returns the frame that it ran.
+Invariant: `write` runs the frame exactly once: running it is the round.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError
+from watersmeet.runtime.rounds.supersteps import run_all
 
 SHOWN_ROWS = 20
 _FORMATS = {
@@ -39,14 +40,14 @@ class Sink(Protocol):
     def has(self, batch_id: int, spark: Any) -> bool:
         """Whether the batch has been written already."""
 
-    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch."""
 
 
 def sink(given: Any) -> Sink:
     """The sink that a user means."""
     if hasattr(given, "write") and hasattr(given, "has"):
-        return given
+        return given  # type: ignore[return-value]
     if callable(given):
         return FunctionSink(given)
     named = {"console": ConsoleSink, "memory": MemorySink, "noop": NoopSink}
@@ -71,7 +72,7 @@ class FileSink:
         latest = self._log(spark).getLatestBatchId()
         return bool(latest.isDefined()) and batch_id <= int(latest.get())
 
-    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
         spark = rows.sparkSession
         jvm = spark.sparkContext._jvm
         packages = jvm.org.apache.spark.sql.execution.streaming.sinks
@@ -84,12 +85,16 @@ class FileSink:
             spark._jsparkSession, self.path, format.getDeclaredConstructor().newInstance(), nothing, no_options
         )
         written.addBatch(batch_id, rows._jdf)
-        return rows
 
     def _log(self, spark: Any) -> Any:
         jvm = spark.sparkContext._jvm
         log = jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog
-        return log(1, spark._jsparkSession, f"{self.path.rstrip('/')}/_spark_metadata", getattr(getattr(jvm.scala, "None$"), "MODULE$"))
+        return log(
+            1,
+            spark._jsparkSession,
+            f"{self.path.rstrip('/')}/_spark_metadata",
+            getattr(getattr(jvm.scala, "None$"), "MODULE$"),
+        )
 
 
 class FunctionSink:
@@ -101,10 +106,9 @@ class FunctionSink:
     def has(self, batch_id: int, spark: Any) -> bool:
         return False
 
-    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
         held = rows.localCheckpoint(eager=True)
         self.function(held, batch_id)
-        return rows
 
 
 class ConsoleSink(FunctionSink):
@@ -128,9 +132,8 @@ class MemorySink:
     def has(self, batch_id: int, spark: Any) -> bool:
         return batch_id in self.batches
 
-    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(self, rows: DataFrame, batch_id: int) -> None:
         self.batches[batch_id] = rows.toArrow()
-        return rows
 
     def table(self) -> pa.Table | None:
         """All results so far; None before the first batch."""
@@ -143,6 +146,5 @@ class NoopSink:
     def has(self, batch_id: int, spark: Any) -> bool:
         return False
 
-    def write(self, rows: DataFrame, batch_id: int) -> DataFrame:
-        rows._jdf.queryExecution().toRdd().count()
-        return rows
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        run_all(rows)

@@ -1,10 +1,13 @@
 """Supersteps: one Spark job per round, until no unit has sent mail.
 
-    union of the streams --route--> round 0 --mail--> round 1 --mail--> ... --results--> sink
+    union of the streams --posted or shuffled--> round 0 --mail--> round 1 --mail--> ... --results--> sink
 
-Round 0 shuffles rows, routed by a SQL expression. Mail is born in Python and read in Python, so it travels through files
-of the state folder rather than through the JVM and back. If a program knows its last round, that round's job is the
-sink's own: results go straight through.
+Rows are routed by a SQL expression. If the state folder is a local one, source tasks post them to their units as mail:
+one crossing from the JVM to Python, where a shuffle would need it as well; docs/performance.md has both measured. Else
+Spark shuffles them as rows. Mail is born in Python and read in Python, so it travels through files of the state folder.
+If a program knows its last round, that round's job is the sink's own: results go straight through.
+
+Frames are made once per query and run again in every batch: building one costs Spark more than the join.
 
 Invariant: a unit without mail is not run; the number of rounds is bounded, so a plan that never comes to rest is an
 error and not an endless batch.
@@ -17,30 +20,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.model import Plan
-from watersmeet.runtime.rounds.entering import KEEP, UNIT, Slots, seen_columns, time_us, unit_column
+from watersmeet.runtime.rounds.entering import SEEN, UNIT, entering
 from watersmeet.runtime.rounds.files import Parcel
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
-from watersmeet.runtime.rounds.worker import RESULTS, Deliver, Enter, Hand, Round
-from watersmeet.runtime.spark_results import METRICS, output_schema
-from watersmeet.runtime.spark_stream import selected
+from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, Deliver, Enter, Hand, Orders, Post, Task
+from watersmeet.runtime.spark_results import result_schema
+from watersmeet.runtime.spark_stream import check_selection, selected
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.program import Program
 from watersmeet.units.watermark import advance
 
 MOST_ROUNDS = 64
-SEEN, UNITS = "watersmeet-seen", "watersmeet-units"
 
-Run = Callable[[DataFrame], DataFrame]
-"""Runs a frame exactly once and gives back the frame whose execution it was (a sink may have added to it)."""
+Run = Callable[[DataFrame], None]
+"""Runs a frame exactly once."""
 
 
 @dataclass
@@ -50,137 +51,174 @@ class Account:
     rounds: int = 0
     reports: dict[int, StepReport] = field(default_factory=dict)
     mail_bytes: int = 0
-    mail_rows: int = 0
+    """What units sent each other between the rounds."""
 
 
 class Supersteps:
     """Runs batches of one query."""
 
     def __init__(
-        self, plan: Plan, program: Program, slots: Slots, folder: StateFolder, most_rounds: int = MOST_ROUNDS
+        self,
+        plan: Plan,
+        program: Program,
+        frames: Mapping[str, DataFrame],
+        folder: StateFolder,
+        *,
+        posts: bool | None = None,
+        most_rounds: int = MOST_ROUNDS,
     ) -> None:
-        self.plan, self.program, self.slots, self.folder = plan, program, slots, folder
-        self.most_rounds = most_rounds
-        self.ddl = output_schema(plan)
-        self.schema: pa.Schema = to_arrow_schema(StructType.fromDDL(self.ddl), timezone="UTC")
+        self.plan, self.program, self.folder, self.most_rounds = plan, program, folder, most_rounds
+        self.spark: SparkSession = next(iter(frames.values())).sparkSession
+        self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        self.posts = folder.is_local if posts is None else posts
+        """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
+        self._ddl = result_schema(plan)
+        self._union, slots = entering(plan, frames, program.entrance())
+        schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
+        self._task = Task(plan, program, slots, folder, schema)
+        self._frames: dict[tuple[type, int], DataFrame] = {}
+        check_selection(plan, self.spark.createDataFrame([], self._ddl))
+
+    def source(self) -> DataFrame:
+        """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
+        if self.posts:
+            return self._union.mapInArrow(Post(self._task), "nothing int")
+        routed = self.program.entrance() is None
+        partitions = min(self.partitions, self.plan.grid.units) if routed else 1
+        shuffled = self._union.repartitionById(partitions, F.col(UNIT) % partitions)
+        return selected(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
 
     def run(self, entered: DataFrame, state: BatchManifest, attempt: str, deliver: Run) -> Account:
         """One batch: changes `state` to what it is after the batch. `deliver` gets the results, once."""
-        account, posted = Account(), list[Parcel]()
-        number, raw = 0, self._entrance(entered, state, attempt)
-        while True:
-            last = self.program.rounds is not None and number == self.program.rounds - 1
-            if last:
-                ran = deliver(self._results(raw, posted, attempt))
-                reports = _observed(ran, UNITS, "units")
-            else:
-                ran = raw.where(f"{METRICS} IS NOT NULL").select(METRICS)
-                reports = [row[0] for row in ran.collect()]
-            if number == 0:
-                self._see(ran, state)
-            mail = self._absorb(reports, state, account)
-            posted += [p for p in mail if p.kind == RESULTS]
-            letters = [p for p in mail if p.kind != RESULTS]
-            number += 1
-            account.rounds = number
-            if not letters:
-                if not last:
-                    deliver(self._results(None, posted, attempt, entered))
-                break
-            if last or number >= self.most_rounds:
-                raise WatersmeetError(
-                    f"the units still send mail after {number} rounds of one micro-batch; a plan that never comes to rest cannot be run (bound: {self.most_rounds} rounds)"
-                )
-            raw = self._delivery(entered, letters, state, attempt, number)
-        state.expire(self.program.cuts(state.maxima))
-        return account
+        return _Batch(self, entered, state, attempt, deliver).run()
 
-    def _entrance(self, entered: DataFrame, state: BatchManifest, attempt: str) -> DataFrame:
-        seen = entered.observe(SEEN, *seen_columns(self.plan, self.slots))
-        unit = self.program.entrance()
-        slots = [F.col(slot) for slot in self.slots.types]
-        if unit is None:
-            kept = seen.where(f"{KEEP} AND {time_us(self.slots)} IS NOT NULL")
-            routed = kept.select(unit_column(self.plan.grid).cast("int").alias(UNIT), "_alias", *slots)
-            partitions = min(self._partitions(entered), self.plan.grid.units)
-        else:
-            routed = seen.select(F.lit(unit).alias(UNIT), "_alias", *slots)
-            partitions = 1
-        shuffled = routed.repartitionById(partitions, F.col(UNIT) % partitions)
-        step = Enter(self._round(state, attempt, 0), self.slots)
-        return shuffled.mapInArrow(step, self.ddl)
+    def over(self, count: int, step: type[Deliver] | type[Hand]) -> DataFrame:
+        """The results of a step over `count` shares."""
+        if (step, count) not in self._frames:
+            rows = self.spark.range(0, count, 1, count).mapInArrow(step(self._task), self._ddl)
+            self._frames[step, count] = selected(self.plan, rows)
+        return self._frames[step, count]
 
-    def _delivery(
-        self, entered: DataFrame, letters: Sequence[Parcel], state: BatchManifest, attempt: str, number: int
-    ) -> DataFrame:
-        units = sorted({p.to for p in letters})
-        count = min(self._partitions(entered), len(units))
-        share_of = {unit: n % count for n, unit in enumerate(units)}
-        shares: list[list[Parcel]] = [[] for _ in range(count)]
-        for parcel in letters:
-            shares[share_of[parcel.to]].append(parcel)
-        step = Deliver(self._round(state, attempt, number), shares)
-        return entered.sparkSession.range(0, count, 1, count).mapInArrow(step, self.ddl)
-
-    def _results(
-        self, raw: DataFrame | None, posted: Sequence[Parcel], attempt: str, entered: DataFrame | None = None
-    ) -> DataFrame:
-        """The results of the last round, and those posted before, as the query's rows."""
-        frames = []
-        if raw is not None:
-            frames.append(raw.observe(UNITS, F.collect_list(METRICS).alias("units")))
-        if posted or raw is None:
-            spark = (raw if raw is not None else entered).sparkSession  # type: ignore[union-attr]
-            count = max(1, min(len(posted), self._partitions_of(spark)))
-            shares = [list(posted[n::count]) for n in range(count)]
-            hand = Hand(self._round(None, attempt, 0), shares)
-            frames.append(spark.range(0, count, 1, count).mapInArrow(hand, self.ddl))
-        both = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
-        return selected(self.plan, both)
-
-    def _round(self, state: BatchManifest | None, attempt: str, number: int) -> Round:
-        states = {} if state is None else {u: text for u in state.units if (text := state.state_of(u)) is not None}
-        direct = self.program.rounds is not None and number == self.program.rounds - 1
-        return Round(self.plan, self.program, self.folder, attempt, number, states, self.schema, direct)
-
-    def _see(self, ran: DataFrame, state: BatchManifest) -> None:
-        """Take the batch's maxima and its rows without a time over."""
-        seen = json.loads(_metrics(ran)[SEEN])
-        highest = {}
+    def seen(self, entered: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+        """The batch's highest event times and its rows without a time, by stream: the streaming query observes them."""
+        query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()
+        observed = json.loads(_metrics(execution)[SEEN])
+        highest, timeless = {}, {}
         for n, stream in enumerate(self.plan.join.streams):
-            if seen.get(f"max{n}") is not None:
-                highest[stream] = int(seen[f"max{n}"])
-            if self.program.entrance() is None and seen[f"timeless{n}"]:
-                state.timeless[stream] = state.timeless.get(stream, 0) + int(seen[f"timeless{n}"])
-        state.maxima = advance(state.maxima, highest)
+            if observed.get(f"max{n}") is not None:
+                highest[stream] = int(observed[f"max{n}"])
+            if self.program.entrance() is None and observed[f"timeless{n}"]:
+                timeless[stream] = int(observed[f"timeless{n}"])
+        return highest, timeless
 
-    def _absorb(self, reports: Sequence[str], state: BatchManifest, account: Account) -> list[Parcel]:
-        """Take what units report over; one report per unit, whatever ran twice."""
-        mail: list[Parcel] = []
-        for said in {r["unit"]: r for r in map(json.loads, reports)}.values():
-            state.put(said["unit"], said["state"])
-            account.reports.setdefault(said["unit"], StepReport()).include(StepReport(**said["report"]))
-            mail += [Parcel(**p) for p in said["mail"]]
-        account.mail_bytes += sum(p.bytes for p in mail)
-        account.mail_rows += sum(p.rows for p in mail)
+
+class _Batch:
+    """One attempt at one batch. Until it ends, the state's maxima are those of the batches before."""
+
+    def __init__(self, steps: Supersteps, entered: DataFrame, state: BatchManifest, attempt: str, deliver: Run) -> None:
+        self.steps, self.entered, self.state, self.attempt, self.deliver = steps, entered, state, attempt, deliver
+        self.account = Account()
+        self.posted: list[Parcel] = []
+        """Results of rounds that were not the last."""
+        self._jobs = 0
+
+    def run(self) -> Account:
+        if self.steps.posts:
+            letters = self._job(Orders(self.attempt, 0), run_all, self.entered)
+            seen = self.steps.seen(self.entered)[0] if letters else {}
+        else:
+            letters, seen = self._round(None, {}), {}
+        while letters:
+            if self._is_last(self.account.rounds - 1) or self.account.rounds >= self.steps.most_rounds:
+                raise WatersmeetError(
+                    f"the units still send mail after {self.account.rounds} rounds of one micro-batch; a plan that never comes to rest cannot be run (bound: {self.steps.most_rounds} rounds)"
+                )
+            letters, seen = self._round(letters, seen), {}
+        if not self._is_last(self.account.rounds - 1):
+            self._hand_over()
+        self._end()
+        return self.account
+
+    def _is_last(self, number: int) -> bool:
+        return self.steps.program.rounds is not None and number == self.steps.program.rounds - 1
+
+    def _round(self, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> list[Parcel]:
+        """One round, over letters or, without, over the rows that Spark has shuffled; the letters it has sent."""
+        number = self.account.rounds
+        self.account.rounds += 1
+        states = {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
+        shares = _dealt(letters or [], self.steps.partitions)
+        orders = Orders(self.attempt, self._jobs, number, self._is_last(number), states, shares, dict(seen))
+        frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
+        mail = self._job(orders, self.deliver if orders.direct else run_all, frame)
+        self.account.mail_bytes += sum(p.bytes for p in mail)
         return mail
 
-    def _partitions(self, frame: DataFrame) -> int:
-        return self._partitions_of(frame.sparkSession)
+    def _hand_over(self) -> None:
+        """Results that were posted on the way, to the sink."""
+        count = max(1, min(len(self.posted), self.steps.partitions))
+        shares = [self.posted[n::count] for n in range(count)]
+        with _ordered(self.steps.spark, Orders(self.attempt, self._jobs, shares=shares).text(self.steps.folder)):
+            self.deliver(self.steps.over(count, Hand))
 
-    @staticmethod
-    def _partitions_of(spark: Any) -> int:
-        return max(1, int(spark.conf.get("spark.sql.shuffle.partitions")))
+    def _job(self, orders: Orders, run: Run, frame: DataFrame) -> list[Parcel]:
+        """Run a job under orders, and take what its tasks report over, one report per unit; the letters they sent."""
+        self._jobs += 1
+        with _ordered(self.steps.spark, orders.text(self.steps.folder)):
+            run(frame)
+        letters: list[Parcel] = []
+        for partition in range(frame._jdf.queryExecution().toRdd().getNumPartitions()):
+            said = json.loads(self.steps.folder.read(MAIL, orders.report_name(partition)))
+            for unit in said["units"]:
+                self.state.put(unit["unit"], unit["state"])
+                self.account.reports.setdefault(unit["unit"], StepReport()).include(StepReport(**unit["report"]))
+            mail = [Parcel(*p) for p in said["mail"]]
+            self.posted += [p for p in mail if p.kind == RESULTS]
+            letters += [p for p in mail if p.kind != RESULTS]
+        return letters
+
+    def _end(self) -> None:
+        highest, timeless = self.steps.seen(self.entered)
+        self.state.maxima = advance(self.state.maxima, highest)
+        for stream, rows in timeless.items():
+            self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows
+        self.state.expire(self.steps.program.cuts(self.state.maxima))
 
 
-def _metrics(frame: DataFrame) -> Mapping[str, str]:
-    """What a frame's own execution has observed, as JSON by name."""
-    observed, out = frame._jdf.queryExecution().observedMetrics().iterator(), {}
+def run_all(frame: DataFrame) -> None:
+    """Compute every column of every row, and keep nothing."""
+    frame._jdf.queryExecution().toRdd().count()
+
+
+def _dealt(letters: Sequence[Parcel], tasks: int) -> list[list[Parcel]]:
+    """Letters by task; all letters to one unit go to one task."""
+    units = sorted({p.to for p in letters})
+    count = min(tasks, len(units))
+    task_of = {unit: n % count for n, unit in enumerate(units)}
+    shares: list[list[Parcel]] = [[] for _ in range(count)]
+    for parcel in letters:
+        shares[task_of[parcel.to]].append(parcel)
+    return shares
+
+
+class _ordered:
+    """While it lasts, jobs of this thread carry orders."""
+
+    def __init__(self, spark: SparkSession, text: str) -> None:
+        self.context, self.text = spark.sparkContext, text
+
+    def __enter__(self) -> None:
+        self.context.setLocalProperty(PROPERTY, self.text)
+
+    def __exit__(self, *_: object) -> None:
+        self.context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
+
+
+def _metrics(execution: Any) -> Mapping[str, str]:
+    """What an execution has observed, as JSON by name."""
+    observed, out = execution.observedMetrics().iterator(), {}
     while observed.hasNext():
         entry = observed.next()
         out[entry._1()] = entry._2().json()
     return out
-
-
-def _observed(frame: DataFrame, name: str, column: str) -> list[str]:
-    return list(json.loads(_metrics(frame)[name])[column])

@@ -1,142 +1,223 @@
-"""What runs in Spark's Python workers: one round of the units that a partition has work for.
+"""What runs in Spark's Python workers.
 
-    rows of the union (round 0), or parcels of mail  ->  step of every unit  ->  results, segments, mail, and one report
+    Post      a source task posts the rows it has read to their units, as mail
+    Enter     round 0 over rows that Spark has shuffled to their units instead
+    Deliver   a round over mail
+    Hand      results that were posted in earlier rounds, as rows
 
-Invariant: results leave as rows; everything else is written to the state folder before the unit's report leaves, so a
-report names only files that are complete. A task that runs twice writes other files and reports them instead.
+They are made once per query; what differs from batch to batch, the orders, travels with the job as a local property.
+
+Invariant: results leave as rows; everything else is written to the state folder before the task's report, so a report
+names only files that are complete. A task that runs twice writes other files, and either report is as good.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, opened
-from watersmeet.runtime.rounds.folder import StateFolder
-from watersmeet.runtime.spark_results import METRICS, arrow_columns
+from watersmeet.runtime.rounds.folder import MAIL, StateFolder
+from watersmeet.runtime.spark_results import result_columns
+from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
 from watersmeet.units.program import Call, Mail, Program
 from watersmeet.units.state import Manifest
 
+PROPERTY = "watersmeet.orders"
+INLINE_BYTES = 256 * 2**10
+"""Longer orders go through a file."""
+POST_BYTES = 64 * 2**20
+"""A source task posts its rows in pieces of about this size."""
 RESULTS = "results"
-"""The kind of a parcel that holds results: they wait for the last round in a file."""
+"""The kind of a parcel that holds results: they wait for the end of the batch in a file."""
+
+Arrivals = dict[int, dict[str, list[pa.Table]]]
+"""Tables by unit, and by alias or kind of mail."""
 
 
 @dataclass
-class Round:
-    """One round of one attempt, for the units of one partition. `states` are the units' manifests as JSON."""
+class Orders:
+    """What one job of one attempt has to do."""
+
+    attempt: str
+    job: int
+    """Counts the attempt's jobs, so that reports do not mix."""
+    round: int = 0
+    direct: bool = True
+    """Whether results leave as rows; otherwise they are posted to the end of the batch."""
+    states: dict[int, str] = field(default_factory=dict)
+    """The units' manifests as JSON."""
+    shares: list[list[Parcel]] = field(default_factory=list)
+    """Parcels by task."""
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def report_name(self, partition: int) -> str:
+        return f"{self.attempt}.{self.job}.{partition}.json"
+
+    def text(self, folder: StateFolder) -> str:
+        """The orders as the value of the local property."""
+        said = json.dumps({**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]})
+        if len(said) <= INLINE_BYTES:
+            return said
+        name = f"{self.attempt}.{self.job}.orders.json"
+        folder.write(MAIL, name, said.encode())
+        return json.dumps({"file": name})
+
+    @classmethod
+    def given(cls, folder: StateFolder) -> Orders:
+        """The orders of the job that this task belongs to."""
+        context = TaskContext.get()
+        assert context is not None
+        raw = json.loads(context.getLocalProperty(PROPERTY) or "{}")
+        if "file" in raw:
+            raw = json.loads(folder.read(MAIL, raw["file"]))
+        raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
+        raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
+        return cls(**raw)
+
+
+@dataclass
+class Task:
+    """What all tasks of a query know."""
 
     plan: Plan
     program: Program
+    slots: Slots
     folder: StateFolder
-    attempt: str
-    number: int
-    states: Mapping[int, str]
     schema: pa.Schema
-    """Of the rows that leave: columns of results, and the report."""
-    direct: bool
-    """Whether results leave as rows; otherwise they are posted to the end of the batch."""
+    """Of the rows of results that leave."""
 
-    def run(self, arrivals: Mapping[int, dict[str, list[pa.Table]]], seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
+    def report(self, orders: Orders, units: Sequence[dict[str, object]], parcels: Sequence[Parcel]) -> None:
+        """Say what the task has done; the driver reads it when the job is over."""
+        context = TaskContext.get()
+        assert context is not None
+        said = {"units": units, "mail": [astuple(p) for p in parcels]}
+        self.folder.write(MAIL, orders.report_name(context.partitionId()), json.dumps(said).encode())
+
+    def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """Step every unit that has arrivals."""
+        units, post = [], PostOffice(self.folder, orders.attempt)
         for unit in sorted(arrivals):
-            state = self.states.get(unit)
+            state = orders.states.get(unit)
             manifest = Manifest.fresh(self.plan) if state is None else Manifest.from_json(state, self.plan)
-            store, post = FileStore(self.folder, self.attempt), PostOffice(self.folder, self.attempt)
-            call = Call(self.number, unit, arrivals[unit], manifest, store, seen)
+            store = FileStore(self.folder, orders.attempt)
+            call = Call(orders.round, unit, arrivals.pop(unit), manifest, store, seen)
             for item in self.program.step(call):
                 if isinstance(item, Mail):
                     post.post(item)
-                elif self.direct:
-                    yield from self._rows(item)
+                elif orders.direct:
+                    yield from self.rows(item)
                 else:
                     post.post(Mail(-1, RESULTS, item))
-            post.close()
-            yield self._report(call, post.parcels)
+            units.append({"unit": unit, "state": manifest.to_json(), "report": asdict(call.report)})
+        post.close()
+        self.report(orders, units, post.parcels)
 
-    def _rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        columns = arrow_columns(self.plan, table)
-        yield from (b.cast(self.schema) for b in pa.table(columns).combine_chunks().to_batches())
+    def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        typed = pa.table(result_columns(self.plan, table)).combine_chunks()
+        yield from (b.cast(self.schema) for b in typed.to_batches())
 
-    def _report(self, call: Call, parcels: Sequence[Parcel]) -> pa.RecordBatch:
-        said = {
-            "unit": call.unit,
-            "state": call.manifest.to_json(),
-            "mail": [asdict(p) for p in parcels],
-            "report": asdict(call.report),
-        }
-        columns = [
-            pa.array([json.dumps(said)], f.type) if f.name == METRICS else pa.nulls(1, f.type) for f in self.schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+@dataclass
+class Post:
+    """mapInArrow over the union."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        orders = Orders.given(self.task.folder)
+        post, held, size = PostOffice(self.task.folder, orders.attempt), list[pa.RecordBatch](), 0
+        for batch in batches:
+            if batch.num_rows:
+                held.append(batch)
+                size += batch.nbytes
+            if size >= POST_BYTES:
+                self._flush(post, held)
+                size = 0
+        self._flush(post, held)
+        post.close()
+        self.task.report(orders, [], post.parcels)
+        after_task()
+        yield from ()
+
+    def _flush(self, post: PostOffice, held: list[pa.RecordBatch]) -> None:
+        if held:
+            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, pa.Table.from_batches(held))
+            held.clear()
+            for unit, by_alias in arrivals.items():
+                for alias, tables in by_alias.items():
+                    for table in tables:
+                        post.post(Mail(unit, alias, table))
 
 
 @dataclass
 class Enter:
-    """mapInArrow of round 0: rows of the union, routed."""
+    """mapInArrow over the union, shuffled: a partition has all rows of its units."""
 
-    round: Round
-    slots: Slots
+    task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        orders = Orders.given(self.task.folder)
         held = [b for b in batches if b.num_rows]
+        arrivals: Arrivals = {}
         if held:
-            table = pa.Table.from_batches(held)
+            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, pa.Table.from_batches(held))
             held.clear()
-            arrivals = by_unit_and_alias(self.round.plan, self.slots, table)
-            del table
-            yield from self.round.run(arrivals, reached(self.round.plan, arrivals))
-            arrivals.clear()
-        pa.default_memory_pool().release_unused()
+        yield from self.task.run(orders, arrivals, reached(self.task.plan, arrivals))
+        after_task()
 
 
 @dataclass
 class Deliver:
-    """mapInArrow of a later round: every row is the number of a share of the units, and `shares` has their parcels."""
+    """mapInArrow over the numbers of shares."""
 
-    round: Round
-    shares: Sequence[Sequence[Parcel]]
+    task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for share in batch.column(0).to_pylist():
-                arrivals: dict[int, dict[str, list[pa.Table]]] = {}
-                for parcel, table in opened(self.round.folder, self.shares[share]):
-                    arrivals.setdefault(parcel.to, {}).setdefault(parcel.kind, []).append(table)
-                yield from self.round.run(arrivals, {})
-        pa.default_memory_pool().release_unused()
+        orders = Orders.given(self.task.folder)
+        arrivals: Arrivals = {}
+        for share in _numbers(batches):
+            for parcel, table in opened(self.task.folder, orders.shares[share]):
+                arrivals.setdefault(parcel.to, {}).setdefault(parcel.kind, []).append(table)
+        yield from self.task.run(orders, arrivals, orders.seen)
+        after_task()
 
 
 @dataclass
 class Hand:
-    """mapInArrow: results that were posted in earlier rounds, as rows."""
+    """mapInArrow over the numbers of shares."""
 
-    round: Round
-    shares: Sequence[Sequence[Parcel]]
+    task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for share in batch.column(0).to_pylist():
-                for _, table in opened(self.round.folder, self.shares[share]):
-                    yield from self.round._rows(table)
+        orders = Orders.given(self.task.folder)
+        for share in _numbers(batches):
+            for _, table in opened(self.task.folder, orders.shares[share]):
+                yield from self.task.rows(table)
 
 
-def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> dict[int, dict[str, list[pa.Table]]]:
+def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [n for batch in batches for n in batch.column(0).to_pylist()]
+
+
+def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> Arrivals:
     """Wire tables by unit and alias; every row is taken at most once."""
     width = len(plan.inputs)
     group = integers(table.column(UNIT).combine_chunks()) * width + integers(table.column(ALIAS).combine_chunks())
-    out: dict[int, dict[str, list[pa.Table]]] = {}
+    out: Arrivals = {}
     edges = np.flatnonzero(np.diff(group)) + 1
     if len(edges) < 8 * width:
         pieces = list(zip([0, *edges.tolist()], [*edges.tolist(), len(group)], strict=True))
         for code in dict.fromkeys(int(group[b]) for b, _ in pieces):
-            whole = _wire(plan, slots, table, code % width)
+            whole = _wire(slots, table, code % width)
             own = [whole.slice(b, e - b) for b, e in pieces if int(group[b]) == code]
             _put(out, plan, code, pa.concat_tables(own))
         return out
@@ -144,21 +225,21 @@ def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> dict[int, di
     codes, begins = np.unique(group[order], return_index=True)
     for code, begin, end in zip(codes.tolist(), begins, [*begins[1:], len(order)], strict=True):
         rows = pa.array(order[begin:end])
-        _put(out, plan, code, _wire(plan, slots, table, code % width).take(rows))
+        _put(out, plan, code, _wire(slots, table, code % width).take(rows))
     return out
 
 
-def _wire(plan: Plan, slots: Slots, table: pa.Table, position: int) -> pa.Table:
+def _wire(slots: Slots, table: pa.Table, position: int) -> pa.Table:
     wire_of = slots.of[position]
     return table.select(list(wire_of.values())).rename_columns(list(wire_of))
 
 
-def _put(out: dict[int, dict[str, list[pa.Table]]], plan: Plan, code: int, table: pa.Table) -> None:
+def _put(out: Arrivals, plan: Plan, code: int, table: pa.Table) -> None:
     unit, position = divmod(code, len(plan.inputs))
     out.setdefault(unit, {})[plan.inputs[position].alias] = [table.combine_chunks()]
 
 
-def reached(plan: Plan, arrivals: Mapping[int, Mapping[str, Sequence[pa.Table]]]) -> dict[str, int]:
+def reached(plan: Plan, arrivals: Arrivals) -> dict[str, int]:
     """Event times that the batch has reached for certain: those of the rows at hand."""
     out: dict[str, int] = {}
     for by_alias in arrivals.values():

@@ -56,9 +56,7 @@ class SequencedProgram:
     def _join(self, call: Call) -> Iterator[pa.Table]:
         word = said(call.inbox.pop(CONTROL)[0])
         unit = JoinUnit(self.plan, call.unit)
-        yield from unit.step(
-            Inbox(call.inbox, marks=word["marks"], cuts=word["cuts"]), call.manifest, call.store
-        )
+        yield from unit.step(Inbox(call.inbox, marks=word["marks"], cuts=word["cuts"]), call.manifest, call.store)
         call.report.include(unit.report)
 
     def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
