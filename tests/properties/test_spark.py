@@ -15,6 +15,7 @@ import pytest
 
 import watersmeet as wm
 from tests.cases import SECOND, All, Case, Col, Data, Interval, Pair, Range, bag, op
+from tests.spark.streams import run
 from tests.strategies import FLOATS, KEYS, NAMES, SMALL, VALUES
 
 pytestmark = pytest.mark.spark
@@ -100,22 +101,17 @@ def test_static(spark, tmp_path, title):
 
 
 @pytest.mark.parametrize("title", QUERIES)
-def test_streaming(spark, tmp_path, title):
+@pytest.mark.parametrize("runtime", ["stream", "rounds"])
+def test_streaming(spark, tmp_path, title, runtime):
     query = QUERIES[title]
     streams = {}
     for name, path in write(query, tmp_path).items():
         schema = spark.read.parquet(path).schema
         source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
         streams[name] = wm.Stream(source, time="ts", lateness="1 hour")
-    frame = wm.sql(query.sql(), **streams).dataframe()
-    sink, checkpoint = str(tmp_path / "sink"), str(tmp_path / "checkpoint")
-    run = (
-        frame.writeStream.format("parquet")
-        .option("path", sink)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    run.awaitTermination()
-    assert len([p for p in run.recentProgress if p["numInputRows"]]) > 1, "the input came in one batch"
-    assert found(spark.read.schema(frame.schema).parquet(sink)) == bag(query.expected().rows)
+    bound = wm.sql(query.sql(), **streams)
+    if runtime == "rounds" and list(QUERIES).index(title) % 2:
+        runtime = "shuffled"
+    _, progress = run(bound, tmp_path / "checkpoint", tmp_path / "sink", runtime)
+    assert len(progress) > 1, "the input came in one batch"
+    assert found(spark.read.parquet(str(tmp_path / "sink"))) == bag(query.expected().rows)

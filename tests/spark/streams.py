@@ -5,14 +5,21 @@ from __future__ import annotations
 import os
 import uuid
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from watersmeet.runtime.progress import Progress, read
+from watersmeet.runtime.rounds import handle as handle_module
+from watersmeet.runtime.rounds.supersteps import Supersteps
 
 US = 1_000_000
 BASE_US = 1_767_225_600 * US
@@ -45,17 +52,48 @@ def stream(spark: Any, path: str, **options: Any) -> wm.Stream:
     return wm.Stream(frame, time=options.pop("time", "ts"), **options)
 
 
-def run(frame: Any, checkpoint: Path, sink: Path | None = None) -> tuple[Counter[Any], list[Progress]]:
-    """Run to the end of the files: the bag of results of this run, and its progress."""
-    name = f"t{uuid.uuid4().hex}"
-    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    if sink is None:
-        collected: list[Any] = []
-        writer = writer.foreachBatch(lambda batch, _: collected.extend(batch.collect()))
-    else:
-        writer = writer.format("parquet").option("path", str(sink))
-    query = writer.queryName(name).start()
-    query.awaitTermination()
-    progress = [p for p in map(read, query.recentProgress) if p is not None]
-    rows = frame.sparkSession.read.schema(frame.schema).parquet(str(sink)).collect() if sink is not None else collected
+Runtime = Literal["stream", "rounds", "shuffled"]
+"""dataframe(); start(); start() with rows shuffled by Spark, as it is where the checkpoint is not on a local disk."""
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+
+
+def run(
+    query: Any, checkpoint: Path, sink: Path | None = None, runtime: Runtime = "stream"
+) -> tuple[Counter[Any], list[Progress]]:
+    """Run a query to the end of the files: the bag of results (in the sink, if there is one), and its progress."""
+    rows, progress = drain(query, checkpoint, sink, runtime)
     return Counter(tuple(r) for r in rows), progress
+
+
+def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> tuple[list[Any], list[Progress]]:
+    """The same, with results as rows."""
+    name = f"t{uuid.uuid4().hex}"
+    collected: list[Any] = []
+
+    def collect(batch: Any, _: int) -> None:
+        collected.extend(batch.collect())
+
+    if runtime == "stream":
+        frame = query.dataframe()
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        to = writer.foreachBatch(collect) if sink is None else writer.format("parquet").option("path", str(sink))
+        running = to.queryName(name).start()
+        running.awaitTermination()
+        progress = [p for p in map(read, running.recentProgress) if p is not None]
+    else:
+        with _entrance(shuffled=runtime == "shuffled"):
+            handle = query.start(sink=sink or collect, checkpoint=checkpoint, trigger="availableNow", name=name)
+        handle.await_termination()
+        progress = handle.history()
+    if sink is not None:
+        collected = SparkSession.getActiveSession().read.parquet(str(sink)).collect()
+    return collected, progress
+
+
+@contextmanager
+def _entrance(*, shuffled: bool) -> Iterator[None]:
+    """How rows enter the rounds of a query that is started meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        if shuffled:
+            patch.setattr(handle_module, "Supersteps", partial(Supersteps, posts=False))
+        yield

@@ -61,7 +61,7 @@ def entering(plan: Plan, frames: Mapping[str, DataFrame], entrance: int | None) 
     if entrance is not None:
         return seen.select(F.lit(entrance).alias(UNIT), ALIAS, *slots.types), slots
     kept = seen.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
-    return kept.select(_unit_column(plan.grid).cast("int").alias(UNIT), ALIAS, *slots.types), slots
+    return kept.select(_unit_column(plan.grid).alias(UNIT), ALIAS, *slots.types), slots
 
 
 def _slots(plan: Plan, wires: list[DataFrame]) -> Slots:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from watersmeet.errors import OptionError
 from watersmeet.runtime.rounds.supersteps import run_all
 
 SHOWN_ROWS = 20
+_SINKS = "org.apache.spark.sql.execution.streaming.sinks"
 _FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
     "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
@@ -46,13 +48,14 @@ class Sink(Protocol):
 
 def sink(given: Any) -> Sink:
     """The sink that a user means."""
-    if hasattr(given, "write") and hasattr(given, "has"):
-        return given  # type: ignore[return-value]
+    if not isinstance(given, type) and hasattr(given, "write") and hasattr(given, "has"):
+        return given
     if callable(given):
         return FunctionSink(given)
-    named = {"console": ConsoleSink, "memory": MemorySink, "noop": NoopSink}
+    named: dict[str, type] = {"console": ConsoleSink, "memory": MemorySink, "noop": NoopSink}
     if isinstance(given, str) and given in named:
-        return named[given]()
+        made: Sink = named[given]()
+        return made
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
         return FileSink(os.fspath(given))
     raise OptionError(
@@ -74,27 +77,22 @@ class FileSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         spark = rows.sparkSession
-        jvm = spark.sparkContext._jvm
-        packages = jvm.org.apache.spark.sql.execution.streaming.sinks
-        nothing = getattr(getattr(jvm.scala.collection.immutable, "Nil$"), "MODULE$")
-        no_options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-        format = spark.sparkContext._gateway.jvm.java.lang.Class.forName(
-            _FORMATS[self.format], True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        )
-        written = packages.FileStreamSink(
-            spark._jsparkSession, self.path, format.getDeclaredConstructor().newInstance(), nothing, no_options
+        no_columns = _java(spark, "scala.collection.immutable.Nil$.MODULE$")
+        no_options = _java(spark, "scala.collection.immutable.Map$.MODULE$").empty()
+        written = _java(spark, f"{_SINKS}.FileStreamSink")(
+            spark._jsparkSession, self.path, _java(spark, _FORMATS[self.format])(), no_columns, no_options
         )
         written.addBatch(batch_id, rows._jdf)
 
     def _log(self, spark: Any) -> Any:
-        jvm = spark.sparkContext._jvm
-        log = jvm.org.apache.spark.sql.execution.streaming.sinks.FileStreamSinkLog
-        return log(
-            1,
-            spark._jsparkSession,
-            f"{self.path.rstrip('/')}/_spark_metadata",
-            getattr(getattr(jvm.scala, "None$"), "MODULE$"),
-        )
+        none = _java(spark, "scala.None$.MODULE$")
+        folder = f"{self.path.rstrip('/')}/_spark_metadata"
+        return _java(spark, f"{_SINKS}.FileStreamSinkLog")(1, spark._jsparkSession, folder, none)
+
+
+def _java(spark: Any, path: str) -> Any:
+    """A class, or a member of one, of Spark's JVM."""
+    return reduce(getattr, path.split("."), spark.sparkContext._jvm)
 
 
 class FunctionSink:

@@ -1,0 +1,146 @@
+"""What must hold on every Spark runtime, on real checkpoints: types, lateness, state, ROWS windows, restarts, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import watersmeet as wm
+from tests.spark.streams import RUNTIMES, Runtime, drain, run, stream, table, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("runtime", RUNTIMES)]
+
+PAIR = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k WINDOW = 10 SECONDS"
+
+
+def test_every_type_comes_out_as_it_went_in(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    exotic = spark.sql(
+        """SELECT id AS k, timestamp_seconds(1767225600 + id) AS ts, timestamp_ntz'2026-03-29 02:30:00.123456' AS ntz,
+        date'2026-01-01' AS d, CAST(id + 0.25 AS decimal(10,2)) AS m, CAST(id AS decimal(38,3)) AS wide, id % 2 = 0 AS flag,
+        X'00FF' AS bin, CAST(id AS tinyint) AS tiny, CAST(1.5 AS float) AS f, array(id, NULL) AS xs,
+        named_struct('p', id, 'q', 'é') AS st, map('a', id) AS mp, if(id = 1, NULL, 'text') AS txt,
+        INTERVAL '1 02:03:04' DAY TO SECOND AS span FROM range(3)"""
+    )
+    exotic.coalesce(1).write.parquet(str(tmp_path / "s"))
+    text = "SELECT a.*, b.d AS e, a.ntz + INTERVAL 1 HOUR AS later FROM s a JOIN t b ON a.k = b.k WITHIN 1 SECOND"
+    streams = {"s": stream(spark, str(tmp_path / "s")), "t": stream(spark, str(tmp_path / "s"))}
+    expected = exotic.selectExpr("*", "d AS e", "ntz + INTERVAL 1 HOUR AS later").collect()
+    rows, _ = drain(wm.sql(text, **streams), tmp_path / "ck", tmp_path / "out", runtime)
+    assert sorted(rows, key=lambda r: r.k) == expected
+    if runtime == "stream":
+        static = {name: wm.Stream(exotic, time="ts") for name in "st"}
+        assert sorted(wm.sql(text, **static).dataframe().collect(), key=lambda r: r.k) == expected
+
+
+def test_times_without_a_zone(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    batches = [table([(1, b, 10 * b), (2, -b, 10 * b + 3)]) for b in range(3)]
+    plain = [b.set_column(2, "ts", b.column("ts").cast(pa.timestamp("us"))) for b in batches]
+    s, t = write(tmp_path, "s", batches), write(tmp_path, "t", plain)
+    query = wm.sql(PAIR, s=stream(spark, s), t=stream(spark, t))
+    out, progress = run(query, tmp_path / "ck", runtime=runtime)
+    local = wm.local.run(PAIR, {"s": pa.concat_tables(batches), "t": pa.concat_tables(batches)})
+    assert out == Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
+    assert progress[-1].watermarks["t"] == datetime(2026, 1, 1, 0, 0, 23, tzinfo=UTC)
+
+
+def test_late_rows_and_null_times_are_dropped_and_counted_once(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    s = write(
+        tmp_path, "s", [table([(1, 1, 100)]), table([(1, 2, 80), (1, 3, 95), (1, 4, None), (None, 5, 1), (1, -1, 2)])]
+    )
+    t = write(tmp_path, "t", [table([(1, 10, 99)]), table([(1, 20, 94)])])
+    text = "SELECT a.v AS x, b.v AS y, c.v AS z FROM s a, t b, s c WHERE a.k = b.k AND b.k = c.k AND a.v > 0 AND c.v > 0 WINDOW = 10 SECONDS"
+    query = wm.sql(text, s=stream(spark, s, lateness="10 seconds"), t=stream(spark, t, lateness="1 minute"))
+    out, progress = run(query, tmp_path / "ck", runtime=runtime)
+    assert out == Counter({(x, y, z): 1 for x in (1, 3) for y in (10, 20) for z in (1, 3)})
+    assert sum(p.late.get("s", 0) for p in progress) == 2, (
+        "one older than the watermark, one without a time; filtered and keyless rows are no loss"
+    )
+    assert progress[-1].watermarks["s"] == datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
+
+
+def test_the_watermark_is_taken_before_filters(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    s = write(tmp_path, "s", [table([(1, 1, 1), (1, -1, 500)]), table([(1, 2, 2)])])
+    text = PAIR.replace("WINDOW", "AND a.v > 0 AND b.v > 0 WINDOW")
+    out, progress = run(wm.sql(text, s=stream(spark, s), t=stream(spark, s)), tmp_path / "ck", runtime=runtime)
+    assert progress[0].watermarks["s"] == datetime(2026, 1, 1, 0, 8, 20, tzinfo=UTC)
+    assert out == Counter({(1, 1): 1})
+    assert sum(p.late.get("s", 0) for p in progress) == 1
+    assert progress[-1].state_rows == {"a": 0, "b": 0}, "what has expired by the end of its batch is gone"
+
+
+def test_state_is_bounded_and_an_idle_stream_lets_it_go(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    s = write(tmp_path, "s", [table([(n, n, 100 * b + n) for n in range(50)]) for b in range(4)])
+    t = write(tmp_path, "t", [table([(1, 1, 0)])])
+    _, waiting = run(wm.sql(PAIR, s=stream(spark, s), t=stream(spark, t)), tmp_path / "ck1", runtime=runtime)
+    assert waiting[-1].state_rows["a"] == 200, "t is silent: its tuples may still come"
+    query = wm.sql(PAIR, s=stream(spark, s), t=stream(spark, t, idle="20 seconds"))
+    _, moving = run(query, tmp_path / "ck2", runtime=runtime)
+    assert moving[-1].state_rows["a"] <= 34
+
+
+def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    s = [table([(n % 2, n, n + 0.5 * (n % 3)) for n in range(b * 8, b * 8 + 8)]) for b in range(4)]
+    t = [table([(n % 2, 100 + n, 2 * n) for n in range(b * 5, b * 5 + 5)]) for b in range(4)]
+    ahead = table([(9, 0, 1000)])
+    text = "SELECT a.v AS x, b.v AS y FROM s a [ROWS 3], t b [ROWS 2] WHERE a.k = b.k AND a.v > 3"
+    local = wm.local.run(text, {"s": pa.concat_tables(s), "t": pa.concat_tables(t)}, batch_rows=7)
+    expected = Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
+    assert sum(expected.values()) > 10
+    streams = {"s": write(tmp_path, "s", [*s, ahead]), "t": write(tmp_path, "t", [*t, ahead])}
+    query = wm.sql(text, **{n: stream(spark, p, lateness="5 seconds") for n, p in streams.items()})
+    out, progress = run(query, tmp_path / "ck", runtime=runtime)
+    assert out == expected
+    if runtime == "stream":
+        static = {n: wm.Stream(spark.read.parquet(p), time="ts") for n, p in streams.items()}
+        assert Counter(map(tuple, wm.sql(text, **static).dataframe().collect())) == expected
+    else:
+        assert progress[-1].rounds == 2
+
+
+def test_a_condition_that_only_spark_can_evaluate(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    s = write(tmp_path, "s", [table([(1, "kitten", 1), (1, "mitten", 2)])])
+    text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND levenshtein(a.v, b.v) = 1 WINDOW = 10 SECONDS"
+    query = wm.sql(text, s=stream(spark, s), t=stream(spark, s))
+    assert "(Spark, after the join)" in query.explain()
+    out, _ = run(query, tmp_path / "ck", runtime=runtime)
+    assert out == Counter({("kitten", "mitten"): 1, ("mitten", "kitten"): 1})
+
+
+def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    """With another number of partitions each time: state does not depend on it, except on Spark's state stores."""
+    batches = [table([(k, 10 * b + k, 5 * b + k) for k in range(3)]) for b in range(5)]
+    local = wm.local.run(PAIR, {"s": pa.concat_tables(batches), "t": pa.concat_tables(batches)})
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        for n, batch in enumerate(batches):
+            if runtime != "stream":
+                spark.conf.set("spark.sql.shuffle.partitions", str(1 + n % 3))
+            s, t = (write(tmp_path, name, [batch], first=n) for name in "st")
+            streams = {"s": stream(spark, s, lateness="1 minute"), "t": stream(spark, t, lateness="1 minute")}
+            out, _ = run(wm.sql(PAIR, **streams), tmp_path / "ck", tmp_path / "out", runtime)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", partitions)
+    assert out == Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
+
+
+def test_a_checkpoint_of_another_query_or_placement_is_refused(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    def said(query: Any) -> str:
+        with pytest.raises((StreamingQueryException, wm.WatersmeetError)) as error:
+            run(query, tmp_path / "ck", runtime=runtime)
+        return str(error.value)
+
+    s = write(tmp_path, "s", [table([(1, 1, 1)])])
+    run(wm.sql(PAIR, s=stream(spark, s), t=stream(spark, s)), tmp_path / "ck", runtime=runtime)
+    write(tmp_path, "s", [table([(1, 2, 2)])], first=1)
+    wider = said(wm.sql(PAIR.replace("10 SECONDS", "20 SECONDS"), s=stream(spark, s), t=stream(spark, s)))
+    assert "another query or placement" in wider
+    assert "10 SECONDS" in wider
+    assert "20 SECONDS" in wider
+    fewer = said(wm.sql(PAIR, s=stream(spark, s), t=stream(spark, s), units=3))
+    assert "another query or placement" in fewer
