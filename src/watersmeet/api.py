@@ -41,10 +41,13 @@ class Query:
 
     def explain(self) -> str:
         """Window graph, routing, kernel, join orders and state bound, as text."""
-        return explain(self.plan, sources.runtime_name(self._used))
+        return explain(self.plan, sources.runtime_name(self._used, self._options.runtime, self.plan))
 
     def dataframe(self) -> Any:
         """The result as a Spark DataFrame: streaming if the streams are, static if they are."""
+        if self._options.runtime == "rounds" or self.plan.shipping == "semijoin":
+            why = "runtime='rounds'" if self._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
+            raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
         return sources.dataframe(self.plan, self._used)
 
     def start(self, *, sink: Any, checkpoint: Any, trigger: Any = None, name: str | None = None) -> Any:
@@ -54,6 +57,8 @@ class Query:
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
         as batches come); `name` Spark's query name.
         """
+        if self._options.runtime == "stream":
+            raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         return sources.start(self.plan, self._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name)
 
 
@@ -70,7 +75,7 @@ class JoinBuilder:
         return lambda *args, **kwargs: JoinBuilder(method(*args, **kwargs), self._streams, self._options)
 
     def options(self, **options: Any) -> JoinBuilder:
-        """Force choices: kernel=, routing=, order=, driver=, units=."""
+        """Force choices: kernel=, routing=, order=, driver=, units=, shipping=, runtime=."""
         return JoinBuilder(self._builder, self._streams, _options(options))
 
     def query(self) -> Query:
@@ -91,7 +96,7 @@ class JoinBuilder:
 
 
 def sql(text: str, /, **named: Any) -> Query:
-    """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=)."""
+    """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=, shipping=, runtime=)."""
     streams, options = _split(named)
     return Query(lambda specs: parse(text, specs), streams, options)
 

@@ -152,3 +152,19 @@ def test_what_cannot_be_bound_is_one_message(spark, csv, query, options, said):
     assert wrong.exit_code == 2
     assert said in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+@pytest.mark.spark
+def test_rounds_go_on_where_they_stopped(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = (*OPTIONS, "--runtime", "rounds", "--trigger", "available-now", "--files-per-trigger", 1)
+    for number in (0, 2):
+        write(tmp_path, number)
+        write(tmp_path, number + 1)
+        said = command("run", QUERY, *options, "--shipping", "full")
+        assert said.exit_code == 0, said.output
+        assert "results in out from 800 rows in 2 micro-batches" in " ".join(said.output.split())
+    assert results(tmp_path) == expected(tmp_path)
+    again = command("run", QUERY, *options)
+    assert again.exit_code == 0, "nothing is new, so nothing runs"
+    assert "spark_rounds" in command("explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds").output

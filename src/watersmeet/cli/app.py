@@ -48,6 +48,14 @@ Schemas = Annotated[
 ]
 Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
 Kernel = Annotated[Literal["auto", "hw", "nlw"], typer.Option(help="The join algorithm.")]
+Runtime = Annotated[
+    Literal["stream", "rounds"],
+    typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),
+]
+Shipping = Annotated[
+    Literal["auto", "full", "semijoin"],
+    typer.Option(help="semijoin (with --runtime rounds): keys travel first, payloads only for matches."),
+]
 Static = Annotated[bool, typer.Option("--static", help="Read what is there now, once: a backfill.")]
 
 
@@ -83,6 +91,8 @@ def run(
     ] = None,
     units: Units = None,
     kernel: Kernel = "auto",
+    runtime: Runtime = "stream",
+    shipping: Shipping = "auto",
     static: Static = False,
 ) -> None:
     """Join folders of files, as streams or (--static) as they are now."""
@@ -93,9 +103,9 @@ def run(
     from watersmeet.cli import run as runs
 
     if static:
-        runs.backfill(text, found, _options(units, kernel), to)
+        runs.backfill(text, found, _options(units, kernel, runtime, shipping), to)
     else:
-        runs.stream(text, found, _options(units, kernel), to, checkpoint, when, files_per_trigger)
+        runs.stream(text, found, _options(units, kernel, runtime, shipping), to, checkpoint, when, files_per_trigger)
 
 
 @app.command()
@@ -109,6 +119,8 @@ def explain(
     schema: Schemas = None,
     units: Units = None,
     kernel: Kernel = "auto",
+    runtime: Runtime = "stream",
+    shipping: Shipping = "auto",
     static: Static = False,
 ) -> None:
     """Print the plan of a query: windows, routing, kernel, join orders, state bound. Nothing runs."""
@@ -117,7 +129,7 @@ def explain(
         found = _sources(stream, time, lateness, idle, schema, static)
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, _options(units, kernel), streaming=not static)
+    runs.explain(text, found, _options(units, kernel, runtime, shipping), streaming=not static)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -159,5 +171,5 @@ def _sources(
     return sources(stream or (), time or (), lateness or (), idle or (), schema or (), streaming=not static)
 
 
-def _options(units: int | None, kernel: str) -> dict[str, Any]:
-    return {"units": "auto" if units is None else units, "kernel": kernel}
+def _options(units: int | None, kernel: str, runtime: str, shipping: str) -> dict[str, Any]:
+    return {"units": "auto" if units is None else units, "kernel": kernel, "runtime": runtime, "shipping": shipping}

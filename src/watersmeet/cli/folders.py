@@ -83,6 +83,20 @@ def start(
     return writer.format(sink.format).option("path", str(Path(sink.path).absolute())).start()
 
 
+def start_rounds(
+    query: Any, sink: Sink, checkpoint: Path, trigger: dict[str, Any], show: Callable[[int, list[str], list[Any]], None]
+) -> Any:
+    """The same on the rounds runtime; its handle."""
+    from watersmeet.runtime.rounds.sinks import FileSink
+
+    to = (
+        FileSink(str(Path(sink.path).absolute()), sink.format)
+        if sink.path is not None
+        else lambda batch, _: show(*_sample(batch))
+    )
+    return query.start(sink=to, checkpoint=checkpoint.absolute(), trigger=trigger)
+
+
 def write_static(frame: Any, sink: Sink, show: Callable[[int, list[str], list[Any]], None]) -> int:
     """Run a backfill into the sink; the number of results."""
     from pyspark.sql import Observation

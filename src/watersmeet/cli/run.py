@@ -14,7 +14,7 @@ from watersmeet.cli.failure import reported
 from watersmeet.cli.interrupt import stop_requests
 from watersmeet.cli.spark import Stage, stage
 from watersmeet.cli.view import View
-from watersmeet.cli.watch import Totals, Watch, counted
+from watersmeet.cli.watch import RoundsWatch, Totals, Watch, counted
 
 
 def stream(
@@ -31,12 +31,15 @@ def stream(
         lasting = folders.checkpoint_folder(sink, checkpoint)
     with stage("run") as on:
         query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
-        frame = counted(query.dataframe())
         view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
         with stop_requests() as stop:
-            running = folders.start(frame, sink, folder, dict(trigger), view.rows)
-            watch = Watch(running, view.totals, view.batch)
+            if options.get("runtime") == "rounds":
+                running = folders.start_rounds(query, sink, folder, dict(trigger), view.rows)
+                watch: Watch = RoundsWatch(running, view.totals, view.batch)
+            else:
+                running = folders.start(counted(query.dataframe()), sink, folder, dict(trigger), view.rows)
+                watch = Watch(running, view.totals, view.batch)
             try:
                 with view.shown():
                     watch.until(stop.is_set)

@@ -7,7 +7,7 @@ results are counted once more at the very end, by `counted`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,18 +67,35 @@ class Watch:
         """Until the query ends or `finished` says so; raises what the query raises."""
         ended = False
         while not ended and not finished():
-            ended = self.query.awaitTermination(POLL_S)
+            ended = self._ended()
             self.catch_up()
 
     def catch_up(self) -> None:
         """Shows the batches that have ended since."""
+        for progress in self._batches():
+            if progress.batch_id > self.seen:
+                self.seen = progress.batch_id
+                self.totals.add(progress)
+                self.show(progress)
+
+    def _ended(self) -> bool:
+        return bool(self.query.awaitTermination(POLL_S))
+
+    def _batches(self) -> Iterator[Progress]:
         last = self.query.lastProgress
         if last is None or last.batchId <= self.seen:
             return
         for event in self.query.recentProgress:
             progress = read(event)
-            if progress is not None and progress.batch_id > self.seen:
-                self.seen = progress.batch_id
-                progress = replace(progress, results=int(event.observedMetrics[_RESULTS]["rows"]))
-                self.totals.add(progress)
-                self.show(progress)
+            if progress is not None:
+                yield replace(progress, results=int(event.observedMetrics[_RESULTS]["rows"]))
+
+
+class RoundsWatch(Watch):
+    """The same for a handle of the rounds runtime, which counts its batches itself."""
+
+    def _ended(self) -> bool:
+        return bool(self.query.await_termination(POLL_S))
+
+    def _batches(self) -> Iterator[Progress]:
+        yield from self.query.history()

@@ -16,6 +16,7 @@ from watersmeet.plan.rules.lay_out import lay_out
 from watersmeet.plan.rules.place_conditions import Inside, place_conditions
 from watersmeet.plan.rules.place_units import Routing, place_units
 from watersmeet.plan.rules.sequence import sequence
+from watersmeet.plan.rules.ship import SHIPPINGS, Shipping, ship
 from watersmeet.query.join import Join
 
 DEFAULT_UNITS = 8
@@ -30,11 +31,17 @@ class Options:
     order: Literal["auto"] | Sequence[str] = "auto"
     driver: Literal["auto"] = "auto"
     units: Literal["auto"] | int = "auto"
+    shipping: Shipping = "auto"
+    runtime: Literal["auto", "stream", "rounds"] = "auto"
 
     def __post_init__(self) -> None:
         _one_of("kernel", self.kernel, ("auto", *get_args(Kernel)))
         _one_of("routing", self.routing, get_args(Routing))
         _one_of("driver", self.driver, ("auto",))
+        _one_of("shipping", self.shipping, SHIPPINGS)
+        _one_of("runtime", self.runtime, ("auto", "stream", "rounds"))
+        if self.shipping == "semijoin" and self.runtime == "stream":
+            raise OptionError("shipping='semijoin' needs a second round: use runtime='rounds' and start()")
         if self.units != "auto" and (
             not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096
         ):
@@ -55,6 +62,7 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
     plan = lay_out(plan, types)
     plan = sequence(plan)
     plan = place_units(plan, options.routing)
+    plan = ship(plan, options.shipping)
     return _forced(plan, options)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from watersmeet.plan.model import Plan
 from watersmeet.plan.order import probe_order
+from watersmeet.plan.rules.ship import REFERENCE_BYTES, payload_refs, widths
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED
 
@@ -29,6 +30,7 @@ def explain(plan: Plan, runtime: str) -> str:
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         ("routing", list(_routing(plan))),
+        ("shipping", list(_shipping(plan))),
         ("kernel", [f"{plan.kernel} ({KERNELS[plan.kernel]})"]),
         ("orders", list(_orders(plan))),
         ("state", list(_state(plan))),
@@ -81,6 +83,20 @@ def _routing(plan: Plan) -> Iterator[str]:
             yield f"{i.alias} is copied to {grid.copies(i.position)} units"
     if plan.sequenced:
         yield f"sequencer first, one unit: numbers {', '.join(i.alias for i in plan.sequenced)} in event-time order; results wait for the watermark"
+
+
+def _shipping(plan: Plan) -> Iterator[str]:
+    if plan.shipping == "full":
+        yield "full: whole tuples travel to the units once"
+        return
+    yield "semijoin (forced): keys and references travel first, payloads of matches are fetched in later rounds"
+    for i in plan.inputs:
+        first, late = widths(i)
+        if i.payload:
+            names = ", ".join(ref.column for ref in payload_refs(plan, i))
+            yield f"{i.alias}: about {first} bytes first, {names} (about {late} bytes) for matches; pays while fewer than {1 - REFERENCE_BYTES / late:.0%} of its tuples match"
+        else:
+            yield f"{i.alias}: whole, about {first} bytes: nothing worth fetching later"
 
 
 def _orders(plan: Plan) -> Iterator[str]:

@@ -100,6 +100,8 @@ class InputPlan:
     earlier: tuple[str, ...]
     """Aliases of the same stream that stand before this one."""
     rows: int | None = None
+    payload: tuple[str, ...] = ()
+    """Wire columns that are fetched for matches only."""
 
     def column(self, ref: ColumnRef) -> str:
         """The wire column of a plain column."""
@@ -127,6 +129,7 @@ class Plan:
     kernel: Kernel = "hw"
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
+    shipping: Literal["full", "semijoin"] = "full"
     notes: tuple[str, ...] = ()
 
     @property
@@ -148,7 +151,8 @@ class Plan:
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
-        return {
+        shipped = {"shipping": self.shipping} if self.shipping != "full" else {}
+        return shipped | {
             "inputs": [
                 [
                     i.alias,

@@ -56,7 +56,9 @@ def _options(options: dict[str, Any]) -> Options:
     try:
         return Options(**{"units": 1, **options})
     except TypeError as error:
-        raise OptionError(f"unknown option: {error}; there are kernel, routing, order, driver and units") from error
+        raise OptionError(
+            f"unknown option: {error}; there are kernel, routing, order, driver, units, shipping and runtime"
+        ) from error
 
 
 def _source(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:

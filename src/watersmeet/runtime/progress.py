@@ -40,7 +40,7 @@ class Progress:
     rounds: int = 1
     """Supersteps of the batch."""
     mail_bytes: int = 0
-    """What units sent each other between the supersteps."""
+    """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
 
     @property
     def rows_per_second(self) -> float:

@@ -37,10 +37,12 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us)
 
 
-def runtime_name(streams: Mapping[str, Stream]) -> str:
+def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     """The runtime that a query's streams run on, for explain."""
     if not all(_is_frame(s.source) for s in streams.values()):
         return "local (in process)"
+    if wanted == "rounds" or plan.shipping == "semijoin":
+        return "spark_rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
     if all(s.source.isStreaming for s in streams.values()):
         return "spark_stream (transformWithState, RocksDB, exactly once)"
     return "spark_stream on static data (a backfill in event-time slices)"

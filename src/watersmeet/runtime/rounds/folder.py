@@ -41,11 +41,10 @@ class StateFolder:
 
     @cached_property
     def _opened(self) -> tuple[pafs.FileSystem, str]:
-        scheme, colon, rest = self.uri.partition("://")
-        if not colon:
+        address = arrow_address(self.uri)
+        if address is None:
             return pafs.LocalFileSystem(), os.path.abspath(self.uri.removeprefix("file:"))
-        system, path = pafs.FileSystem.from_uri(f"{_HADOOP_NAMES.get(scheme, scheme)}://{rest}")
-        return system, path
+        return pafs.FileSystem.from_uri(address)
 
     @property
     def system(self) -> pafs.FileSystem:
@@ -118,6 +117,16 @@ class StateFolder:
             self.system.delete_file(self.path(kind, name))
         except FileNotFoundError:
             return
+
+
+def arrow_address(uri: str) -> str | None:
+    """The address as Arrow writes it; None for a plain path.
+
+    >>> arrow_address("s3a://bucket/ck"), arrow_address("hdfs://host:8020/ck"), arrow_address("/tmp/ck")
+    ('s3://bucket/ck', 'hdfs://host:8020/ck', None)
+    """
+    scheme, colon, rest = uri.partition("://")
+    return f"{_HADOOP_NAMES.get(scheme, scheme)}://{rest}" if colon else None
 
 
 def _sync(path: str) -> None:

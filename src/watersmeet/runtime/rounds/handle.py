@@ -27,6 +27,7 @@ from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark_stream import SETTINGS
 from watersmeet.units.program import Program
 from watersmeet.units.programs.join import JoinProgram
+from watersmeet.units.programs.semijoin import SemijoinProgram
 from watersmeet.units.programs.sequenced import SequencedProgram
 
 _TRIGGERS = ("processingTime", "availableNow", "once", "continuous")
@@ -72,6 +73,8 @@ def start(
 
 def program_of(plan: Plan) -> Program:
     """How the units of a plan work together."""
+    if plan.shipping == "semijoin":
+        return SemijoinProgram(plan)
     return SequencedProgram(plan) if plan.sequenced else JoinProgram(plan)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
-from watersmeet.units.state import SegmentInfo, refuse
+from watersmeet.units.state import Manifest, SegmentInfo, refuse
 
 FORMAT = 1
 
@@ -65,6 +65,12 @@ class BatchManifest:
         """Take a unit's manifest over."""
         raw = json.loads(state)
         self.units[unit] = {k: v for k, v in raw.items() if k not in ("fingerprint", "query", "maxima")}
+
+    def adopt(self, plan: Plan, unit: int, alias: str, info: Mapping[str, Any]) -> None:
+        """Give a unit a segment that was written elsewhere."""
+        if unit not in self.units:
+            self.put(unit, Manifest.fresh(plan).to_json())
+        self.units[unit]["segments"][alias].append(dict(info))
 
     def expire(self, cuts: Mapping[str, int]) -> None:
         """Drop segments that lie wholly before a cut; a unit need not run for that."""

@@ -46,6 +46,8 @@ class Protocol:
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
         self.latest: BatchManifest | None = None
+        self._older: set[str] = set()
+        """Files that the manifest before the last two names."""
         self._swept = False
 
     def __call__(self, entered: DataFrame, batch_id: int) -> None:
@@ -56,10 +58,11 @@ class Protocol:
             raise
 
     def _batch(self, entered: DataFrame, batch_id: int) -> None:
-        if self.folder.has(MANIFESTS, batch_id):
-            return
         began = time.monotonic()
         query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        if self.folder.has(MANIFESTS, batch_id):
+            self.latest = self._manifest(batch_id, query_id)
+            return
         before = self.before(batch_id, query_id)
         self.intend(batch_id, before)
         after, account = self.run(entered, batch_id, before)
@@ -78,8 +81,11 @@ class Protocol:
                     f"{self.folder.path()} holds the state of {len(found)} batches, and the checkpoint begins anew: they do not belong together; restore both, or start with a new checkpoint"
                 )
             return BatchManifest.fresh(self.plan, query_id)
-        where = self.folder.path(MANIFESTS, f"{batch_id - 1}.json")
-        manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch_id - 1), where)
+        return self._manifest(batch_id - 1, query_id)
+
+    def _manifest(self, batch_id: int, query_id: str) -> BatchManifest:
+        where = self.folder.path(MANIFESTS, f"{batch_id}.json")
+        manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch_id), where)
         manifest.check(self.plan, query_id, where)
         return manifest
 
@@ -118,15 +124,13 @@ class Protocol:
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
         """Delete what neither of the last two manifests names."""
         number = after.batch
-        old = (
-            BatchManifest.from_json(self.folder.read_json(MANIFESTS, number - 2), "") if self._has(number - 2) else None
-        )
         needed = before.files() | after.files()
         if not self._swept or number % SWEEP_EVERY == 0:
             self._swept = True
             dead = set(self.folder.names(SEGMENTS)) - needed
         else:
-            dead = (old.files() if old is not None else set()) - needed
+            dead = self._older - needed
+        self._older = before.files()
         for name in dead:
             self.folder.delete(SEGMENTS, name)
         for name in self.folder.names(MAIL):
@@ -135,14 +139,12 @@ class Protocol:
             for n in [n for n in self.folder.numbers(kind) if n < number - 1]:
                 self.folder.delete(kind, f"{n}.json")
 
-    def _has(self, number: int) -> bool:
-        return number >= 0 and self.folder.has(MANIFESTS, number)
-
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, seconds: float) -> None:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
-        for _, alias, info in after.segments():
-            rows[alias] = rows.get(alias, 0) + info.rows
+        for unit, alias, info in after.segments():
+            if unit < self.plan.grid.units:
+                rows[alias] = rows.get(alias, 0) + info.rows
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
         progress = Progress(
             batch_id=after.batch,

@@ -51,7 +51,7 @@ class Account:
     rounds: int = 0
     reports: dict[int, StepReport] = field(default_factory=dict)
     mail_bytes: int = 0
-    """What units sent each other between the rounds."""
+    """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
 
 
 class Supersteps:
@@ -70,7 +70,7 @@ class Supersteps:
         self.plan, self.program, self.folder, self.most_rounds = plan, program, folder, most_rounds
         self.spark: SparkSession = next(iter(frames.values())).sparkSession
         self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
-        self.posts = folder.is_local if posts is None else posts
+        self.posts = folder.is_local or plan.shipping == "semijoin" if posts is None else posts
         """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
         self._ddl = result_schema(plan)
         self._union, slots = entering(plan, frames, program.entrance())
@@ -151,9 +151,7 @@ class _Batch:
         shares = _dealt(letters or [], self.steps.partitions)
         orders = Orders(self.attempt, self._jobs, number, self._is_last(number), states, shares, dict(seen))
         frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
-        mail = self._job(orders, self.deliver if orders.direct else run_all, frame)
-        self.account.mail_bytes += sum(p.bytes for p in mail)
-        return mail
+        return self._job(orders, self.deliver if orders.direct else run_all, frame)
 
     def _hand_over(self) -> None:
         """Results that were posted on the way, to the sink."""
@@ -173,7 +171,10 @@ class _Batch:
             for unit in said["units"]:
                 self.state.put(unit["unit"], unit["state"])
                 self.account.reports.setdefault(unit["unit"], StepReport()).include(StepReport(**unit["report"]))
+            for unit_of, alias, info in said["adopted"]:
+                self.state.adopt(self.steps.plan, unit_of, alias, info)
             mail = [Parcel(*p) for p in said["mail"]]
+            self.account.mail_bytes += sum(p.bytes for p in mail)
             self.posted += [p for p in mail if p.kind == RESULTS]
             letters += [p for p in mail if p.kind != RESULTS]
         return letters

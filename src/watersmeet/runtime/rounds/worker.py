@@ -14,6 +14,7 @@ names only files that are complete. A task that runs twice writes other files, a
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 
@@ -22,19 +23,23 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.plan.model import TIME, Plan
+from watersmeet.plan.rules.ship import IN, ROW
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.spark_results import result_columns
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
+from watersmeet.units.pack import by_unit
 from watersmeet.units.program import Call, Mail, Program
-from watersmeet.units.state import Manifest
+from watersmeet.units.programs.semijoin import holder
+from watersmeet.units.segment import Segment
+from watersmeet.units.state import Manifest, SegmentInfo
 
 PROPERTY = "watersmeet.orders"
 INLINE_BYTES = 256 * 2**10
 """Longer orders go through a file."""
-POST_BYTES = 64 * 2**20
+POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
@@ -95,11 +100,21 @@ class Task:
     schema: pa.Schema
     """Of the rows of results that leave."""
 
-    def report(self, orders: Orders, units: Sequence[dict[str, object]], parcels: Sequence[Parcel]) -> None:
+    def report(
+        self,
+        orders: Orders,
+        units: Sequence[dict[str, object]],
+        parcels: Sequence[Parcel],
+        adopted: Sequence[tuple[int, str, SegmentInfo]] = (),
+    ) -> None:
         """Say what the task has done; the driver reads it when the job is over."""
         context = TaskContext.get()
         assert context is not None
-        said = {"units": units, "mail": [astuple(p) for p in parcels]}
+        said = {
+            "units": units,
+            "mail": [astuple(p) for p in parcels],
+            "adopted": [(unit, alias, asdict(info)) for unit, alias, info in adopted],
+        }
         self.folder.write(MAIL, orders.report_name(context.partitionId()), json.dumps(said).encode())
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
@@ -135,27 +150,54 @@ class Post:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.given(self.task.folder)
         post, held, size = PostOffice(self.task.folder, orders.attempt), list[pa.RecordBatch](), 0
+        store = PayloadStore(self.task, orders.attempt)
         for batch in batches:
             if batch.num_rows:
                 held.append(batch)
                 size += batch.nbytes
             if size >= POST_BYTES:
-                self._flush(post, held)
+                self._flush(post, held, store)
                 size = 0
-        self._flush(post, held)
+        self._flush(post, held, store)
         post.close()
-        self.task.report(orders, [], post.parcels)
+        self.task.report(orders, [], post.parcels, store.adopted)
         after_task()
         yield from ()
 
-    def _flush(self, post: PostOffice, held: list[pa.RecordBatch]) -> None:
-        if held:
-            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, pa.Table.from_batches(held))
-            held.clear()
-            for unit, by_alias in arrivals.items():
-                for alias, tables in by_alias.items():
-                    for table in tables:
-                        post.post(Mail(unit, alias, table))
+    def _flush(self, post: PostOffice, held: list[pa.RecordBatch], store: PayloadStore) -> None:
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        held.clear()
+        arrivals = by_unit_and_alias(self.task.plan, self.task.slots, table, store)
+        for unit, by_alias in arrivals.items():
+            for alias, tables in by_alias.items():
+                for one in tables:
+                    post.post(Mail(unit, alias, one))
+
+
+class PayloadStore:
+    """Payloads stay where their tuples entered: written as segments here, adopted by their holders."""
+
+    def __init__(self, task: Task, attempt: str) -> None:
+        self.task, self.store = task, FileStore(task.folder, attempt)
+        self.adopted: list[tuple[int, str, SegmentInfo]] = []
+        """(holder, alias, segment) of what has been written."""
+
+    def narrowed(self, wire: pa.Table, position: int) -> pa.Table:
+        """An alias' wire rows, with references in place of their payload."""
+        source = self.task.plan.inputs[position]
+        if not source.payload:
+            return wire
+        number = uuid.uuid4().int >> 66
+        payload = Segment(f"{number:x}", wire.select([TIME, *source.payload]).combine_chunks())
+        info = self.store.write(payload)
+        self.adopted.append((holder(self.task.plan, source, number), source.alias, info))
+        return (
+            wire.drop_columns(list(source.payload))
+            .append_column(IN, pa.array(np.full(wire.num_rows, number)))
+            .append_column(ROW, pa.array(np.arange(wire.num_rows)))
+        )
 
 
 @dataclass
@@ -208,35 +250,26 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [n for batch in batches for n in batch.column(0).to_pylist()]
 
 
-def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> Arrivals:
-    """Wire tables by unit and alias; every row is taken at most once."""
-    width = len(plan.inputs)
-    group = integers(table.column(UNIT).combine_chunks()) * width + integers(table.column(ALIAS).combine_chunks())
+def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table, payloads: PayloadStore | None = None) -> Arrivals:
+    """Wire tables by unit and alias; every row is taken at most once. Payloads, if asked for, stay behind."""
     out: Arrivals = {}
-    edges = np.flatnonzero(np.diff(group)) + 1
-    if len(edges) < 8 * width:
-        pieces = list(zip([0, *edges.tolist()], [*edges.tolist(), len(group)], strict=True))
-        for code in dict.fromkeys(int(group[b]) for b, _ in pieces):
-            whole = _wire(slots, table, code % width)
-            own = [whole.slice(b, e - b) for b, e in pieces if int(group[b]) == code]
-            _put(out, plan, code, pa.concat_tables(own))
-        return out
-    order = np.argsort(group.astype(np.uint16) if group.max() < 2**16 else group, kind="stable")
-    codes, begins = np.unique(group[order], return_index=True)
-    for code, begin, end in zip(codes.tolist(), begins, [*begins[1:], len(order)], strict=True):
-        rows = pa.array(order[begin:end])
-        _put(out, plan, code, _wire(slots, table, code % width).take(rows))
+    alias = integers(table.column(ALIAS).combine_chunks())
+    for position in np.unique(alias).tolist():
+        mine = slice_or_take(table, np.flatnonzero(alias == position))
+        unit = integers(mine.column(UNIT).combine_chunks())
+        wire_of = slots.of[position]
+        wire = mine.select(list(wire_of.values())).rename_columns(list(wire_of))
+        if payloads is not None:
+            wire = payloads.narrowed(wire, position)
+        for number, part in by_unit(wire, np.arange(len(unit)), unit, whole=True):
+            out.setdefault(number, {})[plan.inputs[position].alias] = [part.combine_chunks()]
     return out
 
 
-def _wire(slots: Slots, table: pa.Table, position: int) -> pa.Table:
-    wire_of = slots.of[position]
-    return table.select(list(wire_of.values())).rename_columns(list(wire_of))
-
-
-def _put(out: Arrivals, plan: Plan, code: int, table: pa.Table) -> None:
-    unit, position = divmod(code, len(plan.inputs))
-    out.setdefault(unit, {})[plan.inputs[position].alias] = [table.combine_chunks()]
+def slice_or_take(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Rows of a table; without a copy if they lie together."""
+    first, count = int(rows[0]), len(rows)
+    return table.slice(first, count) if int(rows[-1]) - first + 1 == count else table.take(pa.array(rows))
 
 
 def reached(plan: Plan, arrivals: Arrivals) -> dict[str, int]:

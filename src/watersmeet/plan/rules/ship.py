@@ -1,0 +1,86 @@
+"""Late materialisation: what the join needs travels first, the rest only for tuples that match.
+
+An alias' payload is what only the SELECT (or a condition that Spark evaluates afterwards) asks for. Under
+`shipping="semijoin"` its tuples travel with their time, keys and operands, and with a reference to where the payload
+lies: (`_in`, `_row`), a segment and a row in it. Results visit the holders of the payloads in later rounds.
+
+It ships less if
+
+    width of a tuple  >  width of its narrow form + share of tuples that match * width of its payload
+
+which nobody knows before the streams have run, so `auto` ships whole tuples and `explain` says where the break-even is.
+
+Invariant: the narrow plan stores and joins exactly the tuples of the whole one; only the columns that leave differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, get_args
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.model import TIME, InputPlan, Plan, WireColumn
+from watersmeet.query.expr import ColumnRef, column
+
+Shipping = Literal["auto", "full", "semijoin"]
+SHIPPINGS = get_args(Shipping)
+IN, ROW = "_in", "_row"
+"""The wire columns of a reference."""
+REFERENCE_BYTES = 16
+_FIXED_BYTES = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "float": 4, "date": 4}
+_VARIABLE = ("string", "binary", "array", "map", "struct", "char", "varchar", "variant")
+_VARIABLE_BYTES = 32
+"""What a value of no fixed width is taken to be before it has been seen."""
+
+
+def ship(plan: Plan, shipping: Shipping) -> Plan:
+    """Decide what travels first."""
+    if shipping != "semijoin":
+        return plan
+    if plan.sequenced:
+        raise OptionError("shipping='semijoin': a ROWS window is numbered over whole tuples; use shipping='full'")
+    inputs = tuple(replace(i, payload=_payload(plan, i)) for i in plan.inputs)
+    if not any(i.payload for i in inputs):
+        raise OptionError(
+            "shipping='semijoin': no stream has columns worth fetching later: those that the join does not need are no wider than a reference; use shipping='full'"
+        )
+    return replace(plan, inputs=inputs, shipping="semijoin")
+
+
+def narrow(plan: Plan) -> Plan:
+    """The plan of the units that join: without payloads, with references."""
+    inputs = []
+    for source in plan.inputs:
+        columns = [c for c in source.columns if c.name not in source.payload]
+        if source.payload:
+            columns += [WireColumn(name, column(source.alias, name), "bigint", False) for name in (IN, ROW)]
+        inputs.append(replace(source, columns=tuple(columns)))
+    fetched = {ref for i in plan.inputs for ref in payload_refs(plan, i)}
+    references = [ColumnRef(i.alias, name) for i in plan.inputs if i.payload for name in (IN, ROW)]
+    output = (*(ref for ref in plan.output if ref not in fetched), *references)
+    return replace(plan, inputs=tuple(inputs), output=output)
+
+
+def payload_refs(plan: Plan, source: InputPlan) -> tuple[ColumnRef, ...]:
+    """The columns of results that an alias' payload holds."""
+    return tuple(r for r in plan.output if r.alias == source.alias and source.column(r) in source.payload)
+
+
+def widths(source: InputPlan) -> tuple[int, int]:
+    """Estimated bytes of an alias' tuple: what travels first, and the payload."""
+    late = sum(_width(c.type) for c in source.columns if c.name in source.payload)
+    first = sum(_width(c.type) for c in source.columns if c.name not in source.payload)
+    return first + (REFERENCE_BYTES if source.payload else 0), late
+
+
+def _payload(plan: Plan, source: InputPlan) -> tuple[str, ...]:
+    inside = {ref for e in plan.inside for ref in e.columns if ref.alias == source.alias}
+    needed = {TIME, *source.required, *source.keys.values(), *(source.column(ref) for ref in inside)}
+    late = [c for c in source.columns if c.name not in needed]
+    return tuple(c.name for c in late) if sum(_width(c.type) for c in late) > REFERENCE_BYTES else ()
+
+
+def _width(type_: str) -> int:
+    if type_.startswith(_VARIABLE):
+        return _VARIABLE_BYTES
+    return 16 if type_.startswith("decimal") else _FIXED_BYTES.get(type_, 8)

@@ -1,0 +1,113 @@
+"""Late materialisation in rounds: references join first, then results visit the holders of the payloads.
+
+    round 0    units of the grid join narrow tuples; a result knows (`_in`, `_row`) of every payload it needs
+    round 1    results go to the holders of the first alias' payload, who add its columns
+    round k    ... of the k-th; the last holders hand the results over
+
+Payload segments are written where the tuples entered, before round 0, and belong to the holder that their number says.
+
+Invariant: a holder's state only grows by adoption and shrinks by expiry; rounds read it and never change it.
+Implements: Tran and Lee (2010), section 3.1 (join attributes first, tuples only if they match), without sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.rules.ship import IN, ROW, narrow, payload_refs
+from watersmeet.query.expr import ColumnRef
+from watersmeet.units.codes import integers
+from watersmeet.units.join_unit import Inbox, JoinUnit
+from watersmeet.units.pack import Punctuation, by_unit
+from watersmeet.units.program import Call, Mail
+from watersmeet.units.watermark import cuts, watermarks
+
+MATCHES = "matches"
+
+
+@dataclass(frozen=True)
+class SemijoinProgram:
+    """Units of the grid join; after them come as many holders for every alias."""
+
+    plan: Plan
+
+    @property
+    def rounds(self) -> int:
+        return 1 + len(self._fetched)
+
+    @cached_property
+    def _fetched(self) -> list[InputPlan]:
+        return [i for i in self.plan.inputs if i.payload]
+
+    def entrance(self) -> None:
+        return None
+
+    def step(self, call: Call) -> Iterator[pa.Table | Mail]:
+        if call.round == 0:
+            yield from self._join(call)
+        else:
+            yield from self._fetch(call)
+
+    def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
+        return cuts(self.plan, watermarks(self.plan, maxima))
+
+    def _join(self, call: Call) -> Iterator[Mail]:
+        slim = narrow(self.plan)
+        unit = JoinUnit(slim, call.unit)
+        inbox = Inbox(call.inbox, {s: Punctuation(ts) for s, ts in call.seen.items()})
+        names = [_name(ref) for ref in slim.output]
+        for table in unit.step(inbox, call.manifest, call.store):
+            yield from self._to_holders(table.rename_columns(names), 1)
+        call.report.include(unit.report)
+
+    def _fetch(self, call: Call) -> Iterator[pa.Table | Mail]:
+        source = self._fetched[call.round - 1]
+        held = {int(i.id, 16): i for i in call.manifest.segments[source.alias]}
+        names = [(_name(ref), source.column(ref)) for ref in payload_refs(self.plan, source)]
+        for table in call.inbox.pop(MATCHES):
+            segment_of = integers(table.column(_reference(source, IN)).combine_chunks())
+            order = np.argsort(segment_of, kind="stable")
+            numbers, begins = np.unique(segment_of[order], return_index=True)
+            row = integers(table.column(_reference(source, ROW)).combine_chunks())[order]
+            pieces = []
+            for number, begin, end in zip(numbers.tolist(), begins, [*begins[1:], len(order)], strict=True):
+                segment = call.store.read(held[number])
+                pieces.append(segment.table.select([c for _, c in names]).take(pa.array(row[begin:end])))
+            fetched = pa.concat_tables(pieces).rename_columns([n for n, _ in names])
+            left = table.take(pa.array(order)).drop_columns([_reference(source, IN), _reference(source, ROW)])
+            for name in fetched.column_names:
+                left = left.append_column(name, fetched.column(name))
+            if call.round == self.rounds - 1:
+                yield left.select([_name(ref) for ref in self.plan.output])
+            else:
+                yield from self._to_holders(left, call.round + 1)
+
+    def _to_holders(self, table: pa.Table, number: int) -> Iterator[Mail]:
+        source = self._fetched[number - 1]
+        segment = integers(table.column(_reference(source, IN)).combine_chunks())
+        if len(segment):
+            first = holder(self.plan, source, 0)
+            slot = segment % self.plan.grid.units
+            yield from (
+                Mail(first + u, MATCHES, t) for u, t in by_unit(table, np.arange(len(segment)), slot, whole=True)
+            )
+
+
+def holder(plan: Plan, source: InputPlan, number: int) -> int:
+    """The unit that holds a payload segment, by the segment's number."""
+    units = plan.grid.units
+    return units * (1 + source.position) + number % units
+
+
+def _name(ref: ColumnRef) -> str:
+    return f"{ref.alias}.{ref.column}"
+
+
+def _reference(source: InputPlan, name: str) -> str:
+    return f"{source.alias}.{name}"

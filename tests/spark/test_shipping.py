@@ -1,0 +1,79 @@
+"""Late materialisation: the same results, far fewer bytes where payloads are wide and matches rare."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+from tests.spark.streams import run, stream, table, write
+
+pytestmark = pytest.mark.spark
+
+
+def streams(tmp_path: Path, spark: Any, names: str, batches: list[pa.Table]) -> dict[str, wm.Stream]:
+    return {n: stream(spark, write(tmp_path, n, batches), lateness="30 seconds") for n in names}
+
+
+def bag(found: pa.Table) -> Counter[Any]:
+    return Counter(zip(*(c.to_pylist() for c in found.columns), strict=True))
+
+
+def test_references_first_gives_the_same_results_over_restarts(spark: Any, tmp_path: Path) -> None:
+    text = """SELECT a.w AS x, b.v AS y, c.w AS z, a.k + c.k AS n, c.ts AS ts FROM s a, t b, u c
+        WHERE a.k = b.k AND b.j = c.j AND length(a.v) + length(c.w) > 7 WINDOW (a, b) = 8 SECONDS AND WINDOW (b, c) = 5 SECONDS"""
+    batches = [
+        table(
+            [(n % 3, n % 2, "x" * (n % 7), f"payload {n}", 4 * b + n % 9) for n in range(b * 12, b * 12 + 12)],
+            "k j v w ts",
+        )
+        for b in range(4)
+    ]
+    expected = bag(
+        wm.local.run(text, {n: wm.Stream(pa.concat_tables(batches), time="ts", lateness="30 seconds") for n in "stu"})
+    )
+    assert sum(expected.values()) > 100
+    for upto in (1, 3, 4):
+        query = wm.sql(text, **streams(tmp_path, spark, "stu", batches[:upto]), shipping="semijoin")
+        out, progress = run(query, tmp_path / "ck", tmp_path / "out", "rounds")
+    assert "fetched in later rounds" in query.explain()
+    assert {(x, y, z, n, ts.timestamp()): c for (x, y, z, n, ts), c in out.items()} == {
+        (x, y, z, n, ts.timestamp()): c for (x, y, z, n, ts), c in expected.items()
+    }
+    assert progress[-1].rounds == 3
+
+
+def test_wide_payloads_and_rare_matches_ship_less_than_a_fifth(spark: Any, tmp_path: Path) -> None:
+    rows = 4_000
+    wide = {
+        n: [table([(100 * i + (0 if i % 100 == 0 else 1 + "st".index(n)), f"{n}{b}-{i}-" + "x" * 1000, 10 * b + i / rows) for i in range(rows)]) for b in range(3)]
+        for n in "st"
+    }  # fmt: skip
+    text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k WINDOW = 2 SECONDS"
+    paths = {n: write(tmp_path, n, batches) for n, batches in wide.items()}
+    found, sent = {}, {}
+    for shipping in ("full", "semijoin"):
+        query = wm.sql(text, **{n: stream(spark, p) for n, p in paths.items()}, shipping=shipping)
+        found[shipping], progress = run(query, tmp_path / shipping, runtime="rounds")
+        sent[shipping] = sum(p.mail_bytes for p in progress)
+    assert found["full"] == found["semijoin"]
+    assert sum(found["full"].values()) == 3 * rows // 100
+    assert sent["semijoin"] <= sent["full"] / 5
+
+
+def test_what_semijoin_shipping_cannot_do_is_said(spark: Any, tmp_path: Path) -> None:
+    s = streams(tmp_path, spark, "st", [table([(1, "v", 1)])])
+    with pytest.raises(wm.WatersmeetError, match="start"):
+        wm.sql("SELECT a.v FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="semijoin").dataframe()
+    with pytest.raises(wm.WatersmeetError, match="worth fetching"):
+        wm.sql("SELECT a.k FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="semijoin").explain()
+    with pytest.raises(wm.WatersmeetError, match="ROWS"):
+        wm.sql(
+            "SELECT a.v FROM s a [ROWS 1], t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="semijoin"
+        ).explain()
+    with pytest.raises(wm.WatersmeetError, match="'auto', 'full', 'semijoin'"):
+        wm.sql("SELECT a.v FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="half")
