@@ -76,7 +76,12 @@ class MemorySampler:
 
     def _watch(self) -> None:
         while not self._stop.wait(_PERIOD_S):
-            self._peak.add([_process(pid) for pid in descendants(self._pid)])
+            self._peak.add(sample(descendants(self._pid)))
+
+
+def sample(pids: list[int]) -> list[Process]:
+    """These processes, now."""
+    return [_process(pid) for pid in pids]
 
 
 def descendants(root: int) -> list[int]:

@@ -5,6 +5,7 @@ Spark and the benchmarks are imported by the commands that need them.
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -132,22 +133,31 @@ def explain(
     runs.explain(text, found, _options(units, kernel, runtime, shipping), streaming=not static)
 
 
+_BENCHES = {
+    "spark": "against Spark's own stream-stream join, both runtimes",
+    "shipping": "whole tuples against late materialisation, on the rounds runtime",
+    "soak": "files, disk and memory over many micro-batches, and the cost of a round",
+}
+
+
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
-    context: typer.Context, name: Annotated[str | None, typer.Argument(help="spark", show_default=False)] = None
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure against other systems, answers checked: bench spark [--help]."""
+    """Measure, answers checked: bench spark, shipping or soak [--help]."""
     if name in (None, "--help"):
-        Console().print("watersmeet bench spark   against Spark's own stream-stream join; see bench spark --help")
+        for title, what in _BENCHES.items():
+            Console().print(f"watersmeet bench {title:<10}{what}", highlight=False)
         return
-    if name != "spark":
-        Console(stderr=True).print(Text(f"there is no benchmark {name!r}; there is: spark", style="bold red"))
+    if name not in _BENCHES:
+        Console(stderr=True).print(
+            Text(f"there is no benchmark {name!r}; there are: {', '.join(_BENCHES)}", style="bold red")
+        )
         raise typer.Exit(OURS)
-    from watersmeet.bench.spark import command
-
     measure = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    measure.command()(command)
-    measure(context.args, prog_name="watersmeet bench spark")
+    measure.command()(import_module(f"watersmeet.bench.{name}").command)
+    measure(context.args, prog_name=f"watersmeet bench {name}")
 
 
 @app.command()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -131,6 +131,10 @@ class Handle:
     def history(self) -> list[Progress]:
         """The last micro-batches of this run, oldest first."""
         return list(self._protocol.progress)
+
+    def on_batch(self, call: Callable[[Progress], None]) -> None:
+        """Have a function called after every micro-batch from now on, in the query's own thread."""
+        self._protocol.on_batch = call
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""
