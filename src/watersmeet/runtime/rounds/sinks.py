@@ -96,7 +96,7 @@ def _java(spark: Any, path: str) -> Any:
 
 
 class FunctionSink:
-    """A user's function, called with rows that are computed already."""
+    """A user's function, called with rows that are computed already, and kept until it returns."""
 
     def __init__(self, function: Callable[[DataFrame, int], Any]) -> None:
         self.function = function
@@ -106,7 +106,10 @@ class FunctionSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         held = rows.localCheckpoint(eager=True)
-        self.function(held, batch_id)
+        try:
+            self.function(held, batch_id)
+        finally:
+            held._jdf.logicalPlan().rdd().unpersist(True)
 
 
 class ConsoleSink(FunctionSink):
