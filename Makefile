@@ -8,13 +8,14 @@ BENCH ?= --quick
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all bench demo clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all crash bench demo clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
 	@echo "make test       everything that a change must pass: check, tests without and with Spark"
 	@echo "make test-fast  tests without Spark only"
 	@echo "make test-all   the same tests with many more generated cases"
+	@echo "make crash      fifty kills of a running query, on each runtime: about half an hour"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
 	@echo "make setup      only set up $(VENV)"
@@ -62,6 +63,10 @@ test-spark: java $(READY)
 test-all: java check
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "" --timeout 7200
 	@echo "make test-all: all passed"
+
+crash: java $(READY)
+	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
+	@echo "make crash: all passed"
 
 bench: java $(READY)
 	@$(BIN)/watersmeet bench spark $(BENCH)

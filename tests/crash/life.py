@@ -1,42 +1,29 @@
-"""One life of the driver: start it in a session of its own, watch its checkpoint, kill it, see that it is dead.
+"""One life of a driver: start it in a session of its own, watch what it leaves, kill it, see that it is dead.
 
-What has been done so far can be read from outside, from the driver's log and the files it leaves, in this order:
-
-    "query started"     said by the driver: Spark reads its checkpoint and replays what was not committed
-    offsets/n           the batch is planned: it will be replayed if it is not committed
-    state .../n+1       a partition's state is committed
-    _spark_metadata/n   the sink has committed the batch's results
-    commits/n           the batch is done
+Invariant: a life is over when no process of its session is left, so the next one has the folders to itself.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TypeVar
 
-Phase = Literal["planned", "running", "state", "sink", "anywhere"]
-LONGEST_DELAY_S: Mapping[Phase, float] = {
-    "planned": 0.05,
-    "running": 1.0,
-    "state": 0.02,
-    "sink": 0.003,
-    "anywhere": 2.0,
-}
-PHASES = tuple(LONGEST_DELAY_S)
-COLD_BATCH_S = 6.0
-"""A life's first batch takes about so long: workers start, modules are imported, code is generated."""
+from tests.crash.phases import Death, Kill, committed
+
+T = TypeVar("T")
+
 MOST_BATCHES = 5
 """A life is killed after so many batches at the latest."""
 DRIVER = Path(__file__).with_name("driver.py")
+STEPPING = Path(__file__).with_name("stepping.py")
+LIFE_S = 300.0
 POLL_S = 0.002
 
 
@@ -48,82 +35,45 @@ class Starved(Exception):
     """The driver ended by itself: Spark gives a Python process ten seconds to start, and on a busy machine it took longer."""
 
 
-@dataclass(frozen=True)
-class Kill:
-    """When to kill: in the batch that follows `spared` committed ones, once it reaches a phase and `delay_s` later."""
-
-    spared: int
-    phase: Phase
-    delay_s: float
-
-
-def draw(count: int, rng: random.Random) -> list[Kill]:
-    """Random moments, every phase equally often; most lives get a batch done, so that all together get somewhere."""
-    phases = [PHASES[n % len(PHASES)] for n in range(count)]
-    rng.shuffle(phases)
-    return [_moment(phase, rng.choice((0, 1, 1, 2)), rng) for phase in phases]
-
-
-def _moment(phase: Phase, spared: int, rng: random.Random) -> Kill:
-    longest_s = LONGEST_DELAY_S[phase]
-    if spared == 0 and phase in ("running", "anywhere"):
-        longest_s = COLD_BATCH_S
-    return Kill(spared, phase, rng.uniform(0, longest_s))
-
-
-@dataclass(frozen=True)
-class Death:
-    """What the checkpoint and the sink looked like after a kill."""
-
-    kill: Kill
-    planned: int
-    committed: int
-    sunk: int
-
-    @property
-    def replayed(self) -> bool:
-        """The next life must run a batch again."""
-        return self.planned > self.committed
-
-    @property
-    def between_commits(self) -> bool:
-        """The sink had the batch's results, the commit log did not: the next life must not write them twice."""
-        return self.replayed and self.sunk == self.planned
-
-
 class Life:
-    """A running driver."""
+    """A running driver, or one that steps if it is told when to die."""
 
-    def __init__(self, data: Path, work: Path, files_per_trigger: int) -> None:
-        self.checkpoint, self.out, self.log = work / "checkpoint", work / "out", work / "log"
-        command = [sys.executable, *map(str, (DRIVER, data, self.out, self.checkpoint, files_per_trigger))]
+    def __init__(
+        self, run: str, data: Path, work: Path, files_per_trigger: int, *, dies: tuple[str, int] | None
+    ) -> None:
+        self.work, self.log = work, work / "log"
+        script = [DRIVER] if dies is None else [STEPPING, *dies]
+        command = [*script, run, data, work / "out", work / "checkpoint", files_per_trigger]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                [sys.executable, *map(str, command)], stdout=log, stderr=log, start_new_session=True
+            )
 
-    def end(self, timeout_s: float) -> None:
+    def end(self) -> None:
         """Let it run to its end."""
-        code = self.process.wait(timeout_s)
-        if code and b"failed to connect back" in self.log.read_bytes():
-            raise Starved
+        code = self._code(LIFE_S)
         assert code == 0, f"the driver ended with code {code}:\n{self.tail()}"
 
-    def die(self, kill: Kill, timeout_s: float) -> Death | None:
+    def fall(self) -> str:
+        """Let it run until it kills itself; what it said."""
+        code = self._code(LIFE_S)
+        assert code == -signal.SIGKILL, f"the driver ended with code {code} and should have died:\n{self.tail()}"
+        return self.log.read_text(errors="replace")
+
+    def die(self, kill: Kill) -> Death | None:
         """Kill it as told; None if it ran to its end before that."""
-        first = latest(self.checkpoint / "commits") + 1
+        first = committed(self.work) + 1
         target = first + kill.spared
-        if kill.phase in ("state", "sink") and self._reached(target, kill.phase):
+        if kill.name not in ("planned", "running", "anywhere") and kill.phase.reached(self.work) >= target:
             target += 1  # it was there before this life
-        if not self._until(lambda: self._started() and self._reached(target, kill.phase), timeout_s):
+        if not self._until(lambda: self._started() and kill.phase.reached(self.work) >= target, LIFE_S):
             if self.process.poll() is None:
-                raise Stuck(f"no progress in {timeout_s} s, processes {members(self.process.pid)}:\n{self.tail()}")
-            self.end(1)
-        self._until(lambda: latest(self.checkpoint / "commits") + 1 >= first + MOST_BATCHES, kill.delay_s)
+                raise Stuck(f"no progress in {LIFE_S} s, processes {members(self.process.pid)}:\n{self.tail()}")
+            self.end()
+        self._until(lambda: committed(self.work) + 1 >= first + MOST_BATCHES, kill.delay_s)
         ran = self.process.poll() is None
         self.kill()
-        if not ran:
-            return None
-        sunk = latest(self.out / "_spark_metadata")
-        return Death(kill, latest(self.checkpoint / "offsets"), latest(self.checkpoint / "commits"), sunk)
+        return Death.found(kill, self.work) if ran else None
 
     def kill(self) -> None:
         """SIGKILL the driver and its JVM at once, then what is left of the session; return when all are gone."""
@@ -142,6 +92,12 @@ class Life:
         """What it said last."""
         return self.log.read_text(errors="replace")[-4000:]
 
+    def _code(self, timeout_s: float) -> int:
+        code = self.process.wait(timeout_s)
+        if code and b"failed to connect back" in self.log.read_bytes():
+            raise Starved
+        return code
+
     def _until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Whether a condition came true before the time was over and before the driver ended."""
         deadline = time.monotonic() + timeout_s
@@ -154,30 +110,25 @@ class Life:
     def _started(self) -> bool:
         return b"query started" in self.log.read_bytes()
 
-    def _reached(self, batch: int, phase: Phase) -> bool:
-        if phase == "state":
-            return state_version(self.checkpoint / "state") > batch
-        if phase == "sink":
-            return latest(self.out / "_spark_metadata") >= batch
-        return latest(self.checkpoint / "offsets") >= batch
 
-
-def latest(folder: Path) -> int:
-    """The highest batch number in one of Spark's logs; -1 if there is none.
-
-    >>> latest(Path("/nowhere"))
-    -1
-    """
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return -1
-    return max((int(name.split(".")[0]) for name in names if name.split(".")[0].isdigit()), default=-1)
-
-
-def state_version(folder: Path) -> int:
-    """The highest version of any partition's state: state/operator/partition/version.zip or .changelog."""
-    return max((latest(partition) for partition in folder.glob("*/[0-9]*")), default=-1)
+def live(
+    act: Callable[[Life], T],
+    run: str,
+    data: Path,
+    work: Path,
+    files_per_trigger: int = 1,
+    dies: tuple[str, int] | None = None,
+) -> T:
+    """Start a driver and do something to it; again, a few times, if the machine did not let it start."""
+    for _ in range(5):
+        life = Life(run, data, work, files_per_trigger, dies=dies)
+        try:
+            return act(life)
+        except Starved:
+            print("a driver could not start: the machine is busy")
+        finally:
+            life.kill()
+    raise Starved
 
 
 def members(session: int) -> dict[int, str]:

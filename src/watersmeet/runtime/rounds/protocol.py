@@ -136,8 +136,12 @@ class Protocol:
         for name in self.folder.names(MAIL):
             self.folder.delete(MAIL, name)
         for kind in (INTENTS, MANIFESTS):
-            for n in [n for n in self.folder.numbers(kind) if n < number - 1]:
-                self.folder.delete(kind, f"{n}.json")
+            for name in self.folder.names(kind):
+                if name not in (
+                    f"{number - 1}.json",
+                    f"{number}.json",
+                ):  # older ones, and parts that were never renamed
+                    self.folder.delete(kind, name)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, seconds: float) -> None:
         late_before, late_after = before.late(), after.late()

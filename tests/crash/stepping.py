@@ -1,0 +1,65 @@
+"""The driver, saying what step of the rounds protocol it takes, and killed by its own hand at one of them.
+
+`python stepping.py MOMENT BATCH ...` followed by the driver's own arguments; a moment is "before" or "after" with the
+name of a step, such as "after commit". What is killed is the process group: this process and its JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from watersmeet.runtime.rounds.protocol import Protocol
+
+BATCH = "batch"
+"""The step that is all of them: Spark's call."""
+BATCH_OF: dict[str, Callable[..., int]] = {
+    BATCH: lambda entered, batch_id: batch_id,
+    "intend": lambda batch_id, before: batch_id,
+    "deliver": lambda rows, batch_id: batch_id,
+    "commit": lambda after: after.batch,
+    "collect": lambda before, after: after.batch,
+}
+"""The number of the batch, from a step's arguments."""
+STEPS = [step for step in BATCH_OF if step != BATCH]
+SAID = "step: "
+
+
+def stepping(step: str, method: Callable[..., Any], reach: Callable[[str], None]) -> Callable[..., Any]:
+    """A method that says when it begins and when it has ended."""
+
+    @wraps(method)
+    def wrapped(self: Protocol, *args: Any) -> Any:
+        batch = BATCH_OF[step](*args)
+        reach(f"before {step} {batch}")
+        out = method(self, *args)
+        reach(f"after {step} {batch}")
+        return out
+
+    return wrapped
+
+
+def main(moment: str, batch: str) -> None:
+    """Wrap the protocol's steps, and run the driver."""
+
+    def reach(said: str) -> None:
+        print(f"{SAID}{said}", flush=True)
+        if said == f"{moment} {batch}":
+            os.killpg(0, signal.SIGKILL)
+
+    for step in BATCH_OF:
+        name = "__call__" if step == BATCH else step
+        setattr(Protocol, name, stepping(step, getattr(Protocol, name), reach))
+    runpy.run_path(str(Path(__file__).with_name("driver.py")), run_name="__main__")
+
+
+if __name__ == "__main__":
+    moment, batch = sys.argv[1:3]
+    del sys.argv[1:3]
+    main(moment, batch)
