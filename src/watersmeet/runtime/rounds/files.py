@@ -24,6 +24,17 @@ from watersmeet.units.segment import CACHE, Segment, from_bytes
 from watersmeet.units.segment_store import info_of
 from watersmeet.units.state import SegmentInfo
 
+_cached: dict[str, set[str]] = {}
+"""Ids of segments that this process has in its cache, by the state folder they belong to."""
+
+
+def forget_all_but(folder: StateFolder, live: set[str]) -> None:
+    """Drop cached segments of a folder that are not live any more: other processes may have removed them."""
+    held = _cached.setdefault(folder.uri, set())
+    for id in held - live:
+        CACHE.drop(id)
+    held &= live
+
 
 class FileStore:
     """A `SegmentStore` of one attempt of one batch. Files of earlier batches are deleted by the collection, not here."""
@@ -36,8 +47,12 @@ class FileStore:
         segment = CACHE.get(info.id)
         if segment is None:
             segment = Segment(info.id, self._table(info))
-            CACHE.put(segment)
+            self._cache(segment)
         return segment
+
+    def _cache(self, segment: Segment) -> None:
+        CACHE.put(segment)
+        _cached.setdefault(self.folder.uri, set()).add(segment.id)
 
     def write(self, segment: Segment) -> SegmentInfo:
         blob = _ipc(segment.table)
@@ -46,7 +61,7 @@ class FileStore:
             file.write(blob)
         if not self.folder.is_local:
             HOST_CACHE.write(name, blob)
-        CACHE.put(segment)
+        self._cache(segment)
         self._own.add(name)
         return replace(info_of(segment), file=name, file_bytes=blob.size, checksum=zlib.crc32(blob))
 

@@ -72,6 +72,8 @@ class Supersteps:
         self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
         self.posts = folder.is_local or plan.shipping == "semijoin" if posts is None else posts
         """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
+        self.entrance_tasks = min(self.partitions, plan.grid.units) if program.entrance() is None else 1
+        """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = result_schema(plan)
         self._union, slots = entering(plan, frames, program.entrance())
         schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
@@ -83,9 +85,7 @@ class Supersteps:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
         if self.posts:
             return self._union.mapInArrow(Post(self._task), "nothing int")
-        routed = self.program.entrance() is None
-        partitions = min(self.partitions, self.plan.grid.units) if routed else 1
-        shuffled = self._union.repartitionById(partitions, F.col(UNIT) % partitions)
+        shuffled = self._union.repartitionById(self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
         return selected(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
 
     def run(self, entered: DataFrame, state: BatchManifest, attempt: str, deliver: Run) -> Account:
@@ -122,13 +122,17 @@ class _Batch:
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
         self._jobs = 0
+        self._seen: tuple[dict[str, int], dict[str, int]] = {}, {}
 
     def run(self) -> Account:
         if self.steps.posts:
-            letters = self._job(Orders(self.attempt, 0), run_all, self.entered)
-            seen = self.steps.seen(self.entered)[0] if letters else {}
+            tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
+            letters = self._job(Orders(self.attempt, 0), run_all, self.entered, tasks)
+            self._seen = self.steps.seen(self.entered)
+            seen = self._seen[0]
         else:
             letters, seen = self._round(None, {}), {}
+            self._seen = self.steps.seen(self.entered)
         while letters:
             if self._is_last(self.account.rounds - 1) or self.account.rounds >= self.steps.most_rounds:
                 raise WatersmeetError(
@@ -151,7 +155,8 @@ class _Batch:
         shares = _dealt(letters or [], self.steps.partitions)
         orders = Orders(self.attempt, self._jobs, number, self._is_last(number), states, shares, dict(seen))
         frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
-        return self._job(orders, self.deliver if orders.direct else run_all, frame)
+        tasks = self.steps.entrance_tasks if letters is None else len(shares)
+        return self._job(orders, self.deliver if orders.direct else run_all, frame, tasks)
 
     def _hand_over(self) -> None:
         """Results that were posted on the way, to the sink."""
@@ -160,13 +165,13 @@ class _Batch:
         with _ordered(self.steps.spark, Orders(self.attempt, self._jobs, shares=shares).text(self.steps.folder)):
             self.deliver(self.steps.over(count, Hand))
 
-    def _job(self, orders: Orders, run: Run, frame: DataFrame) -> list[Parcel]:
+    def _job(self, orders: Orders, run: Run, frame: DataFrame, tasks: int) -> list[Parcel]:
         """Run a job under orders, and take what its tasks report over, one report per unit; the letters they sent."""
         self._jobs += 1
         with _ordered(self.steps.spark, orders.text(self.steps.folder)):
             run(frame)
         letters: list[Parcel] = []
-        for partition in range(frame._jdf.queryExecution().toRdd().getNumPartitions()):
+        for partition in range(tasks):
             said = json.loads(self.steps.folder.read(MAIL, orders.report_name(partition)))
             for unit in said["units"]:
                 self.state.put(unit["unit"], unit["state"])
@@ -180,7 +185,7 @@ class _Batch:
         return letters
 
     def _end(self) -> None:
-        highest, timeless = self.steps.seen(self.entered)
+        highest, timeless = self._seen
         self.state.maxima = advance(self.state.maxima, highest)
         for stream, rows in timeless.items():
             self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows

@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import IN, ROW
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
-from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, opened
+from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.spark_results import result_columns
 from watersmeet.runtime.worker_heap import after_task
@@ -120,9 +120,10 @@ class Task:
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """Step every unit that has arrivals."""
         units, post = [], PostOffice(self.folder, orders.attempt)
+        manifests = {unit: Manifest.from_json(state, self.plan) for unit, state in orders.states.items()}
+        forget_all_but(self.folder, {i.id for m in manifests.values() for infos in m.segments.values() for i in infos})
         for unit in sorted(arrivals):
-            state = orders.states.get(unit)
-            manifest = Manifest.fresh(self.plan) if state is None else Manifest.from_json(state, self.plan)
+            manifest = manifests.get(unit) or Manifest.fresh(self.plan)
             store = FileStore(self.folder, orders.attempt)
             call = Call(orders.round, unit, arrivals.pop(unit), manifest, store, seen)
             for item in self.program.step(call):
