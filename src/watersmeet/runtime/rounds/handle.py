@@ -30,7 +30,12 @@ from watersmeet.units.programs.join import JoinProgram
 from watersmeet.units.programs.semijoin import SemijoinProgram
 from watersmeet.units.programs.sequenced import SequencedProgram
 
-_TRIGGERS = ("processingTime", "availableNow", "once", "continuous")
+_ARROW = "spark.sql.execution.arrow"
+ROUNDS_SETTINGS = {
+    f"{_ARROW}.maxBytesPerBatch": SETTINGS[f"{_ARROW}.maxBytesPerBatch"],
+    f"{_ARROW}.maxRecordsPerBatch": "32768",
+}
+"""Set where the user has not: rows cross to Python in few, large batches, and Spark does not add up sizes after every row."""
 _RAISED = re.compile(r"watersmeet\.errors\.(\w+): (.*)")
 
 
@@ -58,8 +63,8 @@ def start(
         )
     to = sink(sink_)
     spark = next(iter(frames.values())).sparkSession
-    for setting, value in SETTINGS.items():
-        if "arrow" in setting and spark.conf.get(setting, None) is None:
+    for setting, value in ROUNDS_SETTINGS.items():
+        if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
     folder = StateFolder.under(os.fspath(checkpoint))
     folder.prepare()
