@@ -19,16 +19,16 @@ from tests.crash.phases import PHASES, Death, draw
 from tests.crash.state import assert_no_orphans
 from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
 
-KILLS = int(os.environ.get("CRASH_KILLS", "6"))
-FILES = KILLS * MOST_BATCHES + 10
+ASKED = int(os.environ.get("CRASH_KILLS", "0"))
+KILLS = {"stream": ASKED or 20, "rounds": ASKED or 6}
 MANY = 20
 """So many kills and more surely hit the short time between the sink's commit and the batch's."""
 
 
 def killed(run: str, data: Path, work: Path, rng: random.Random) -> list[Death]:
-    """The deaths of KILLS lives, one after the other on the same checkpoint."""
+    """The deaths of a runtime's KILLS, one after the other on the same checkpoint."""
     deaths: list[Death] = []
-    for kill in draw(run, KILLS, rng):
+    for kill in draw(run, KILLS[run], rng):
         death = live(partial(Life.die, kill=kill), run, data, work)
         assert death, f"the driver ended after {len(deaths)} kills: write more files"
         deaths.append(death)
@@ -38,22 +38,23 @@ def killed(run: str, data: Path, work: Path, rng: random.Random) -> list[Death]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 60 * KILLS)
+@pytest.mark.timeout(600 + 60 * max(KILLS.values()))
 @pytest.mark.parametrize("run", PHASES)
 def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
     print(f"CRASH_SEED={seed} repeats the moments of this run")  # shown when the test fails
     data = tmp_path / "data"
-    write_streams(data, FILES, seed)
+    kills, files = KILLS[run], KILLS[run] * MOST_BATCHES + 10
+    write_streams(data, files, seed)
 
     deaths = killed(run, data, tmp_path, random.Random(seed))
-    assert sum(death.replayed for death in deaths) >= KILLS // 2, "too few kills hit a batch: little was tested"
-    if KILLS >= MANY:
+    assert sum(death.replayed for death in deaths) >= kills // 2, "too few kills hit a batch: little was tested"
+    if kills >= MANY:
         assert any(death.between_commits for death in deaths), "no kill came between the sink's commit and the batch's"
 
     live(Life.end, run, data, tmp_path, files_per_trigger=10)
     want = expected(data, run)
-    assert len(want) > FILES * ROWS_PER_FILE
+    assert len(want) > files * ROWS_PER_FILE
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves
     assert_same(written(spark, tmp_path / "out"), want)
     if run == "rounds":

@@ -3,7 +3,7 @@
     _alias  _keep  _ts   k0  k1   s0_0  s0_1  s1_0
       0     true   ...   17       'x'         2.5        slots are shared by all aliases that have a column of the type
 
-Spark shuffles these rows itself: that is cheaper than packing them in Python (docs/performance.md).
+How they get from here to their units, by mail or by Spark's shuffle, is for `supersteps` to say; the unit is the same.
 
 Invariant: where a row goes depends on its keys and the routing alone: Spark may run a task twice. A key class has one
 slot, so equal keys hash alike whichever stream they come from.

@@ -141,6 +141,8 @@ class _Batch:
             letters, seen = self._round(letters, seen), {}
         if not self._is_last(self.account.rounds - 1):
             self._hand_over()
+        else:
+            assert not self.posted, "a program that knows its last round has results in no other: these would be lost"
         self._end()
         return self.account
 
