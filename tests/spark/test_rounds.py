@@ -19,6 +19,7 @@ import watersmeet as wm
 from tests.spark.streams import run, stream, table, write
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
+from watersmeet.runtime import checkpoint_files
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.supersteps import Supersteps
@@ -221,3 +222,29 @@ def test_a_long_run_keeps_few_files(spark: Any, tmp_path: Path) -> None:
     on_disk = sum(Path(folder.path(SEGMENTS, n)).stat().st_size for n in folder.names(SEGMENTS))
     headers = 1_500 * len(folder.names(SEGMENTS))
     assert on_disk - headers <= 2 * live
+
+
+def test_spark_writes_local_checkpoints_without_processes_and_the_session_stays_as_it_was(
+    spark: Any, tmp_path: Path
+) -> None:
+    assert spark.conf.get(checkpoint_files.SETTING, None) is None
+    handle = pair(spark, tmp_path, rising(2)).start(sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow")
+    assert spark.conf.get(checkpoint_files.SETTING, None) is None
+    handle.await_termination()
+    execution = handle.query._jsq.streamingQuery()
+    logs = [execution.offsetLog(), execution.commitLog()]
+    assert {log.fileManager().getClass().getName() for log in logs} == {checkpoint_files.LOCAL_MANAGER}
+
+
+def test_a_file_manager_of_the_users_is_kept(spark: Any, tmp_path: Path) -> None:
+    chosen = checkpoint_files.LOCAL_MANAGER.replace("FileSystemBased", "FileContextBased")
+    spark.conf.set(checkpoint_files.SETTING, chosen)
+    try:
+        handle = pair(spark, tmp_path, rising(1)).start(
+            sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow"
+        )
+        handle.await_termination()
+        assert spark.conf.get(checkpoint_files.SETTING, None) == chosen
+        assert handle.query._jsq.streamingQuery().offsetLog().fileManager().getClass().getName() == chosen
+    finally:
+        spark.conf.unset(checkpoint_files.SETTING)

@@ -20,6 +20,7 @@ from typing import Any
 
 from watersmeet.bench.data import ALIASES, SCHEMA
 from watersmeet.bench.systems import CONF, System, checksum, query, results
+from watersmeet.runtime.checkpoint_files import LOCAL_MANAGER, SETTING
 from watersmeet.runtime.rounds.supersteps import run_all
 
 
@@ -62,6 +63,7 @@ def _session(trial: Trial) -> Any:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.files.openCostInBytes": str(16 * 2**20),  # a file is one task; no empty task for its second half
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        SETTING: LOCAL_MANAGER,  # what watersmeet chooses on a local disk, for all
         **CONF[trial.system],
         **trial.conf,
     }

@@ -13,7 +13,11 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import THEIRS, reported
+from watersmeet.runtime.checkpoint_files import LOCAL_MANAGER, SETTING
 from watersmeet.runtime.session import local_session
+
+LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
+"""The command keeps checkpoints in local folders only."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ def stage(name: str) -> Iterator[Stage]:
             tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,
             reported(log),
             console.status("starting Spark") as status,
-            local_session(f"watersmeet {name}", log=log) as spark,
+            local_session(f"watersmeet {name}", log=log, conf=LOCAL_CHECKPOINTS) as spark,
         ):
             status.stop()
             yield Stage(spark, console, Path(scratch))

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 from watersmeet import errors
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.model import Plan
+from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
@@ -73,7 +74,7 @@ def start(
     writer = steps.source().writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
-    return Handle(writer.trigger(**_trigger(trigger)).start(), protocol)
+    return Handle(started(writer.trigger(**_trigger(trigger)), spark, is_local=folder.is_local), protocol)
 
 
 def program_of(plan: Plan) -> Program:
