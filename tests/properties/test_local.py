@@ -22,6 +22,7 @@ import watersmeet as wm
 from tests import oracle
 from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
+from watersmeet.errors import OptionError
 
 FEW = max(1, settings.default.max_examples // 2)
 
@@ -229,6 +230,24 @@ def test_kernels_change_nothing(case, batch_rows, kernel):
     may_refuse = kernel == "hw" and not has_key_everywhere(case)
     with suppress(wm.WatersmeetError) if may_refuse else nullcontext():
         check(case, batch_rows, kernel=kernel)
+
+
+ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)", "matrix", "pipeline")
+
+
+@given(st.data(), cases(null_ts=True), BATCHES, st.sampled_from(ROUTINGS), st.sampled_from((3, 4, 9)))
+@settings(max_examples=2 * settings.default.max_examples)
+def test_routings_change_nothing(data, case, batch_rows, routing, units):
+    """What a routing cannot do it refuses when the query is bound; random routing and pipelines do everything."""
+    case = data.draw(with_lateness(case, idle=True))
+    may_refuse = routing not in ("random", "pipeline", "hypercube")
+    with suppress(OptionError) if may_refuse else nullcontext():
+        check(case, batch_rows, routing=routing, units=units)
+
+
+@given(st.data(), cases(), BATCHES, st.sampled_from(("random", "pipeline")))
+def test_pipelines_in_any_order_change_nothing(data, case, batch_rows, routing):
+    check(case, batch_rows, routing=routing, units=4, order=data.draw(st.permutations(case.names)))
 
 
 @given(st.data(), cases(), BATCHES)

@@ -67,7 +67,20 @@ QUERIES = {
     "full history with a computed key": case(
         AB, [op("=", op("+", Col("a", "n"), 1), Col("b", "n")), op("is not null", Col("a", "v")), equal("a", "b", "k")], [], op("coalesce", Col("b", "name"), "none")
     ),
+    "a band": case(AB, [op("<=", op("abs", op("-", Col("a", "v"), Col("b", "v"))), 1)], [All("WINDOW", 2 * SECOND)]),
+    "a key in subgroups": case(AB, [equal("a", "b", "k"), op(">", Col("a", "n"), Col("b", "n"))], [All("WINDOW", 3 * SECOND)]),
+    "three streams, no key": case(
+        ABC, [op("<=", op("abs", op("-", Col("a", "n"), Col("b", "n"))), 1), op("<", Col("b", "v"), Col("c", "v"))],
+        [Pair("WINDOW", "a", "b", SECOND), Pair("DWINDOW", "b", "c", SECOND)], Col("c", "ts"), rows=40,
+    ),
+    "three streams in a grid": case(ABC, [equal("a", "b", "k"), op("<", Col("b", "v"), Col("c", "v"))], [All("WINDOW", SECOND)], rows=40),
 }  # fmt: skip
+OPTIONS: dict[str, dict[str, Any]] = {
+    "a band": {"units": 5},
+    "a key in subgroups": {"routing": "contrand(2, 1)", "units": 5},
+    "three streams, no key": {"routing": "pipeline", "units": 4},
+    "three streams in a grid": {"routing": "hypercube", "units": 6},
+}
 
 
 def write(query: Case, folder: Path) -> dict[str, str]:
@@ -97,7 +110,7 @@ def test_static(spark, tmp_path, title):
     }
     want = bag(query.expected().rows)
     assert want, "a query without results tests little"
-    assert found(wm.sql(query.sql(), **streams).dataframe()) == want
+    assert found(wm.sql(query.sql(), **streams, **OPTIONS.get(title, {})).dataframe()) == want
 
 
 @pytest.mark.parametrize("title", QUERIES)
@@ -109,7 +122,7 @@ def test_streaming(spark, tmp_path, title, runtime):
         schema = spark.read.parquet(path).schema
         source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
         streams[name] = wm.Stream(source, time="ts", lateness="1 hour")
-    bound = wm.sql(query.sql(), **streams)
+    bound = wm.sql(query.sql(), **streams, **OPTIONS.get(title, {}))
     if runtime == "rounds" and list(QUERIES).index(title) % 2:
         runtime = "shuffled"
     _, progress = run(bound, tmp_path / "checkpoint", tmp_path / "sink", runtime)

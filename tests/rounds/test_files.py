@@ -97,7 +97,7 @@ def test_mail_of_one_task_is_one_file_and_arrives_by_parcel(folder: StateFolder)
     post = PostOffice(folder, "1-a")
     tables = [pa.table({"x": list(range(n, n + 3)), "s": ["é"] * 3}) for n in range(4)]
     for n, table in enumerate(tables):
-        post.post(Mail(n % 2, "rows", table.slice(1)))
+        post.post(Mail(n % 2, "rows", table.slice(1)), 1)
     post.close()
     assert folder.names(MAIL) == [post.name]
     found = {p.begin: t for p, t in opened(folder, post.parcels)}
@@ -124,3 +124,14 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made = StateFolder.under(given)
         assert made.path("x") == f"{tmp_path}/ck/watersmeet/x"
         assert made.is_local
+
+
+def test_a_table_for_several_units_is_written_once(folder: StateFolder) -> None:
+    post, table = PostOffice(folder, "1-a"), pa.table({"x": list(range(1000))})
+    for unit in range(5):
+        post.post(Mail(unit, "rows", table), 1)
+    post.post(Mail(9, "rows", table, round=3), 1)
+    post.close()
+    assert len({(p.begin, p.bytes) for p in post.parcels}) == 1
+    assert [p.round for p in post.parcels] == [1, 1, 1, 1, 1, 3]
+    assert all(found.equals(table) for _, found in opened(folder, post.parcels))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.routing.rows import Rows
 from watersmeet.routing.hypercube import Hypercube, grid
 from watersmeet.routing.labels import labels
 
@@ -21,12 +21,27 @@ def test_a_combination_meets_in_exactly_one_unit(
     assert cube.units <= max(units, 1)
     meeting = set(range(cube.units))
     for position, own in enumerate(classes_of):
-        copies = cube.route(position, {c: np.array([keys[c]], np.int64) for c in own}, 1)
-        cells = [int(c[0]) for c in copies]
+        (delivery,) = cube.deliveries(position, Rows({c: [keys[c]] for c in own}))
+        cells = list(delivery.units)
+        assert delivery.role == "both"
         assert len(cells) == len(set(cells)) == cube.copies(position)
         assert sum(cube.is_primary(position, cell) for cell in cells) == 1
         meeting &= set(cells)
     assert len(meeting) == 1 or not frozenset().union(*classes_of)
+
+
+@given(CLASSES, st.integers(1, 20), st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8, max_size=8))
+def test_combinations_meet_in_one_unit_whatever_is_spread(
+    classes_of: tuple[frozenset[int], ...], units: int, drawn: list[int]
+) -> None:
+    spread = [n for n, own in enumerate(classes_of) if not own or drawn[n] % 2]
+    cube = grid(classes_of, units, spread)
+    meeting = set(range(cube.units))
+    for position, own in enumerate(classes_of):
+        (delivery,) = cube.deliveries(position, Rows({c: [drawn[c]] for c in own}, spread=[drawn[4 + position]]))
+        assert len(delivery.units) == cube.copies(position)
+        meeting &= set(delivery.units)
+    assert len(meeting) == 1 or not any(classes_of)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Options:
     """What a user may force; forcing changes the cost, never the result."""
 
     kernel: Literal["auto", "hw", "nlw"] = "auto"
-    routing: Routing = "auto"
+    routing: str = "auto"
     order: Literal["auto"] | Sequence[str] = "auto"
     driver: Literal["auto"] = "auto"
     units: Literal["auto"] | int = "auto"
@@ -36,7 +36,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _one_of("kernel", self.kernel, ("auto", *get_args(Kernel)))
-        _one_of("routing", self.routing, get_args(Routing))
+        Routing.of(self.routing)
         _one_of("driver", self.driver, ("auto",))
         _one_of("shipping", self.shipping, SHIPPINGS)
         _one_of("runtime", self.runtime, ("auto", "stream", "rounds"))
@@ -61,7 +61,7 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
     plan = place_conditions(plan, types, inside)
     plan = lay_out(plan, types)
     plan = sequence(plan)
-    plan = place_units(plan, options.routing)
+    plan = place_units(plan, Routing.of(options.routing), None if options.order == "auto" else _order(plan, options))
     plan = ship(plan, options.shipping)
     return _forced(plan, options)
 
@@ -72,9 +72,11 @@ def _forced(plan: Plan, options: Options) -> Plan:
             "kernel='hw' is a hash join, and this query has no equality across streams; use kernel='nlw' or 'auto'"
         )
     kernel: Kernel = "nlw" if options.kernel == "nlw" or not plan.classes else "hw"
-    order = None
-    if options.order != "auto":
-        order = tuple(options.order)
-        if sorted(order) != sorted(plan.aliases):
-            raise OptionError(f"order={list(order)!r}: name every alias once: {', '.join(plan.aliases)}")
-    return replace(plan, kernel=kernel, order=order)
+    return replace(plan, kernel=kernel, order=None if options.order == "auto" else _order(plan, options))
+
+
+def _order(plan: Plan, options: Options) -> tuple[str, ...]:
+    order = tuple(options.order)
+    if sorted(order) != sorted(plan.aliases):
+        raise OptionError(f"order={list(order)!r}: name every alias once: {', '.join(plan.aliases)}")
+    return order

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.plan.model import Plan
+from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, payload_refs, widths
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.routing.biclique import Biclique, Cells, Keys
+from watersmeet.routing.hypercube import Hypercube
 
 KERNELS = {
     "hw": "hash window join: index by key, then by time; the period is bisected",
@@ -72,17 +74,55 @@ def _conditions(plan: Plan) -> Iterator[str]:
 
 
 def _routing(plan: Plan) -> Iterator[str]:
-    grid = plan.grid
-    if not plan.classes:
-        yield "none: one unit, since no key tells tuples apart"
-        return
-    dims = " x ".join(f"{'+'.join(f'K{c}' for c in d)}:{s}" for d, s in zip(grid.dimensions, grid.shares, strict=True))
-    yield f"{grid.kind} over {grid.units} units ({dims})"
-    for i in plan.inputs:
-        if grid.copies(i.position) > 1:
-            yield f"{i.alias} is copied to {grid.copies(i.position)} units"
+    for stage in plan.stages:
+        place = f"{' with '.join(s.name for s in stage.sides)}: " if len(plan.stages) > 1 else ""
+        shown = (
+            _grid(plan, stage, stage.routing)
+            if isinstance(stage.routing, Hypercube)
+            else _biclique(plan, stage, stage.routing)
+        )
+        for n, line in enumerate(shown):
+            yield (place if n == 0 else "  " if place else "") + line
     if plan.sequenced:
         yield f"sequencer first, one unit: numbers {', '.join(i.alias for i in plan.sequenced)} in event-time order; results wait for the watermark"
+    yield from plan.notes
+
+
+def _grid(plan: Plan, stage: Stage, grid: Hypercube) -> Iterator[str]:
+    if not grid.dimensions:
+        yield "none: one unit, since no key tells tuples apart"
+        return
+    dims = " x ".join(
+        f"{'+'.join(_dimension(stage, c) for c in d)}:{s}" for d, s in zip(grid.dimensions, grid.shares, strict=True)
+    )
+    yield f"{grid.kind} over {grid.units} units ({dims})"
+    for n, side in enumerate(stage.sides):
+        if grid.copies(n) > 1:
+            yield f"{side.name} is copied to {grid.copies(n)} units"
+    if grid.kind == "hash" and grid.units > 1 and len(stage.sides) == 2:
+        yield "a key lies on one unit; under skew take routing='contrand(d, e)', which spreads it over a subgroup"
+
+
+def _dimension(stage: Stage, c: int) -> str:
+    return f"K{c}" if c >= 0 else f"content of {stage.sides[-1 - c].name}"
+
+
+def _biclique(plan: Plan, stage: Stage, routing: Biclique) -> Iterator[str]:
+    sides = [f"{len(units)} for {side.name}" for units, side in zip(routing.members, stage.sides, strict=True)]
+    yield f"biclique, {routing.kind}: {' and '.join(sides)}; every tuple is stored once"
+    groups = [len(g) for g in routing.sides]
+    for n, side in enumerate(stage.sides):
+        other, each = stage.sides[1 - n].name, len(routing.members[1 - n]) / groups[1 - n]
+        if groups[1 - n] == 1:
+            yield f"{side.name} probes all {len(routing.members[1 - n])} units of {other}"
+        elif isinstance(routing.by, Cells):
+            yield f"{side.name} probes the units of {other} whose cells of values its band touches, one or two of {groups[1 - n]}"
+        else:
+            yield f"{side.name} probes one subgroup of {other}, {each:g} of {len(routing.members[1 - n])} units"
+    if isinstance(routing.by, Cells):
+        yield f"cells are {routing.by.width:g} wide; if few values are hot, routing='random' balances better and ships more"
+    elif isinstance(routing.by, Keys):
+        yield "fewer subgroups balance skewed keys better and ship more; contrand(1, 1) is random routing"
 
 
 def _shipping(plan: Plan) -> Iterator[str]:
@@ -100,23 +140,28 @@ def _shipping(plan: Plan) -> Iterator[str]:
 
 
 def _orders(plan: Plan) -> Iterator[str]:
+    if len(plan.stages) > 1:
+        for n, stage in enumerate(plan.stages, start=1):
+            yield f"stage {n}: {' with '.join(s.name for s in stage.sides)}"
+        return
     basis = "forced" if plan.order is not None else "then by measured fan-out"
     for alias in plan.aliases:
         yield f"{alias} drives: {' -> '.join(probe_order(plan, alias))} ({basis})"
 
 
 def _state(plan: Plan) -> Iterator[str]:
-    graph = plan.join.windows
-    for i in plan.inputs:
-        kept = graph.retention_us(i.alias)
-        late = max(plan.join.spec(y).lateness_us for y in plan.aliases if y != i.alias)
-        if i.rows is not None:
-            yield f"{i.alias}: its last {i.rows} rows" + (
-                "" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}"
-            )
-        elif kept >= UNBOUNDED:
-            yield f"{i.alias}: WARNING full history: no window bounds it, so its state grows without end; add WINDOW or a condition on event time"
-        else:
-            yield f"{i.alias}: {show_us(max(kept, 0))} of event time" + (
-                f" plus {show_us(late)} of the others' lateness" if late else ""
-            )
+    for stage in plan.stages:
+        for side in stage.sides:
+            kept = plan.retention_us(stage, side)
+            late = max(plan.join.spec(y).lateness_us for y in stage.partners(side))
+            rows = plan.input(side.name).rows if len(side.aliases) == 1 else None
+            if rows is not None:
+                yield f"{side.name}: its last {rows} rows" + (
+                    "" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}"
+                )
+            elif kept >= UNBOUNDED:
+                yield f"{side.name}: WARNING full history: no window bounds it, so its state grows without end; add WINDOW or a condition on event time"
+            else:
+                yield f"{side.name}: {show_us(max(kept, 0))} of event time" + (
+                    f" plus {show_us(late)} of the others' lateness" if late else ""
+                )

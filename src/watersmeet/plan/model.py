@@ -15,6 +15,8 @@ from typing import Any, Literal, Protocol
 from watersmeet.plan.encoding import Kind
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 
 Kernel = Literal["hw", "nlw"]
@@ -111,6 +113,49 @@ class InputPlan:
 
 
 @dataclass(frozen=True)
+class Side:
+    """Aliases whose tuples are bound together in a stage: one alias as it enters, or the results of the stage before."""
+
+    aliases: tuple[str, ...]
+    reference: str
+    """The alias whose time is the side's time: where the other side's window on it is tightest."""
+    keys: Mapping[int, str] = field(hash=False)
+    """Class number to column."""
+    carried: tuple[tuple[str, str], ...] = ()
+    """(alias, wire column) of what the results of an earlier stage bring along."""
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.aliases)
+
+    def column(self, alias: str, wire: str) -> str:
+        """How an alias' wire column is called in the side's tables."""
+        own = len(self.aliases) == 1 or (alias, wire) == (self.reference, TIME)
+        return wire if own else f"{alias}.{wire}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One join: its sides, and where their tuples go. Units are numbered from `first`."""
+
+    sides: tuple[Side, ...]
+    routing: Hypercube | Biclique
+    first: int = 0
+
+    @property
+    def units(self) -> range:
+        return range(self.first, self.first + self.routing.units)
+
+    def partners(self, side: Side) -> tuple[str, ...]:
+        """The aliases of the other sides."""
+        return tuple(a for other in self.sides if other is not side for a in other.aliases)
+
+    def is_primary(self, side: int, unit: int) -> bool:
+        """Whether a unit counts a tuple of a side that it stores: of several copies one does."""
+        return isinstance(self.routing, Biclique) or self.routing.is_primary(side, unit - self.first)
+
+
+@dataclass(frozen=True)
 class Plan:
     """A bound, typed, placed query."""
 
@@ -125,7 +170,8 @@ class Plan:
     """Conditions that Spark evaluates after the join."""
     output: tuple[ColumnRef, ...] = ()
     """The columns that leave the units: those of SELECT and of `after`."""
-    routing: Hypercube | None = None
+    stages: tuple[Stage, ...] = ()
+    """One join of all aliases, or a left-deep pipeline of joins of two sides."""
     kernel: Kernel = "hw"
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
@@ -137,9 +183,22 @@ class Plan:
         return self.join.aliases
 
     @property
-    def grid(self) -> Hypercube:
-        assert self.routing is not None
-        return self.routing
+    def units(self) -> int:
+        """How many units join; they are numbered stage by stage."""
+        return self.stages[-1].units.stop
+
+    def stage_of(self, unit: int) -> Stage:
+        return next(s for s in self.stages if unit in s.units)
+
+    def entry(self, alias: str) -> tuple[Stage, int]:
+        """The stage in which an alias' tuples enter, and the number of its side there."""
+        return next(
+            (stage, n) for stage in self.stages for n, side in enumerate(stage.sides) if side.aliases == (alias,)
+        )
+
+    def retention_us(self, stage: Stage, side: Side) -> int:
+        """How long a side's tuples can meet later ones."""
+        return max((self.join.windows.hi(side.reference, y) for y in stage.partners(side)), default=UNBOUNDED)
 
     @property
     def sequenced(self) -> tuple[InputPlan, ...]:
@@ -167,10 +226,24 @@ class Plan:
             "classes": [[c.type, {a: e.text for a, e in c.members.items()}] for c in self.classes],
             "conditions": sorted([r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after)]),
             "windows": [list(row) for row in self.join.windows.bounds],
-            "routing": [self.grid.kind, list(self.grid.shares), [list(d) for d in self.grid.dimensions]],
+            "routing": _placement(self.stages),
         }
 
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""
         text = json.dumps(self.description(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _placement(stages: tuple[Stage, ...]) -> list[Any]:
+    """What routing places, as JSON."""
+    if len(stages) == 1 and isinstance(stages[0].routing, Hypercube):
+        grid = stages[0].routing
+        return [grid.kind, list(grid.shares), [list(d) for d in grid.dimensions]]
+    return [[[s.name for s in stage.sides], _described(stage.routing)] for stage in stages]
+
+
+def _described(routing: Hypercube | Biclique) -> Any:
+    if isinstance(routing, Biclique):
+        return routing.to_json()
+    return [routing.kind, list(routing.shares), [list(d) for d in routing.dimensions]]

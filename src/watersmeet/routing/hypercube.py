@@ -11,21 +11,31 @@ its own keys and is copied along the others:
         K=2   .     .        c (j known): one column, 4 copies
         K=3   .     .
 
+A dimension may also be one alias' content: its tuples are spread along it at random, without chance, and those of the
+others are copied. With one such dimension for each of two streams the grid is the join-matrix, which runs any condition.
+
 Invariant: the cells of the members of a combination whose keys are equal have exactly one cell in common. With one
 class that all aliases share the grid has one dimension and no copies: hash routing.
 Shares depend on the query and on `units` alone, never on data: a restart must find tuples where they were put.
+Implements: Stamos and Young's matrix as Lin, Ooi, Wang, Yu (2015) describe it in section 2, the baseline of `biclique`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from watersmeet.kernels.hashing import combine, remainder
+from watersmeet.routing.biclique import Content, Delivery, grouped
+
+
+def spread_class(position: int) -> int:
+    """The class that stands for an alias' content, in which it is alone."""
+    return -1 - position
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,14 @@ class Hypercube:
 
     @property
     def kind(self) -> str:
-        return "hash" if all(self.copies(i) == 1 for i in range(len(self.classes_of))) else "hypercube"
+        if all(self.copies(i) == 1 for i in range(len(self.classes_of))):
+            return "hash"
+        return "matrix" if self.dimensions == ((spread_class(0),), (spread_class(1),)) else "hypercube"
+
+    @property
+    def spreads(self) -> bool:
+        """Whether some dimension is an alias' content."""
+        return any(c < 0 for dim in self.dimensions for c in dim)
 
     @property
     def units(self) -> int:
@@ -64,17 +81,20 @@ class Hypercube:
         coordinates = [unit // stride % share for stride, share in zip(self.strides, self.shares, strict=True)]
         return all(f or c == 0 for f, c in zip(self.fixed(position), coordinates, strict=True))
 
-    def route(self, position: int, codes: Mapping[int, np.ndarray], rows: int) -> list[np.ndarray]:
-        """The unit of every row, one array per copy; `codes` by class."""
-        base, free = np.zeros(rows, np.int64), []
+    def deliveries(self, position: int, content: Content) -> Iterator[Delivery]:
+        """Where rows go: to every unit of the grid that agrees with what is fixed of them."""
+        base, free = np.zeros(content.rows, np.int64), []
         for dim, share, stride, fixed in zip(
             self.dimensions, self.shares, self.strides, self.fixed(position), strict=True
         ):
             if not fixed:
                 free.append([c * stride for c in range(share)])
             elif share > 1:
-                base = base + remainder(dimension_code(dim, codes), share) * stride
-        return [base + sum(offsets) for offsets in itertools.product(*free)]
+                code = content.spread() if dim[0] < 0 else content.key(dim)
+                base = base + remainder(code, share) * stride
+        offsets = [sum(o) for o in itertools.product(*free)]
+        for cell, rows in grouped(base):
+            yield Delivery("both", tuple(cell + o for o in offsets), rows)
 
 
 def dimension_code(classes: tuple[int, ...], codes: Mapping[int, np.ndarray]) -> np.ndarray:
@@ -85,8 +105,8 @@ def dimension_code(classes: tuple[int, ...], codes: Mapping[int, np.ndarray]) ->
     return out
 
 
-def grid(classes_of: tuple[frozenset[int], ...], units: int) -> Hypercube:
-    """The grid for these classes with at most `units` cells.
+def grid(classes_of: tuple[frozenset[int], ...], units: int, spread: Collection[int] = ()) -> Hypercube:
+    """The grid for these classes with at most `units` cells; aliases in `spread` get a dimension of their own, too.
 
     Classes that all aliases share make one dimension and need no copies. Otherwise every class is a dimension, and the
     shares are those with the least tuples per cell if all streams were equally fast; ties go to fewer copies, then to
@@ -96,12 +116,15 @@ def grid(classes_of: tuple[frozenset[int], ...], units: int) -> Hypercube:
     (4, 2)
     >>> grid((frozenset({0}), frozenset({0})), 8).kind
     'hash'
+    >>> grid((frozenset(), frozenset()), 16, spread=(0, 1)).shares
+    (4, 4)
     """
     everywhere = frozenset.intersection(*classes_of) if classes_of else frozenset()
-    if everywhere:
+    if everywhere and not spread:
         return Hypercube((tuple(sorted(everywhere)),), (units,), classes_of)
-    classes = sorted(frozenset().union(*classes_of))
-    dimensions = tuple((c,) for c in classes)
+    if spread:
+        classes_of = tuple(own | {spread_class(p)} if p in spread else own for p, own in enumerate(classes_of))
+    classes = sorted(frozenset().union(*classes_of), key=lambda c: (c < 0, abs(c)))
 
     def cost(shares: tuple[int, ...]) -> tuple[float, float, tuple[int, ...]]:
         fixed = [[s for c, s in zip(classes, shares, strict=True) if c in own] for own in classes_of]
@@ -109,8 +132,26 @@ def grid(classes_of: tuple[frozenset[int], ...], units: int) -> Hypercube:
         copies = sum(np.prod(shares, dtype=float) / np.prod(f, dtype=float) for f in fixed)
         return round(load, 12), copies, tuple(-s for s in shares)
 
-    best = min(_shares(len(classes), units), key=cost)
-    return Hypercube(dimensions, best, classes_of)
+    best = _best_shares(len(classes), units, cost)
+    return Hypercube(tuple((c,) for c in classes), best, classes_of)
+
+
+EXHAUSTIVE = 200_000
+"""The most ways to share that are all looked at; beyond that shares grow one by one."""
+
+
+def _best_shares(
+    dimensions: int, units: int, cost: Callable[[tuple[int, ...]], tuple[float, float, tuple[int, ...]]]
+) -> tuple[int, ...]:
+    if units**dimensions <= EXHAUSTIVE or dimensions <= 2:
+        return min(_shares(dimensions, units), key=cost)
+    best = (1,) * dimensions
+    while True:
+        grown = [(*best[:d], best[d] + 1, *best[d + 1 :]) for d in range(dimensions)]
+        fitting = [g for g in grown if np.prod(g, dtype=np.int64) <= units and cost(g) < cost(best)]
+        if not fitting:
+            return best
+        best = min(fitting, key=cost)
 
 
 def _shares(dimensions: int, units: int) -> list[tuple[int, ...]]:

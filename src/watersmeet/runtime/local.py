@@ -29,7 +29,7 @@ from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit
-from watersmeet.units.pack import CONTENT, PASS, split, split_for_sequencer
+from watersmeet.units.pack import CONTENT, PASS, Part, route, split, split_for_sequencer
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Sequencer
 from watersmeet.units.state import Manifest
@@ -99,7 +99,7 @@ class LocalRun:
         schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
         self.plan = build(join, DuckDBTypes(schemas), options, "everything")
         self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}
-        self.units = [JoinUnit(self.plan, u) for u in range(self.plan.grid.units)]
+        self.units = [JoinUnit(self.plan, u) for u in range(self.plan.units)]
         self.manifests = [Manifest.fresh(self.plan) for _ in self.units]
         self.stores = [MemoryStore() for _ in self.units]
         self.retained = dict.fromkeys(self.plan.aliases, 0)
@@ -164,19 +164,22 @@ class LocalRun:
         punctuation, parts = split(self.plan, source, wire)
         for inbox in inboxes:
             inbox.punctuate(source.stream, punctuation)
-        for unit, table in parts:
-            inboxes[unit].tables.setdefault(source.alias, []).append(table)
+        _post(parts, source.alias, inboxes)
 
     def _step(self, inboxes: list[Inbox]) -> Iterator[pa.Table]:
+        """One batch, stage by stage: what a stage binds together goes on to the next."""
         self.batches += 1
-        for unit, inbox, manifest, store in zip(self.units, inboxes, self.manifests, self.stores, strict=True):
-            yield from unit.step(inbox, manifest, store)
+        for number, stage in enumerate(self.plan.stages):
+            following = self.plan.stages[number + 1 :][:1]
+            for u in stage.units:
+                for table in self.units[u].step(inboxes[u], self.manifests[u], self.stores[u]):
+                    for after in following:
+                        _post(route(self.plan, after, 0, table), after.sides[0].name, inboxes)
+                    if not following:
+                        yield table
         for alias in self.retained:
-            kept = sum(
-                u.report.retained[alias]
-                for u in self.units
-                if self.plan.grid.is_primary(self.plan.input(alias).position, u.unit)
-            )
+            stage, side = self.plan.entry(alias)
+            kept = sum(self.units[u].report.retained[alias] for u in stage.units if stage.is_primary(side, u))
             self.retained[alias] = max(self.retained[alias], kept)
 
     def _late(self) -> dict[str, int]:
@@ -211,6 +214,12 @@ class LocalRun:
             for n, o in enumerate(select)
         ]
         return pa.Table.from_arrays(columns, names=[o.name for o in select])
+
+
+def _post(parts: list[Part], side: str, inboxes: list[Inbox]) -> None:
+    for part in parts:
+        for unit in part.units:
+            inboxes[unit].take(side, part.role, part.table)
 
 
 def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:

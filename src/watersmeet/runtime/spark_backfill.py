@@ -3,6 +3,9 @@
 Messages come sorted by (unit, lowest event time of the blob), so when a slice is taken every later one starts at or
 after it: the next blob's start is a watermark for all streams, exact whatever the order of the files was.
 
+Units of a biclique take tuples strictly in the order of time: they have no batches in common, so time alone must decide
+which of two units makes a pair.
+
 Invariant: nothing is late in static data; state is bounded by the windows plus the overlap of the slices.
 """
 
@@ -10,55 +13,75 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.plan.model import Plan
+from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark_messages import CONTROL, record_batch
+from watersmeet.runtime.spark_messages import record_batch
 from watersmeet.runtime.spark_results import arrow_columns, metrics_columns, record_batches
-from watersmeet.runtime.spark_sequencer import release_messages, release_said
-from watersmeet.units.join_unit import Inbox, JoinUnit, StepReport
-from watersmeet.units.pack import Punctuation
-from watersmeet.units.segment import from_bytes
+from watersmeet.runtime.spark_sequencer import release_messages
+from watersmeet.runtime.spark_stages import bound_messages, passed_on, report_of
+from watersmeet.runtime.spark_state import Heard, take_message
+from watersmeet.units.codes import integers
+from watersmeet.units.join_unit import Inbox, JoinUnit
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Release, Sequencer
 from watersmeet.units.state import Manifest
+from watersmeet.units.watermark import NEVER
 
 STEP_ROWS = 262_144
 """Slices are taken together up to about this many rows."""
 
 
 @dataclass
+class StageBackfill:
+    """mapInArrow: sorted messages of a stage before the last to messages of the next one."""
+
+    plan: Plan
+    number: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        after = self.plan.stages[self.number + 1]
+        for run, table in _runs(self.plan, self.number, batches):
+            if table is not None:
+                messages = list(bound_messages(self.plan, after, table, sliced=True))
+            else:
+                messages = passed_on(after, run.join.unit, {}, run.reports(), NEVER)
+            if messages:
+                yield record_batch(messages, after.routing.units)
+
+
+@dataclass
 class Backfill:
-    """mapInArrow: sorted messages to results."""
+    """mapInArrow: sorted messages of the last stage to results."""
 
     plan: Plan
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        unit_of = {label: unit for unit, label in enumerate(labels(self.plan.grid.units))}
-        current: UnitRun | None = None
-        for label, alias, null_times, from_ts, blob in _messages(batches):
-            unit = unit_of[label]
-            if current is None or current.join.unit != unit:
-                if current is not None:
-                    yield from self._finish(current)
-                current = UnitRun(self.plan, unit)
-            yield from self._out(current.take(alias, null_times, from_ts, blob))
-        if current is not None:
-            yield from self._finish(current)
+        for run, table in _runs(self.plan, len(self.plan.stages) - 1, batches):
+            columns = metrics_columns(self.schema, run.reports()) if table is None else arrow_columns(self.plan, table)
+            yield from (b.cast(self.schema) for b in record_batches(columns))
 
-    def _finish(self, run: UnitRun) -> Iterator[pa.RecordBatch]:
-        yield from self._out(run.finish())
-        yield from (
-            b.cast(self.schema) for b in record_batches(metrics_columns(self.schema, run.join.unit, run.report))
-        )
 
-    def _out(self, tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
-        for table in tables:
-            yield from (b.cast(self.schema) for b in record_batches(arrow_columns(self.plan, table)))
+def _runs(plan: Plan, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[UnitRun, pa.Table | None]]:
+    """Every unit of a partition in turn: its tables, and None when it is at its end."""
+    stage, current = plan.stages[number], None
+    unit_of = {label: stage.first + n for n, label in enumerate(labels(stage.routing.units))}
+    for label, alias, probe, null_times, from_ts, blob in _messages(batches):
+        if current is None or current.join.unit != unit_of[label]:
+            if current is not None:
+                yield from ((current, table) for table in current.finish())
+                yield current, None
+            current = UnitRun(plan, unit_of[label])
+        yield from ((current, table) for table in current.take(alias, probe, null_times, from_ts, blob))
+    if current is not None:
+        yield from ((current, table) for table in current.finish())
+        yield current, None
 
 
 class UnitRun:
@@ -69,33 +92,56 @@ class UnitRun:
         self.join = JoinUnit(plan, unit)
         self.manifest, self.store = Manifest.fresh(plan), MemoryStore()
         self.inbox, self.held = Inbox(), 0
-        self.report = StepReport()
+        self.heard = Heard()
 
-    def take(self, alias: int, null_times: int, from_ts: int, blob: pa.Buffer | None) -> Iterator[pa.Table]:
+    def take(
+        self, alias: int, probe: bool, null_times: int, from_ts: int, blob: pa.Buffer | None
+    ) -> Iterator[pa.Table]:
         """Take one message; joins what is held when there is enough of it."""
         if self.held >= STEP_ROWS:
             yield from self._step(from_ts)
-        if alias == CONTROL:
-            assert blob is not None
-            release_said(bytes(blob), self.inbox, self.report)
-            self.inbox.marks = None
-            return
-        source = self.plan.inputs[alias]
-        self.inbox.punctuate(source.stream, Punctuation(null_times=null_times))
-        if blob is not None:
-            table = from_bytes(blob)
-            self.inbox.tables.setdefault(source.alias, []).append(table)
-            self.held += table.num_rows
+        stage = self.join.stage
+        self.held += take_message(self.plan, stage, self.inbox, self.heard, alias, probe, NEVER, null_times, blob)
 
     def finish(self) -> Iterator[pa.Table]:
         """Join the rest; the end of static input is a watermark of infinity."""
         yield from self._step(UNBOUNDED)
 
+    def reports(self) -> list[dict[str, Any]]:
+        return [*self.heard.units, report_of(self.join.unit, self.heard.report)]
+
     def _step(self, mark: int) -> Iterator[pa.Table]:
-        self.inbox.marks = dict.fromkeys(self.plan.join.streams, mark)
+        later = Inbox(cuts=self.inbox.cuts)
+        if isinstance(self.join.stage.routing, Biclique):
+            for now, then in ((self.inbox.tables, later.tables), (self.inbox.probes, later.probes)):
+                _hold_back(now, then, mark)
+        self.inbox.marks = self._marks(mark)
         yield from self.join.step(self.inbox, self.manifest, self.store)
-        self.report.include(self.join.report)
-        self.inbox, self.held = Inbox(cuts=self.inbox.cuts), 0
+        self.heard.report.include(self.join.report)
+        self.inbox = later
+        self.held = sum(t.num_rows for by_side in (later.tables, later.probes) for ts in by_side.values() for t in ts)
+
+    def _marks(self, mark: int) -> dict[str, int]:
+        """What a mark on the times of all sides means for the streams: a side's other members may be older than it."""
+        graph, marks = self.plan.join.windows, dict.fromkeys(self.plan.join.streams, mark)
+        if mark >= UNBOUNDED:
+            return marks
+        for side in self.join.stage.sides:
+            for alias in side.aliases:
+                back = 0 if alias == side.reference else graph.lo(side.reference, alias)
+                stream = self.plan.input(alias).stream
+                marks[stream] = min(marks[stream], NEVER if back <= -UNBOUNDED else mark + min(back, 0))
+        return marks
+
+
+def _hold_back(now: dict[str, list[pa.Table]], then: dict[str, list[pa.Table]], mark: int) -> None:
+    """Keep rows at or after a mark for later: units of a biclique must all see tuples in the order of time."""
+    if mark >= UNBOUNDED:
+        return
+    for side, tables in now.items():
+        early = [integers(t.column(TIME).combine_chunks()) < mark for t in tables]
+        then[side] = [t.filter(pa.array(~e)) for t, e in zip(tables, early, strict=True) if not e.all()]
+        now[side] = [t.filter(pa.array(e)) for t, e in zip(tables, early, strict=True) if e.any()]
 
 
 @dataclass
@@ -107,27 +153,23 @@ class SequenceBackfill:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sequencer, manifest, store = Sequencer(self.plan), Manifest.fresh(self.plan), MemoryStore()
         inbox, held = Inbox(), 0
-        for _, alias, null_times, from_ts, blob in _messages(batches):
+        for _, alias, probe, null_times, from_ts, blob in _messages(batches):
             if held >= STEP_ROWS:
                 inbox.marks = dict.fromkeys(self.plan.join.streams, from_ts)
                 yield from self._out(sequencer.step(inbox, manifest, store))
                 inbox, held = Inbox(), 0
-            source = self.plan.inputs[alias]
-            inbox.punctuate(source.stream, Punctuation(null_times=null_times))
-            if blob is not None:
-                table = from_bytes(blob)
-                inbox.tables.setdefault(source.alias, []).append(table)
-                held += table.num_rows
+            stage = self.plan.stages[0]
+            held += take_message(self.plan, stage, inbox, Heard(), alias, probe, NEVER, null_times, blob)
         inbox.marks = dict.fromkeys(self.plan.join.streams, UNBOUNDED)
         yield from self._out(sequencer.step(inbox, manifest, store, last=True))
 
     def _out(self, release: Release) -> Iterator[pa.RecordBatch]:
-        yield record_batch(release_messages(self.plan, release, sliced=True), self.plan.grid.units)
+        yield record_batch(release_messages(self.plan, release, sliced=True), self.plan.units)
 
 
-def _messages(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, pa.Buffer | None]]:
-    """(label, alias, null_times, from_ts, blob) of every message: a loop over blobs, not over tuples."""
+def _messages(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bool, int, int, pa.Buffer | None]]:
+    """(label, alias, probe, null_times, from_ts, blob) of every message: a loop over blobs, not over tuples."""
     for batch in batches:
-        small = [batch.column(c).to_pylist() for c in ("unit", "alias", "null_times", "from_ts")]
+        small = [batch.column(c).to_pylist() for c in ("unit", "alias", "probe", "null_times", "from_ts")]
         for n, row in enumerate(zip(*small, strict=True)):
             yield *row, batch.column("blob")[n].as_buffer()

@@ -1,8 +1,10 @@
-"""The rows that carry messages between Spark stages: one Arrow blob per (unit, alias), with the punctuation beside it.
+"""The rows that carry messages between Spark stages: one Arrow blob per (unit, side), with the punctuation beside it.
 
-    unit   label of the unit, see routing.labels     alias   position in FROM
+    unit   label of the unit in its stage, see routing.labels
+    alias  position in FROM; CONTROL for words from stage to stage, BOUND for the results of the stage before
+    probe  whether the rows only probe and are not stored
     max_ts, null_times   the punctuation of the task  from_ts  lowest event time in the blob
-    blob   Arrow IPC stream of wire rows, or NULL
+    blob   Arrow IPC stream of rows, or NULL
 
 Invariant: every source task that saw rows sends every unit one row at least, so every unit wakes and every watermark
 advances; blobs of streams are at most about 512 KB.
@@ -10,25 +12,26 @@ advances; blobs of streams are at most about 512 KB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.plan.model import TIME, Plan
+from watersmeet.plan.model import TIME, Plan, Stage
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
-from watersmeet.units.pack import Punctuation, split, split_for_sequencer
+from watersmeet.units.pack import Part, Punctuation, split, split_for_sequencer
 from watersmeet.units.segment import to_bytes
 from watersmeet.units.watermark import NEVER
 
-MESSAGE = "unit bigint, alias int, max_ts bigint, null_times bigint, from_ts bigint, blob binary"
+MESSAGE = "unit bigint, alias int, probe boolean, max_ts bigint, null_times bigint, from_ts bigint, blob binary"
 SCHEMA = pa.schema(
     [
         ("unit", pa.int64()),
         ("alias", pa.int32()),
+        ("probe", pa.bool_()),
         ("max_ts", pa.int64()),
         ("null_times", pa.int64()),
         ("from_ts", pa.int64()),
@@ -43,16 +46,19 @@ SLICE_ROWS = 65_536
 
 
 CONTROL = -1
-"""The alias of a control message: what the sequencer vouches for, as JSON in place of rows."""
+"""The alias of a control message: what an earlier stage says, as JSON in place of rows."""
+BOUND = -2
+"""The alias of tuples that the stage before has bound together."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One row between stages."""
+    """One row between stages; units are counted inside the stage that gets it."""
 
     unit: int
     alias: int
     blob: bytes | None
+    probe: bool = False
     punctuation: Punctuation = field(default_factory=Punctuation)
     from_ts: int = NEVER
 
@@ -63,6 +69,7 @@ def record_batch(messages: Sequence[Message], units: int) -> pa.RecordBatch:
     columns = [
         pa.array([ids[m.unit] for m in messages], pa.int64()),
         pa.array([m.alias for m in messages], pa.int32()),
+        pa.array([m.probe for m in messages], pa.bool_()),
         pa.array([m.punctuation.max_ts for m in messages], pa.int64()),
         pa.array([m.punctuation.null_times for m in messages], pa.int64()),
         pa.array([m.from_ts for m in messages], pa.int64()),
@@ -83,7 +90,7 @@ def slices(table: pa.Table) -> Iterator[tuple[int, bytes]]:
 class Packer:
     """mapInArrow: a source's wire rows to messages. `sliced` cuts static input into slices of event time.
 
-    Messages go to the join units, or to the sequencer if the plan has one.
+    Messages go to the units of the stage where the stream enters, or to the sequencer if the plan has one.
     """
 
     plan: Plan
@@ -106,36 +113,45 @@ class Packer:
 
     @property
     def units(self) -> int:
-        return 1 if self.plan.sequenced else self.plan.grid.units
+        return 1 if self.plan.sequenced else self._entry[0].routing.units
+
+    @property
+    def _entry(self) -> tuple[Stage, int]:
+        return self.plan.entry(self.plan.inputs[self.position].alias)
 
     def _flush(self, held: list[pa.RecordBatch], total: Punctuation, last: bool) -> Iterator[pa.RecordBatch]:
-        parts: list[tuple[int, pa.Table]] = []
+        parts: list[Part] = []
         if held:
             punctuation, parts = self._split(pa.Table.from_batches(held))
             total.include(punctuation)
-        messages = [
-            Message(unit, self.position, blob, from_ts=from_ts)
-            for unit, table in parts
-            for from_ts, blob in self._blobs(table)
-        ]
+        messages = list(part_messages(parts, self._entry[0].first, self.position, sliced=self.sliced))
         if last:
-            messages += [Message(unit, self.position, None, total) for unit in range(self.units)]
+            messages += [Message(unit, self.position, None, punctuation=total) for unit in range(self.units)]
         if messages:
             yield record_batch(messages, self.units)
 
-    def _split(self, table: pa.Table) -> tuple[Punctuation, list[tuple[int, pa.Table]]]:
+    def _split(self, table: pa.Table) -> tuple[Punctuation, list[Part]]:
         source = self.plan.inputs[self.position]
         if not self.plan.sequenced:
             return split(self.plan, source, table)
         punctuation, rows = split_for_sequencer(source, table)
-        return punctuation, [(0, rows)] if rows.num_rows else []
+        return punctuation, [Part((0,), "both", rows)] if rows.num_rows else []
 
-    def _blobs(self, table: pa.Table) -> Iterator[tuple[int, bytes]]:
-        if self.sliced:
-            yield from slices(table)
-        else:
-            for piece in _pieces(table):
-                yield NEVER, to_bytes(piece)
+
+def part_messages(parts: Iterable[Part], first: int, alias: int, *, sliced: bool) -> Iterator[Message]:
+    """Parts of a side as messages; a blob that goes to several units is made once."""
+    for part in parts:
+        for from_ts, blob in _blobs(part.table, sliced=sliced):
+            for unit in part.units:
+                yield Message(unit - first, alias, blob, part.role == "probe", from_ts=from_ts)
+
+
+def _blobs(table: pa.Table, *, sliced: bool) -> Iterator[tuple[int, bytes]]:
+    if sliced:
+        yield from slices(table)
+    else:
+        for piece in _pieces(table):
+            yield NEVER, to_bytes(piece)
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:

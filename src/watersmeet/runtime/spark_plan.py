@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.errors import StreamError, UnsupportedError
+from watersmeet.errors import StreamError
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
@@ -29,10 +29,4 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
         check(frame, texts, "condition")
     spark = next(iter(frames.values())).sparkSession
     ansi = spark.conf.get("spark.sql.ansi.enabled", "true").lower() == "true"
-    made = build(join, SparkTypes(frames), options, "portable" if ansi else "nothing")
-    if not made.classes:
-        raise UnsupportedError(
-            "no equality across streams: Spark needs one to spread the join over units; joins on other conditions come with the biclique routing, not yet. "
-            "wm.local.run runs this query in process; on Spark add an equality (for example on a bucket of the value)"
-        )
-    return made
+    return build(join, SparkTypes(frames), options, "portable" if ansi else "nothing")

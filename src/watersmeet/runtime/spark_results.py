@@ -9,14 +9,14 @@ Invariant: rows with `_metrics` are not results; `projected` observes and drops 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from watersmeet.plan.model import Plan
-from watersmeet.units.join_unit import ROWS_ONLY, StepReport
+from watersmeet.units.join_unit import ROWS_ONLY
 
 METRICS = "_metrics"
 
@@ -59,11 +59,10 @@ def arrow_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
     }
 
 
-def metrics_columns(schema: pa.Schema, unit: int, report: StepReport) -> dict[str, pa.ChunkedArray]:
-    """The row of metrics of one step; `schema` is that of the columns that leave a unit."""
-    text = json.dumps({"unit": unit, **asdict(report)})
-    columns = {f.name: pa.chunked_array([pa.nulls(1, f.type)]) for f in schema}
-    columns[METRICS] = pa.chunked_array([pa.array([text], pa.string())])
+def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> dict[str, pa.ChunkedArray]:
+    """A row of metrics for every unit's report; `schema` is that of the columns that leave a unit."""
+    columns = {f.name: pa.chunked_array([pa.nulls(len(reports), f.type)]) for f in schema}
+    columns[METRICS] = pa.chunked_array([pa.array([json.dumps(r) for r in reports], pa.string())])
     return columns
 
 

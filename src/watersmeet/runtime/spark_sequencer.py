@@ -17,8 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.spark_messages import CONTROL, Message, record_batch, slices
-from watersmeet.runtime.spark_state import UnitState, inbox_of
-from watersmeet.units.join_unit import Inbox, StepReport
+from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
 from watersmeet.units.segment import to_bytes
 from watersmeet.units.sequencer import Release, Sequencer
 from watersmeet.units.watermark import NEVER
@@ -35,9 +34,10 @@ class SequencerProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         manifest = self._state.read_manifest(self.plan)
-        release = Sequencer(self.plan).step(inbox_of(self.plan, rows), manifest, self._state.store)
+        inbox = inbox_of(self.plan, rows, self.plan.stages[0], Heard())
+        release = Sequencer(self.plan).step(inbox, manifest, self._state.store)
         self._state.write_manifest(manifest)
-        batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.grid.units)
+        batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.units)
         yield pa.Table.from_batches([batch]).to_pandas()
 
     def close(self) -> None:
@@ -53,16 +53,7 @@ def release_messages(plan: Plan, release: Release, *, sliced: bool) -> list[Mess
             blobs = slices(table) if sliced else [(NEVER, to_bytes(table))]
             out += [Message(unit, position, blob, from_ts=from_ts) for from_ts, blob in blobs]
     latest = min(release.marks.values())
-    for unit in range(plan.grid.units):
+    for unit in range(plan.units):
         said = {"marks": release.marks, "cuts": release.cuts, "late": release.late if unit == 0 else {}}
         out.append(Message(unit, CONTROL, json.dumps(said).encode(), from_ts=latest))
     return out
-
-
-def release_said(blob: bytes, inbox: Inbox, report: StepReport) -> None:
-    """Take a control message in."""
-    said = json.loads(blob)
-    inbox.marks = said["marks"]
-    inbox.cuts = {a: max(cut, inbox.cuts.get(a, NEVER)) for a, cut in said["cuts"].items()}
-    for stream, rows in said["late"].items():
-        report.late[stream] = report.late.get(stream, 0) + rows

@@ -5,18 +5,21 @@ Invariant: both are written in the same micro-batch, so Spark commits both or ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from watersmeet.plan.model import Plan
-from watersmeet.runtime.spark_messages import CONTROL
-from watersmeet.units.join_unit import Inbox
+from watersmeet.plan.model import Plan, Stage
+from watersmeet.runtime.spark_messages import BOUND, CONTROL
+from watersmeet.units.join_unit import Inbox, StepReport
 from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment import from_bytes
 from watersmeet.units.segment_store import BlobStore
 from watersmeet.units.state import Manifest
+from watersmeet.units.watermark import NEVER
 
 MANIFEST = "manifest"
 """The key of the manifest; segments have their ids, which are hexadecimal."""
@@ -51,18 +54,59 @@ class UnitState:
         self.state.removeKey((id,))
 
 
-def inbox_of(plan: Plan, rows: Iterator[pd.DataFrame], control: Any = None) -> Inbox:
-    """A batch's messages to one unit; `control` takes the blobs of control messages."""
+def inbox_of(plan: Plan, rows: Iterator[pd.DataFrame], stage: Stage, heard: Heard) -> Inbox:
+    """A batch's messages to one unit of a stage; `heard` takes what earlier stages say of themselves."""
     inbox = Inbox()
     for frame in rows:
-        for alias, max_ts, null_times, blob in zip(
-            frame["alias"], frame["max_ts"], frame["null_times"], frame["blob"], strict=True
+        for alias, probe, max_ts, null_times, blob in zip(
+            frame["alias"], frame["probe"], frame["max_ts"], frame["null_times"], frame["blob"], strict=True
         ):
-            if alias == CONTROL:
-                control(blob, inbox)
-                continue
-            source = plan.inputs[int(alias)]
-            inbox.punctuate(source.stream, Punctuation(int(max_ts), int(null_times)))
-            if blob is not None:
-                inbox.tables.setdefault(source.alias, []).append(from_bytes(blob))
+            take_message(plan, stage, inbox, heard, int(alias), bool(probe), int(max_ts), int(null_times), blob)
     return inbox
+
+
+def take_message(
+    plan: Plan,
+    stage: Stage,
+    inbox: Inbox,
+    heard: Heard,
+    alias: int,
+    probe: bool,
+    max_ts: int,
+    null_times: int,
+    blob: Any,
+) -> int:
+    """Take one message in; how many rows it brought."""
+    if alias == CONTROL:
+        heard.take(json.loads(bytes(blob)), inbox)
+        return 0
+    if alias != BOUND:
+        inbox.punctuate(plan.inputs[alias].stream, Punctuation(max_ts, null_times))
+    if blob is None:
+        return 0
+    table = from_bytes(blob)
+    inbox.take(
+        stage.sides[0].name if alias == BOUND else plan.inputs[alias].alias, "probe" if probe else "store", table
+    )
+    return int(table.num_rows)
+
+
+@dataclass
+class Heard:
+    """What earlier stages say: the sequencer vouches for watermarks, others pass maxima and their reports on."""
+
+    report: StepReport = field(default_factory=StepReport)
+    """Late rows that the sequencer has dropped."""
+    units: list[dict[str, Any]] = field(default_factory=list)
+    """Reports of units of earlier stages, as JSON."""
+
+    def take(self, said: Mapping[str, Any], inbox: Inbox) -> None:
+        if "marks" in said:
+            inbox.marks = said["marks"]
+        for alias, cut in said.get("cuts", {}).items():
+            inbox.cuts[alias] = max(cut, inbox.cuts.get(alias, NEVER))
+        for stream, rows in said.get("late", {}).items():
+            self.report.late[stream] = self.report.late.get(stream, 0) + rows
+        for stream, highest in said.get("maxima", {}).items():
+            inbox.punctuate(stream, Punctuation(highest))
+        self.units += said.get("units", [])

@@ -26,19 +26,20 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, QueryError
-from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.model import InputPlan, Plan, Stage
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.query.expr import ColumnRef
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.progress import OBSERVED
-from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill
+from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill, StageBackfill
 from watersmeet.runtime.spark_messages import MESSAGE, Packer
 from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
-from watersmeet.runtime.spark_sequencer import SequencerProcessor, release_said
-from watersmeet.runtime.spark_state import UnitState, inbox_of
+from watersmeet.runtime.spark_sequencer import SequencerProcessor
+from watersmeet.runtime.spark_stages import StageProcessor, report_of
+from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
 from watersmeet.runtime.spark_types import SPARK, check
 from watersmeet.runtime.worker_heap import after_task
-from watersmeet.units.join_unit import JoinUnit, StepReport
+from watersmeet.units.join_unit import JoinUnit
 from watersmeet.units.pack import CONTENT, PASS
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -61,17 +62,25 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     spark = next(iter(frames.values())).sparkSession
     if streaming:
         settle_session(spark)
-    packed = [
-        wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)
+    packed = {
+        i.alias: wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)
         for i in plan.inputs
-    ]
-    messages = reduce(DataFrame.union, packed)
+    }
     schema = StructType.fromDDL(output_schema(plan))
     run = _streaming if streaming else _static
-    return projected(plan, run(plan, messages, schema, to_arrow_schema(schema, timezone="UTC")))
+    return projected(plan, run(plan, packed, schema, to_arrow_schema(schema, timezone="UTC")))
 
 
-def _streaming(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+def _streaming(plan: Plan, packed: Mapping[str, DataFrame], schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+    messages = _entering(plan.stages[0], packed)
+    for number, after in enumerate(plan.stages[1:]):
+        bound = messages.groupBy("unit").transformWithStateInPandas(
+            StageProcessor(plan, number),
+            outputStructType=StructType.fromDDL(MESSAGE),
+            outputMode="append",
+            timeMode="none",
+        )
+        messages = bound.union(_entering(after, packed))
     if plan.sequenced:
         messages = messages.groupBy("unit").transformWithStateInPandas(
             SequencerProcessor(plan), outputStructType=StructType.fromDDL(MESSAGE), outputMode="append", timeMode="none"
@@ -81,11 +90,23 @@ def _streaming(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema
     )
 
 
-def _static(plan: Plan, messages: DataFrame, schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+def _static(plan: Plan, packed: Mapping[str, DataFrame], schema: StructType, arrow_schema: pa.Schema) -> DataFrame:
+    messages = _entering(plan.stages[0], packed)
+    for number, after in enumerate(plan.stages[1:]):
+        bound = _in_time(messages, plan.stages[number]).mapInArrow(StageBackfill(plan, number), MESSAGE)
+        messages = bound.union(_entering(after, packed))
     if plan.sequenced:
         messages = messages.repartition(1).sortWithinPartitions("from_ts").mapInArrow(SequenceBackfill(plan), MESSAGE)
-    by_unit = messages.repartition(plan.grid.units, "unit").sortWithinPartitions("unit", "from_ts")
-    return by_unit.mapInArrow(Backfill(plan, arrow_schema), schema)
+    return _in_time(messages, plan.stages[-1]).mapInArrow(Backfill(plan, arrow_schema), schema)
+
+
+def _entering(stage: Stage, packed: Mapping[str, DataFrame]) -> DataFrame:
+    """The messages of the streams that enter in a stage."""
+    return reduce(DataFrame.union, [packed[side.name] for side in stage.sides if side.name in packed])
+
+
+def _in_time(messages: DataFrame, stage: Stage) -> DataFrame:
+    return messages.repartition(stage.routing.units, "unit").sortWithinPartitions("unit", "from_ts")
 
 
 def settle_session(spark: SparkSession) -> None:
@@ -164,12 +185,12 @@ class JoinProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = UnitState(handle)
-        self._unit_of = {label: unit for unit, label in enumerate(labels(self.plan.grid.units))}
+        self._stage = self.plan.stages[-1]
+        self._unit_of = {label: n for n, label in enumerate(labels(self._stage.routing.units))}
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        join = JoinUnit(self.plan, self._unit_of[int(key[0])])
-        vouched = StepReport()
-        inbox = inbox_of(self.plan, rows, lambda blob, inbox: release_said(blob, inbox, vouched))
+        join, heard = JoinUnit(self.plan, self._stage.first + self._unit_of[int(key[0])]), Heard()
+        inbox = inbox_of(self.plan, rows, self._stage, heard)
         manifest = self._state.read_manifest(self.plan)
         held: list[pa.Table] = []
         for table in join.step(inbox, manifest, self._state.store):
@@ -178,8 +199,9 @@ class JoinProcessor(StatefulProcessor):
                 yield pandas_frame(held)
                 held = []
         self._state.write_manifest(manifest)
-        vouched.include(join.report)
-        yield pandas_frame([*held, pa.table(metrics_columns(self.schema, join.unit, vouched))])
+        heard.report.include(join.report)
+        reports = [*heard.units, report_of(join.unit, heard.report)]
+        yield pandas_frame([*held, pa.table(metrics_columns(self.schema, reports))])
         held.clear()
         after_task()
 

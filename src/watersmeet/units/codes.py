@@ -58,6 +58,11 @@ def content_hash(table: pa.Table) -> np.ndarray:
     return out
 
 
+def text_hash(column: pa.Array) -> np.ndarray:
+    """Codes of texts or bytes without NULLs."""
+    return _hashes(column)
+
+
 def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
         return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

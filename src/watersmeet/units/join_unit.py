@@ -1,22 +1,31 @@
-"""The join unit: one cell of the grid. One call of `step` per batch.
+"""The join unit: one cell of a grid, or one unit of a biclique. One call of `step` per batch.
 
     inbox -> drop the late -> join new with old and new -> advance watermarks -> drop the dead, store the living
 
+In a grid a unit stores every tuple that it gets, and all of them probe. In a biclique it stores one side, and copies of the
+other side's tuples come only to probe; what they meet among this batch's tuples follows one order for all units
+(`multiway.Multiway.probes`), so of the two units where a pair could be made exactly one makes it.
+
 Invariant: a tuple is late against the maxima of the batches before this one; expiry uses the maxima including it. The
 step is deterministic in (inbox as a set, state): only ids of segments differ between attempts.
+Implements: Lin, Ooi, Wang, Yu (2015), sections 3.2.1 (joiner) and 3.2.3 (order-consistent protocol): a micro-batch is the
+punctuation, so all of an earlier batch precedes, and inside a batch the order is (time, number of the side).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan
+from watersmeet.plan import model
+from watersmeet.plan.model import COUNTED, TIME, Plan
+from watersmeet.routing.biclique import Role
+from watersmeet.routing.hypercube import Hypercube
 from watersmeet.units.codes import integers
-from watersmeet.units.multiway import FanoutStats, Multiway
+from watersmeet.units.multiway import Bound, FanoutStats, Multiway
 from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
@@ -31,16 +40,22 @@ ROWS_ONLY = "_row"
 
 @dataclass
 class Inbox:
-    """One batch's messages to one unit: wire tables by alias, punctuations by stream.
+    """One batch's messages to one unit: tables by side, punctuations by stream.
 
+    `tables` are tuples to store, which also probe where a unit keeps all sides; `probes` are copies that only probe.
     `marks`, if given, are watermarks after this batch that the sender vouches for; then nothing in it is late. `cuts`
     are times, by alias, before which a ROWS window has left all tuples behind.
     """
 
     tables: dict[str, list[pa.Table]] = field(default_factory=dict)
+    probes: dict[str, list[pa.Table]] = field(default_factory=dict)
     punctuations: dict[str, Punctuation] = field(default_factory=dict)
     marks: dict[str, int] | None = None
     cuts: dict[str, int] = field(default_factory=dict)
+
+    def take(self, side: str, role: Role, table: pa.Table) -> None:
+        """Take a part of a side in."""
+        (self.probes if role == "probe" else self.tables).setdefault(side, []).append(table)
 
     def punctuate(self, stream: str, punctuation: Punctuation) -> None:
         self.punctuations.setdefault(stream, Punctuation()).include(punctuation)
@@ -67,31 +82,56 @@ class StepReport:
 
 
 class JoinUnit:
-    """The unit with number `unit` of a plan's grid."""
+    """The unit with number `unit` of a plan, in the stage that the number belongs to."""
 
     def __init__(self, plan: Plan, unit: int) -> None:
-        self.plan, self.unit = plan, unit
+        self.plan, self.unit, self.stage = plan, unit, plan.stage_of(unit)
         self.report = StepReport()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its results are the query's, not those of a stage before the last."""
+        return self.stage is self.plan.stages[-1]
 
     def step(self, inbox: Inbox, manifest: Manifest, store: SegmentStore) -> Iterator[pa.Table]:
         """Yields tables of results; when exhausted, manifest and store hold the state after the batch."""
         self.report = StepReport()
         before = watermarks(self.plan, manifest.maxima) if inbox.marks is None else None
         self._count_timeless(inbox, manifest)
-        new = {i.alias: self._on_time(i, inbox, before, manifest) for i in self.plan.inputs}
-        sides = {}
-        for source in self.plan.inputs:
-            old = [store.read(info) for info in manifest.segments[source.alias]]
-            sides[source.alias] = Side(source, old, new[source.alias])
-        stats = FanoutStats(manifest.fanout)
-        join = Multiway(self.plan, sides, stats)
-        for bound in join.combinations():
-            table = self._result(join, bound)
-            self.report.results += table.num_rows
-            yield table
+        new, stats = {}, FanoutStats(manifest.fanout)
+        for number, spec in enumerate(self.stage.sides):
+            new[spec.name] = self._on_time(number, spec, inbox.tables, before, manifest)
+        old = {s.name: [store.read(i) for i in manifest.segments.get(s.name, [])] for s in self.stage.sides}
+        for join, combinations in self._joins(inbox, before, manifest, old, new, stats):
+            for bound in combinations:
+                table = self._result(join, bound)
+                self.report.results += table.num_rows if self.is_last else 0
+                yield table
         manifest.fanout = stats.memory()
         manifest.maxima = advance(manifest.maxima, {s: p.max_ts for s, p in inbox.punctuations.items()})
         self._settle(manifest, store, new, inbox)
+
+    def _joins(
+        self,
+        inbox: Inbox,
+        before: dict[str, int] | None,
+        manifest: Manifest,
+        old: Mapping[str, list[Segment]],
+        new: Mapping[str, Segment | None],
+        stats: FanoutStats,
+    ) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
+        """The joins of the step: one over all sides, or one for each side that probes what is stored of the other."""
+        specs = self.stage.sides
+        if isinstance(self.stage.routing, Hypercube):
+            join = Multiway(self.plan, [Side(s, old[s.name], new[s.name]) for s in specs], stats)
+            yield join, join.combinations()
+            return
+        for number, spec in enumerate(specs):
+            probing = self._on_time(number, spec, inbox.probes, before, None)
+            if probing is not None:
+                sides = [Side(s, [], probing) if s is spec else Side(s, old[s.name], new[s.name]) for s in specs]
+                join = Multiway(self.plan, sides, stats)
+                yield join, join.probes(sides[number])
 
     def _count_timeless(self, inbox: Inbox, manifest: Manifest) -> None:
         """A NULL time is late; the source task counted it, and one unit books it."""
@@ -100,20 +140,27 @@ class JoinUnit:
                 self._book_late(manifest, stream, punctuation.null_times)
 
     def _on_time(
-        self, source: InputPlan, inbox: Inbox, marks: dict[str, int] | None, manifest: Manifest
+        self,
+        number: int,
+        spec: model.Side,
+        tables: dict[str, list[pa.Table]],
+        marks: dict[str, int] | None,
+        manifest: Manifest | None,
     ) -> Segment | None:
-        tables = [t for t in inbox.tables.pop(source.alias, []) if t.num_rows]
-        if not tables:
+        """A side's new tuples, less the late ones, which a manifest books. Results of an earlier stage are never late."""
+        arrived = [t for t in tables.pop(spec.name, []) if t.num_rows]
+        if not arrived:
             return None
-        table = pa.concat_tables(tables).combine_chunks()
-        self.report.rows_in[source.alias] = table.num_rows
-        if marks is None:
+        table = pa.concat_tables(arrived).combine_chunks()
+        self.report.rows_in[spec.name] = self.report.rows_in.get(spec.name, 0) + table.num_rows
+        if marks is None or len(spec.aliases) > 1:
             return Segment.of(table)
-        late = integers(table.column(TIME).combine_chunks()) < marks[source.stream]
+        stream = self.plan.input(spec.name).stream
+        late = integers(table.column(TIME).combine_chunks()) < marks[stream]
         if late.any():
-            if self.plan.grid.is_primary(source.position, self.unit):
+            if manifest is not None and self.stage.is_primary(number, self.unit):
                 counted = np.asarray(table.column(COUNTED).to_numpy(), bool) if COUNTED in table.column_names else False
-                self._book_late(manifest, source.stream, int(np.count_nonzero(late & ~np.asarray(counted))))
+                self._book_late(manifest, stream, int(np.count_nonzero(late & ~np.asarray(counted))))
             table = table.filter(pa.array(~late))
         return Segment.of(table) if table.num_rows else None
 
@@ -122,16 +169,25 @@ class JoinUnit:
             manifest.late[stream] = manifest.late.get(stream, 0) + rows
             self.report.late[stream] = self.report.late.get(stream, 0) + rows
 
-    def _result(self, join: Multiway, bound: dict[str, np.ndarray]) -> pa.Table:
+    def _result(self, join: Multiway, bound: Bound) -> pa.Table:
+        if not self.is_last:
+            return self._bound_together(join, bound)
         if not self.plan.output:
             return pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
         return pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(self.plan.output)})
 
+    def _bound_together(self, join: Multiway, bound: Bound) -> pa.Table:
+        """Combinations as tuples of the next stage's first side."""
+        side = self.plan.stages[self.plan.stages.index(self.stage) + 1].sides[0]
+        return pa.table({side.column(a, name): join.members[a].take(name, bound[a]) for a, name in side.carried})
+
     def _settle(self, manifest: Manifest, store: SegmentStore, new: dict[str, Segment | None], inbox: Inbox) -> None:
         marks = watermarks(self.plan, manifest.maxima) if inbox.marks is None else inbox.marks
-        for alias, cut in cuts(self.plan, marks).items():
-            settler = Settler(store, max(cut, inbox.cuts.get(alias, NEVER)), self.plan.join.windows.retention_us(alias))
-            manifest.segments[alias] = settler.settle(manifest.segments[alias], new[alias])
+        cut_of = cuts(self.plan, marks)
+        for spec in self.stage.sides:
+            cut = max(cut_of[spec.name], inbox.cuts.get(spec.name, NEVER))
+            settler = Settler(store, cut, self.plan.retention_us(self.stage, spec))
+            manifest.segments[spec.name] = settler.settle(manifest.segments.get(spec.name, []), new[spec.name])
         self.report.watermarks = marks
-        self.report.retained = manifest.rows()
+        self.report.retained = {a: n for a, n in manifest.rows().items() if a in new}
         self.report.bytes = manifest.bytes()

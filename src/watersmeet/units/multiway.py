@@ -8,6 +8,9 @@ graph leaves, given all members bound so far:
 
     max over bound x of (x.ts + lo(x, y))  <=  y.ts  <=  min over bound x of (x.ts + hi(x, y))
 
+A side may be several aliases that an earlier stage has bound together: it is found by the time of one of them, its
+reference, and the windows of the others are tested.
+
 Invariant: no intermediate holds more than `limit` combinations per alias probed, however hot one key is.
 Implements: Hammad, Aref, Elmagarmid (2002), section 3.1 (the period shrinks with every member), sections 5.1 and 5.2.
 Departs from the paper: the period is exact per pair, so no refinement step is needed.
@@ -15,7 +18,7 @@ Departs from the paper: the period is exact per pair, so no refinement step is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +34,7 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
-from watersmeet.units.side import Side
+from watersmeet.units.side import Member, Side
 
 CHUNK = 131_072
 """The most combinations that one chunk holds."""
@@ -64,51 +67,70 @@ class FanoutStats:
 
 
 class Multiway:
-    """The join of one step over the sides of all aliases."""
+    """The join of one step over its sides."""
 
-    def __init__(self, plan: Plan, sides: Mapping[str, Side], stats: FanoutStats, limit: int = CHUNK) -> None:
+    def __init__(self, plan: Plan, sides: Sequence[Side], stats: FanoutStats, limit: int = CHUNK) -> None:
         self.plan, self.sides, self.stats, self.limit = plan, sides, stats, limit
+        self.members = {a: Member(side, plan.input(a)) for side in sides for a in side.spec.aliases}
+        self._side_of = {a: side for side in sides for a in side.spec.aliases}
         self._done: set[str] = set()
+        self._ordered = False
 
     def combinations(self) -> Iterator[Bound]:
-        """All new combinations, in bounded chunks; drivers go in the order of FROM."""
-        for driver in self.plan.aliases:
-            rows = self.sides[driver].new_idx
-            if len(rows):
-                order = probe_order(self.plan, driver, self.stats)
-                yield from self._extend({driver: rows}, order)
-            self._done.add(driver)
+        """All new combinations, in bounded chunks; drivers go in the order of the sides."""
+        for driver in self.sides:
+            if len(driver.new_idx):
+                yield from self._extend(self._bound(driver), self._order(driver))
+            self._done.add(driver.spec.name)
 
-    def _extend(self, bound: Bound, order: tuple[str, ...]) -> Iterator[Bound]:
+    def probes(self, driver: Side) -> Iterator[Bound]:
+        """The combinations that a driver's tuples make at a unit that stores the other side only.
+
+        Of two new tuples that match, the later in (time, number of the side) probes, here or where the other is stored.
+        """
+        self._ordered = True
+        if len(driver.new_idx):
+            yield from self._extend(self._bound(driver), self._order(driver))
+
+    def _bound(self, driver: Side) -> Bound:
+        return dict.fromkeys(driver.spec.aliases, driver.new_idx)
+
+    def _order(self, driver: Side) -> tuple[Side, ...]:
+        if len(self.sides) == 2:
+            return tuple(s for s in self.sides if s is not driver)
+        return tuple(self._side_of[a] for a in probe_order(self.plan, driver.spec.name, self.stats))
+
+    def _extend(self, bound: Bound, order: tuple[Side, ...]) -> Iterator[Bound]:
         if not order:
             yield bound
             return
-        y, rest = order[0], order[1:]
-        for probe_idx, rows in self._matches(bound, y):
+        side, rest = order[0], order[1:]
+        for probe_idx, rows in self._matches(bound, side):
             grown = {x: idx[probe_idx] for x, idx in bound.items()}
-            grown[y] = rows
-            grown = self._filtered(grown, y)
-            if len(grown[y]):
+            grown |= dict.fromkeys(side.spec.aliases, rows)
+            grown = self._filtered(grown, side)
+            if len(grown[side.spec.reference]):
                 yield from self._extend(grown, rest)
 
-    def _matches(self, bound: Bound, y: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Chunks of (position in bound, row of y) that agree in keys and period."""
-        side = self.sides[y]
-        classes = self._shared(bound, y) if self.plan.kernel == "hw" else ()
-        lo, hi = self._period(bound, y)
+    def _matches(self, bound: Bound, side: Side) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Chunks of (position in bound, row of the side) that agree in keys and period."""
+        name = side.spec.name
+        classes = self._shared(bound, side) if self.plan.kernel == "hw" else ()
+        lo, hi = self._period(bound, side.spec.reference)
         key = dimension_code(classes, {c: self._bound_codes(bound, c) for c in classes}) if classes else None
         probes, matches = len(lo), 0
         held: list[tuple[np.ndarray, np.ndarray]] = []
         room = self.limit
         earliest, latest = int(lo.min()), int(hi.max())
-        for offset, segment in side.visible(y in self._done):
+        for offset, segment in side.visible(self._ordered or name in self._done):
             if segment.max_ts < earliest or segment.min_ts > latest:
                 continue
-            index = segment.index(self.plan, side.source, classes)
+            until = np.minimum(hi, self._latest(bound, side)) if self._ordered and segment is side.new else hi
+            index = segment.index(self.plan, side.spec.keys, classes)
             if isinstance(index, hash_window.HashIndex):
-                first, count = hash_window.probe(index, key, lo, hi)  # type: ignore[arg-type]
+                first, count = hash_window.probe(index, key, lo, until)  # type: ignore[arg-type]
             else:
-                first, count = nested_loop.probe(index, lo, hi)
+                first, count = nested_loop.probe(index, lo, until)
             for probe_idx, row_idx in pairs(first, count, index.rows, self.limit):
                 matches += len(row_idx)
                 if len(row_idx) > room and held:
@@ -116,22 +138,29 @@ class Multiway:
                     held, room = [], self.limit
                 held.append((probe_idx, row_idx + offset))
                 room -= len(row_idx)
-        self.stats.record(frozenset(bound), y, probes, matches)
+        self.stats.record(frozenset(bound), name, probes, matches)
         if held:
             yield _joined(held)
 
-    def _shared(self, bound: Bound, y: str) -> tuple[int, ...]:
-        return tuple(c for c in sorted(self.sides[y].source.keys) if any(c in self.sides[x].source.keys for x in bound))
+    def _latest(self, bound: Bound, side: Side) -> np.ndarray:
+        """Up to which time a new tuple of a side comes before the probing ones, in the order of (time, side)."""
+        driver = self._side_of[next(iter(bound))]
+        ts = driver.ts()[next(iter(bound.values()))]
+        return ts if self.sides.index(side) < self.sides.index(driver) else ts - 1
+
+    def _shared(self, bound: Iterable[str], side: Side) -> tuple[int, ...]:
+        known = {c for x in bound for c in self.members[x].keys}
+        return tuple(c for c in sorted(side.spec.keys) if c in known)
 
     def _bound_codes(self, bound: Bound, c: int) -> np.ndarray:
-        x = next(x for x in bound if c in self.sides[x].source.keys)
-        return self.sides[x].codes(self.sides[x].source.keys[c], self.plan.classes[c].kind)[bound[x]]
+        x = next(x for x in bound if c in self.members[x].keys)
+        return self.members[x].codes(self.members[x].keys[c], self.plan.classes[c].kind)[bound[x]]
 
     def _period(self, bound: Bound, y: str) -> tuple[np.ndarray, np.ndarray]:
         rows = len(next(iter(bound.values())))
         lo, hi = np.full(rows, -UNBOUNDED, np.int64), np.full(rows, UNBOUNDED, np.int64)
         for x, idx in bound.items():
-            ts = self.sides[x].ts()[idx]
+            ts = self.members[x].ts()[idx]
             low, high = self.plan.join.windows.lo(x, y), self.plan.join.windows.hi(x, y)
             if low > -UNBOUNDED:
                 np.maximum(lo, ts + low, out=lo)
@@ -139,45 +168,60 @@ class Multiway:
                 np.minimum(hi, ts + high, out=hi)
         return lo, hi
 
-    def _filtered(self, grown: Bound, y: str) -> Bound:
-        """Drop what keys, residuals and conditions that y completes refuse."""
-        for test in self._tests(grown, y):
-            if len(grown[y]) == 0:
+    def _filtered(self, grown: Bound, added: Side) -> Bound:
+        """Drop what keys, windows, residuals and conditions that the added side completes refuse."""
+        for test in self._tests(grown, added):
+            if len(grown[added.spec.reference]) == 0:
                 break
             keep = test(grown)
             if not keep.all():
                 grown = {x: idx[keep] for x, idx in grown.items()}
         return grown
 
-    def _tests(self, grown: Bound, y: str):  # type: ignore[no-untyped-def]
-        before = {x: idx for x, idx in grown.items() if x != y}
-        shared = self._shared(before, y)
+    def _tests(self, grown: Bound, added: Side):  # type: ignore[no-untyped-def]
+        new = added.spec.aliases
+        before = [x for x in grown if x not in new]
+        shared = self._shared(before, added)
         for c in shared:
-            x = next(x for x in before if c in self.sides[x].source.keys)
-            if self.plan.kernel == "nlw" or len(shared) > 1:
-                yield lambda b, x=x, c=c: self._equal_codes(b, x, y, c)
+            x = next(x for x in before if c in self.members[x].keys)
+            y = next(y for y in new if c in self.members[y].keys)
+            if self.plan.kernel != "hw" or len(shared) > 1:
+                yield lambda b, x=x, y=y, c=c: self._equal_codes(b, x, y, c)
             if not exact(self.plan.classes[c].kind):
-                yield lambda b, x=x, c=c: self._equal_values(b, x, y, c)
+                yield lambda b, x=x, y=y, c=c: self._equal_values(b, x, y, c)
+        for x in before:
+            for y in new:
+                if y != added.spec.reference:
+                    yield lambda b, x=x, y=y: self._in_window(b, x, y)
         for residual in self.plan.residuals:
             pair = {residual.left[0], residual.right[0]}
-            if y in pair and pair <= grown.keys():
+            if self._completed(pair, before, new):
                 yield lambda b, r=residual: self._residual(b, r)
         for condition in self.plan.inside:
-            if y in condition.aliases and condition.aliases <= grown.keys():
+            if self._completed(condition.aliases, before, new):
                 yield lambda b, e=condition: self._condition(b, e)
+
+    @staticmethod
+    def _completed(aliases: Collection[str], before: Collection[str], new: Collection[str]) -> bool:
+        """Whether a condition on these aliases needs what has just been added, and no more."""
+        return {*aliases} <= {*before, *new} and any(a in before for a in aliases) and any(a in new for a in aliases)
+
+    def _in_window(self, bound: Bound, x: str, y: str) -> np.ndarray:
+        apart = self.members[y].ts()[bound[y]] - self.members[x].ts()[bound[x]]
+        return (apart >= self.plan.join.windows.lo(x, y)) & (apart <= self.plan.join.windows.hi(x, y))
 
     def _equal_codes(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         kind = self.plan.classes[c].kind
-        left, right = (self.sides[s].codes(self.sides[s].source.keys[c], kind) for s in (x, y))
+        left, right = (self.members[s].codes(self.members[s].keys[c], kind) for s in (x, y))
         return compare(left, bound[x], right, bound[y], EQUAL)
 
     def _equal_values(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
-        left, right = (self.sides[s].take(self.sides[s].source.keys[c], bound[s]) for s in (x, y))
+        left, right = (self.members[s].take(self.members[s].keys[c], bound[s]) for s in (x, y))
         return np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), np.bool_)
 
     def _residual(self, bound: Bound, residual: Compare | Difference) -> np.ndarray:
         (x, left_name), (y, right_name) = residual.left, residual.right
-        left, right = self.sides[x], self.sides[y]
+        left, right = self.members[x], self.members[y]
         if isinstance(residual, Compare):
             kind, op = residual.kind, LESS if residual.op == "<" else LESS_EQUAL
             return compare(left.codes(left_name, kind), bound[x], right.codes(right_name, kind), bound[y], op)
@@ -200,8 +244,8 @@ class Multiway:
 
     def column(self, bound: Bound, ref: ColumnRef) -> pa.Array:
         """The values of a plain column for combinations."""
-        side = self.sides[ref.alias]
-        return side.take(side.source.column(ref), bound[ref.alias])
+        member = self.members[ref.alias]
+        return member.take(member.source.column(ref), bound[ref.alias])
 
 
 def _joined(held: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,15 +6,17 @@ content alone, so a task that runs twice sends the same rows to the same units.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan
-from watersmeet.units.codes import codes, content_hash, integers
+from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan, Stage
+from watersmeet.routing.biclique import Biclique, Role
+from watersmeet.routing.hypercube import Hypercube
+from watersmeet.units.codes import content_hash, integers
+from watersmeet.units.content import WireContent
 from watersmeet.units.watermark import NEVER
 
 PASS = "_pass"
@@ -39,20 +41,37 @@ class Punctuation:
         self.null_times += other.null_times
 
 
-def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, list[tuple[int, pa.Table]]]:
+@dataclass(frozen=True)
+class Part:
+    """Rows of one side for some units, all of which get the same table."""
+
+    units: tuple[int, ...]
+    role: Role
+    table: pa.Table
+
+
+def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, list[Part]]:
     """The punctuation of a table of wire rows, and its rows by unit."""
     table = table.combine_chunks()
     kept, punctuation = _kept(source, table)
     wire = table.drop_columns([PASS]) if PASS in table.column_names else table
-    if len(kept) == 0:
-        return punctuation, []
-    whole = len(kept) == wire.num_rows
-    key_codes = {}
-    for number, name in source.keys.items():
-        column = wire.column(name).combine_chunks()
-        key_codes[number] = codes(column if whole else column.take(pa.array(kept)), plan.classes[number].kind)
-    copies = plan.grid.route(source.position, key_codes, len(kept))
-    return punctuation, [part for units in copies for part in by_unit(wire, kept, units, whole)]
+    if len(kept) < wire.num_rows:
+        wire = wire.take(pa.array(kept))
+    return punctuation, route(plan, *plan.entry(source.alias), wire)
+
+
+def route(
+    plan: Plan, stage: Stage, side: int, table: pa.Table, routing: Hypercube | Biclique | None = None
+) -> list[Part]:
+    """The rows of a side of a stage by unit and role, by the stage's own routing if none is given."""
+    if table.num_rows == 0:
+        return []
+    content = WireContent(plan, stage.sides[side].keys, table)
+    out = []
+    for delivery in (routing or stage.routing).deliveries(side, content):
+        rows = table if delivery.rows is None else table.take(pa.array(delivery.rows))
+        out.append(Part(tuple(stage.first + u for u in delivery.units), delivery.role, rows))
+    return out
 
 
 def split_for_sequencer(source: InputPlan, table: pa.Table) -> tuple[Punctuation, pa.Table]:
@@ -98,21 +117,6 @@ def _kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
         rows = rows[valid_time[rows]]
     max_ts = NEVER if highest.as_py() is None else int(integers(pa.array([highest]))[0])
     return rows, Punctuation(max_ts, timeless)
-
-
-def by_unit(wire: pa.Table, kept: np.ndarray, units: np.ndarray, whole: bool) -> Iterator[tuple[int, pa.Table]]:
-    """One table per unit that gets rows; every row is taken once."""
-    first = int(units[0])
-    if np.all(units == first):
-        yield first, wire if whole else wire.take(pa.array(kept))
-        return
-    order = np.argsort(units.astype(np.uint16), kind="stable")
-    ends = np.cumsum(np.bincount(units))
-    sorted_table = wire.take(pa.array(kept[order]))
-    for unit, end in enumerate(ends):
-        begin = ends[unit - 1] if unit else 0
-        if end > begin:
-            yield unit, sorted_table.slice(begin, end - begin)
 
 
 def _numpy(values: pa.ChunkedArray) -> np.ndarray:

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.units.join_unit import StepReport
+from watersmeet.routing.biclique import Role
+from watersmeet.units.join_unit import Inbox, StepReport
+from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.state import Manifest
 
@@ -25,13 +27,18 @@ CONTROL = "control"
 """The kind of mail that is JSON in one cell, see `control` and `said`."""
 
 
+PROBE = "probe "
+"""Prefix of the kind of tuples that only probe, see `kind_of`."""
+
+
 @dataclass(frozen=True)
 class Mail:
-    """Rows for a unit, to be read in the next round."""
+    """Rows for a unit, to be read in the next round or in a later one."""
 
     to: int
     kind: str
     table: pa.Table
+    round: int | None = None
 
 
 @dataclass
@@ -41,12 +48,12 @@ class Call:
     round: int
     unit: int
     inbox: dict[str, list[pa.Table]]
-    """In round 0 wire tables by alias, later mail by kind."""
+    """Tables by kind of mail; tuples that enter have the kind of their side."""
     manifest: Manifest
     """The unit's memory, changed in place; its maxima are those of the batches before this one."""
     store: SegmentStore
     seen: Mapping[str, int] = field(default_factory=dict)
-    """Round 0: event times that this batch has reached for certain, by stream; the true maxima may be higher."""
+    """Event times that this batch has reached for certain, by stream; the true maxima may be higher."""
     report: StepReport = field(default_factory=StepReport)
 
 
@@ -65,6 +72,25 @@ class Program(Protocol):
 
     def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
         """For every alias the time before which its stored tuples are dead, once a batch has reached these maxima."""
+
+
+def kind_of(side: str, role: Role) -> str:
+    """The kind of mail that brings tuples of a side."""
+    return PROBE + side if role == "probe" else side
+
+
+def inbox_of(mail: Mapping[str, list[pa.Table]], seen: Mapping[str, int]) -> Inbox:
+    """Mail of tuples as a join unit takes it.
+
+    >>> inbox = inbox_of({"a": [], "probe b": []}, {})
+    >>> list(inbox.tables), list(inbox.probes)
+    (['a'], ['b'])
+    """
+    inbox = Inbox(punctuations={s: Punctuation(ts) for s, ts in seen.items()})
+    for kind, tables in mail.items():
+        into = inbox.probes if kind.startswith(PROBE) else inbox.tables
+        into[kind.removeprefix(PROBE)] = tables
+    return inbox
 
 
 def control(to: int, said: Mapping[str, Any]) -> Mail:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels import hash_window, nested_loop
-from watersmeet.plan.model import TIME, InputPlan, Plan
+from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.codes import codes, floats, integers
 
@@ -70,18 +71,18 @@ class Segment:
         return self._codes[name, kind]
 
     def index(
-        self, plan: Plan, source: InputPlan, classes: tuple[int, ...]
+        self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]
     ) -> hash_window.HashIndex | nested_loop.TimeIndex:
-        """The index by these classes and time; by time alone if there are none."""
+        """The index by these classes, whose columns `keys` names, and time; by time alone if there are none."""
         if classes not in self._indexes:
             self._indexes[classes] = (
-                hash_window.build(self.key(plan, source, classes), self.ts) if classes else nested_loop.build(self.ts)
+                hash_window.build(self.key(plan, keys, classes), self.ts) if classes else nested_loop.build(self.ts)
             )
         return self._indexes[classes]
 
-    def key(self, plan: Plan, source: InputPlan, classes: tuple[int, ...]) -> np.ndarray:
+    def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:
         """One code for the keys of several classes."""
-        return dimension_code(classes, {c: self.codes(source.keys[c], plan.classes[c].kind) for c in classes})
+        return dimension_code(classes, {c: self.codes(keys[c], plan.classes[c].kind) for c in classes})
 
     @property
     def nbytes(self) -> int:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from watersmeet.plan.model import COUNTED, SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.rules.sequence import reach
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.units.codes import codes, integers
+from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox
-from watersmeet.units.pack import HASH, PASS, by_unit
+from watersmeet.units.pack import HASH, PASS, route
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.state import Manifest
@@ -126,13 +126,8 @@ class Sequencer:
         return wire.filter(pa.array(keep))
 
     def _routed(self, source: InputPlan, table: pa.Table) -> list[tuple[int, pa.Table]]:
-        if table.num_rows == 0:
-            return []
-        key_codes = {
-            n: codes(table.column(name).combine_chunks(), self.plan.classes[n].kind) for n, name in source.keys.items()
-        }
-        copies = self.plan.grid.route(source.position, key_codes, table.num_rows)
-        return [part for units in copies for part in by_unit(table, np.arange(table.num_rows), units, True)]
+        parts = route(self.plan, *self.plan.entry(source.alias), table)
+        return [(unit, part.table) for part in parts for unit in part.units]
 
     def _keep(
         self, pending: Mapping[str, pa.Table | None], until: int, manifest: Manifest, store: SegmentStore

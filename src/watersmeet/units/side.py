@@ -1,25 +1,30 @@
-"""One alias inside a step: its live segments and its new tuples, addressed by one row number.
+"""One side of a join inside a step: its live segments and its new tuples, addressed by one row number.
 
     segments   [ old 0 ][ old 1 ][ new ]
     row_idx     0 ..  5  6 ..  9  10 ..
+
+A side is one alias or, in a pipeline, several whose tuples are bound together already; `Member` is one alias of it.
 
 Invariant: row numbers are stable within a step; nothing is copied that no result needs.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.plan.model import InputPlan
+from watersmeet.plan import model
+from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.units.segment import Segment
 
 
 class Side:
-    """The tuples of one alias that a step can see."""
+    """The tuples of one side that a step can see."""
 
-    def __init__(self, source: InputPlan, old: list[Segment], new: Segment | None) -> None:
-        self.source = source
+    def __init__(self, spec: model.Side, old: list[Segment], new: Segment | None) -> None:
+        self.spec = spec
         self.old = old
         self.new = new
         self.segments = old if new is None else [*old, new]
@@ -37,10 +42,11 @@ class Side:
         return [(int(self.offsets[i]), s) for i, s in enumerate(segments) if s.rows]
 
     def ts(self) -> np.ndarray:
+        """The side's time: that of its reference."""
         return self._cached("", "", [s.ts for s in self.segments])
 
     def codes(self, name: str, kind: str) -> np.ndarray:
-        """Codes of a wire column for all rows; kind 'double' gives doubles."""
+        """Codes of a column for all rows; kind 'double' gives doubles."""
         return self._cached(name, kind, None)
 
     def _cached(self, name: str, kind: str, parts: list[np.ndarray] | None) -> np.ndarray:
@@ -52,7 +58,7 @@ class Side:
         return self._arrays[name, kind]
 
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
-        """The values of a wire column at these rows; costs what it returns, not what is stored."""
+        """The values of a column at these rows; costs what it returns, not what is stored."""
         if len(self.segments) == 1 or len(row_idx) == 0:
             return self.segments[0].column(name).take(pa.array(row_idx))
         segment_of = np.searchsorted(self.offsets, row_idx, side="right") - 1
@@ -68,3 +74,30 @@ class Side:
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return pa.concat_arrays(pieces).take(pa.array(back))
+
+
+@dataclass(frozen=True)
+class Member:
+    """One alias of a side: its wire columns under the names that the side has for them."""
+
+    side: Side
+    source: InputPlan
+
+    @property
+    def keys(self) -> dict[int, str]:
+        """Class number to wire column, of the keys that the side has."""
+        spec, alias = self.side.spec, self.source.alias
+        return {c: name for c, name in self.source.keys.items() if self._has(spec, alias, name)}
+
+    @staticmethod
+    def _has(spec: model.Side, alias: str, name: str) -> bool:
+        return len(spec.aliases) == 1 or (alias, name) in spec.carried
+
+    def ts(self) -> np.ndarray:
+        return self.side.ts() if self.side.spec.reference == self.source.alias else self.codes(TIME, "integer")
+
+    def codes(self, name: str, kind: str) -> np.ndarray:
+        return self.side.codes(self.side.spec.column(self.source.alias, name), kind)
+
+    def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
+        return self.side.take(self.side.spec.column(self.source.alias, name), row_idx)

@@ -81,6 +81,6 @@ def refuse(fingerprint: str, query: str, plan: Plan) -> NoReturn:
     """The state of one placement is asked for by another."""
     raise CheckpointError(
         f"the checkpoint belongs to another query or placement: it was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
-        f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.grid.units} units; "
+        f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.units} units; "
         "restore the query, schemas and units= it was started with, or start with a new checkpoint folder"
     )

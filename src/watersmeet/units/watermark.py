@@ -6,6 +6,9 @@ A tuple x is dead when no future tuple can meet it: for every other alias y, wat
 
     x.ts < cut(x) = min over y of (watermark(y) - hi(x, y))
 
+In a pipeline y ranges over the aliases of the stage's other side: that stage is where x waits for them. The results of an
+earlier stage are dead when one of their members is: the one whose time is the side's time.
+
 Invariant: maxima only grow, so watermarks and cuts only grow.
 """
 
@@ -37,12 +40,15 @@ def watermarks(plan: Plan, maxima: Maxima) -> dict[str, int]:
 
 
 def cuts(plan: Plan, marks: Mapping[str, int]) -> dict[str, int]:
-    """For every alias the time before which its tuples are dead."""
+    """For every side of every stage, by name, the time before which its tuples are dead."""
     graph, streams = plan.join.windows, {i.alias: i.stream for i in plan.join.inputs}
     out = {}
-    for x in plan.aliases:
-        bounds = [(marks[streams[y]], graph.hi(x, y)) for y in plan.aliases if y != x]
-        out[x] = min((NEVER if hi >= UNBOUNDED or mark <= NEVER else mark - hi for mark, hi in bounds), default=NEVER)
+    for stage in plan.stages:
+        for side in stage.sides:
+            bounds = [(marks[streams[y]], graph.hi(side.reference, y)) for y in stage.partners(side)]
+            out[side.name] = min(
+                (NEVER if hi >= UNBOUNDED or mark <= NEVER else mark - hi for mark, hi in bounds), default=NEVER
+            )
     return out
 
 

@@ -39,6 +39,10 @@ def ship(plan: Plan, shipping: Shipping) -> Plan:
         return plan
     if plan.sequenced:
         raise OptionError("shipping='semijoin': a ROWS window is numbered over whole tuples; use shipping='full'")
+    if len(plan.stages) > 1:
+        raise OptionError(
+            "shipping='semijoin': the stages of a pipeline pass whole tuples on; use shipping='full', or routing='hypercube'"
+        )
     inputs = tuple(replace(i, payload=_payload(plan, i)) for i in plan.inputs)
     if not any(i.payload for i in inputs):
         raise OptionError(

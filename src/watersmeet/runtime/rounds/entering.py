@@ -61,7 +61,17 @@ def entering(plan: Plan, frames: Mapping[str, DataFrame], entrance: int | None) 
     if entrance is not None:
         return seen.select(F.lit(entrance).alias(UNIT), ALIAS, *slots.types), slots
     kept = seen.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
-    return kept.select(_unit_column(plan.grid).alias(UNIT), ALIAS, *slots.types), slots
+    grid = routed_by_sql(plan)
+    unit = F.lit(0) if grid is None else _unit_column(grid)
+    return kept.select(unit.alias(UNIT), ALIAS, *slots.types), slots
+
+
+def routed_by_sql(plan: Plan) -> Hypercube | None:
+    """The grid, if keys alone say where rows go; otherwise source tasks route them, who need not copy them for that."""
+    (first, *more) = plan.stages
+    if more or not isinstance(first.routing, Hypercube) or first.routing.spreads:
+        return None
+    return first.routing
 
 
 def _slots(plan: Plan, wires: list[DataFrame]) -> Slots:

@@ -107,6 +107,8 @@ class Parcel:
     begin: int
     bytes: int
     rows: int
+    round: int
+    """The round in which it is read."""
 
 
 class PostOffice:
@@ -118,14 +120,19 @@ class PostOffice:
         self.parcels: list[Parcel] = []
         self._blobs: list[pa.Buffer] = []
         self._end = 0
+        self._last: tuple[pa.Table, int, int] | None = None
+        """The table that was written last, and where it lies."""
 
-    def post(self, mail: Mail) -> Parcel:
-        blob = _ipc(mail.table)
-        parcel = Parcel(mail.to, mail.kind, self.name, self._end, blob.size, mail.table.num_rows)
-        self.parcels.append(parcel)
-        self._blobs.append(blob)
-        self._end += blob.size
-        return parcel
+    def post(self, mail: Mail, round: int) -> None:
+        """Post for a round; a table that goes to several units in a row is written once."""
+        if self._last is None or self._last[0] is not mail.table:
+            blob = _ipc(mail.table)
+            self._last = mail.table, self._end, blob.size
+            self._blobs.append(blob)
+            self._end += blob.size
+        table, begin, size = self._last
+        to_read = round if mail.round is None else mail.round
+        self.parcels.append(Parcel(mail.to, mail.kind, self.name, begin, size, table.num_rows, to_read))
 
     def close(self) -> None:
         if self._blobs:
@@ -133,6 +140,7 @@ class PostOffice:
                 for blob in self._blobs:
                     file.write(blob)
             self._blobs.clear()
+            self._last = None
 
 
 def opened(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:

@@ -147,7 +147,7 @@ class Protocol:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
         for unit, alias, info in after.segments():
-            if unit < self.plan.grid.units:
+            if unit < self.plan.units:
                 rows[alias] = rows.get(alias, 0) + info.rows
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
         progress = Progress(

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.model import Plan
-from watersmeet.runtime.rounds.entering import SEEN, UNIT, entering
+from watersmeet.runtime.rounds.entering import SEEN, UNIT, entering, routed_by_sql
 from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
@@ -70,14 +70,16 @@ class Supersteps:
         self.plan, self.program, self.folder, self.most_rounds = plan, program, folder, most_rounds
         self.spark: SparkSession = next(iter(frames.values())).sparkSession
         self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
-        self.posts = folder.is_local or plan.shipping == "semijoin" if posts is None else posts
+        by_sql = routed_by_sql(plan) is not None or program.entrance() is not None
+        needed = not by_sql or plan.shipping == "semijoin"
+        self.posts = needed or (folder.is_local if posts is None else posts)
         """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
-        self.entrance_tasks = min(self.partitions, plan.grid.units) if program.entrance() is None else 1
+        self.entrance_tasks = min(self.partitions, plan.units) if program.entrance() is None else 1
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = result_schema(plan)
         self._union, slots = entering(plan, frames, program.entrance())
         schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
-        self._task = Task(plan, program, slots, folder, schema)
+        self._task = Task(plan, program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
         check_selection(plan, self.spark.createDataFrame([], self._ddl))
 
@@ -121,25 +123,27 @@ class _Batch:
         self.account = Account()
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
+        self.letters: dict[int, list[Parcel]] = {}
+        """Mail that has not been read, by the round that reads it."""
         self._jobs = 0
         self._seen: tuple[dict[str, int], dict[str, int]] = {}, {}
 
     def run(self) -> Account:
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
-            letters = self._job(Orders(self.attempt, 0), run_all, self.entered, tasks)
+            self._job(Orders(self.attempt, 0), run_all, self.entered, tasks)
             self._seen = self.steps.seen(self.entered)
             seen = self._seen[0]
         else:
-            letters, seen = self._round(None, {}), {}
+            self._round(0, None, {})
             self._seen = self.steps.seen(self.entered)
-        while letters:
-            if self._is_last(self.account.rounds - 1) or self.account.rounds >= self.steps.most_rounds:
-                raise WatersmeetError(
-                    f"the units still send mail after {self.account.rounds} rounds of one micro-batch; a plan that never comes to rest cannot be run (bound: {self.steps.most_rounds} rounds)"
-                )
-            letters, seen = self._round(letters, seen), {}
-        if not self._is_last(self.account.rounds - 1):
+            seen = {}
+        number = -1 if self.steps.posts else 0
+        while self.letters:
+            number = min(self.letters)
+            self._check_bound(number)
+            self._round(number, self.letters.pop(number), seen)
+        if not self._is_last(number):
             self._hand_over()
         else:
             assert not self.posted, "a program that knows its last round has results in no other: these would be lost"
@@ -149,16 +153,22 @@ class _Batch:
     def _is_last(self, number: int) -> bool:
         return self.steps.program.rounds is not None and number == self.steps.program.rounds - 1
 
-    def _round(self, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> list[Parcel]:
-        """One round, over letters or, without, over the rows that Spark has shuffled; the letters it has sent."""
-        number = self.account.rounds
+    def _check_bound(self, number: int) -> None:
+        known = self.steps.program.rounds
+        if (known is not None and number >= known) or self.account.rounds >= self.steps.most_rounds:
+            raise WatersmeetError(
+                f"the units still send mail after {self.account.rounds} rounds of one micro-batch; a plan that never comes to rest cannot be run (bound: {self.steps.most_rounds} rounds)"
+            )
+
+    def _round(self, number: int, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> None:
+        """One round, over letters or, without, over the rows that Spark has shuffled."""
         self.account.rounds += 1
         states = {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
         shares = _dealt(letters or [], self.steps.partitions)
         orders = Orders(self.attempt, self._jobs, number, self._is_last(number), states, shares, dict(seen))
         frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
         tasks = self.steps.entrance_tasks if letters is None else len(shares)
-        return self._job(orders, self.deliver if orders.direct else run_all, frame, tasks)
+        self._job(orders, self.deliver if orders.direct else run_all, frame, tasks)
 
     def _hand_over(self) -> None:
         """Results that were posted on the way, to the sink."""
@@ -167,12 +177,11 @@ class _Batch:
         with _ordered(self.steps.spark, Orders(self.attempt, self._jobs, shares=shares).text(self.steps.folder)):
             self.deliver(self.steps.over(count, Hand))
 
-    def _job(self, orders: Orders, run: Run, frame: DataFrame, tasks: int) -> list[Parcel]:
-        """Run a job under orders, and take what its tasks report over, one report per unit; the letters they sent."""
+    def _job(self, orders: Orders, run: Run, frame: DataFrame, tasks: int) -> None:
+        """Run a job under orders, and take over what its tasks report: one report per unit, and the letters they sent."""
         self._jobs += 1
         with _ordered(self.steps.spark, orders.text(self.steps.folder)):
             run(frame)
-        letters: list[Parcel] = []
         for partition in range(tasks):
             said = json.loads(self.steps.folder.read(MAIL, orders.report_name(partition)))
             for unit in said["units"]:
@@ -183,8 +192,9 @@ class _Batch:
             mail = [Parcel(*p) for p in said["mail"]]
             self.account.mail_bytes += sum(p.bytes for p in mail)
             self.posted += [p for p in mail if p.kind == RESULTS]
-            letters += [p for p in mail if p.kind != RESULTS]
-        return letters
+            for parcel in mail:
+                if parcel.kind != RESULTS:
+                    self.letters.setdefault(parcel.round, []).append(parcel)
 
     def _end(self) -> None:
         highest, timeless = self._seen

@@ -24,14 +24,15 @@ from pyspark import TaskContext
 
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import IN, ROW
+from watersmeet.routing.biclique import grouped
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.spark_results import result_columns
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
-from watersmeet.units.pack import by_unit
-from watersmeet.units.program import Call, Mail, Program
+from watersmeet.units.pack import route
+from watersmeet.units.program import Call, Mail, Program, kind_of
 from watersmeet.units.programs.semijoin import holder
 from watersmeet.units.segment import Segment
 from watersmeet.units.state import Manifest, SegmentInfo
@@ -99,6 +100,7 @@ class Task:
     folder: StateFolder
     schema: pa.Schema
     """Of the rows of results that leave."""
+    routed_by_sql: bool
 
     def report(
         self,
@@ -128,11 +130,11 @@ class Task:
             call = Call(orders.round, unit, arrivals.pop(unit), manifest, store, seen)
             for item in self.program.step(call):
                 if isinstance(item, Mail):
-                    post.post(item)
+                    post.post(item, orders.round + 1)
                 elif orders.direct:
                     yield from self.rows(item)
                 else:
-                    post.post(Mail(-1, RESULTS, item))
+                    post.post(Mail(-1, RESULTS, item), orders.round + 1)
             units.append({"unit": unit, "state": manifest.to_json(), "report": asdict(call.report)})
         post.close()
         self.report(orders, units, post.parcels)
@@ -170,11 +172,19 @@ class Post:
             return
         table = pa.Table.from_batches(held)
         held.clear()
-        arrivals = by_unit_and_alias(self.task.plan, self.task.slots, table, store)
-        for unit, by_alias in arrivals.items():
-            for alias, tables in by_alias.items():
-                for one in tables:
-                    post.post(Mail(unit, alias, one))
+        plan = self.task.plan
+        for position, mine in by_alias(table):
+            wire = store.narrowed(wire_of(self.task.slots, position, mine), position)
+            alias = plan.inputs[position].alias
+            if self.task.routed_by_sql:
+                for unit, rows in grouped(integers(mine.column(UNIT).combine_chunks())):
+                    post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
+                continue
+            stage, side = plan.entry(alias)
+            number = plan.stages.index(stage)
+            for part in route(plan, stage, side, wire):
+                for unit in part.units:
+                    post.post(Mail(unit, kind_of(alias, part.role), part.table), number)
 
 
 class PayloadStore:
@@ -251,19 +261,27 @@ def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [n for batch in batches for n in batch.column(0).to_pylist()]
 
 
-def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table, payloads: PayloadStore | None = None) -> Arrivals:
-    """Wire tables by unit and alias; every row is taken at most once. Payloads, if asked for, stay behind."""
-    out: Arrivals = {}
+def by_alias(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of the union by the position of their alias."""
     alias = integers(table.column(ALIAS).combine_chunks())
     for position in np.unique(alias).tolist():
-        mine = slice_or_take(table, np.flatnonzero(alias == position))
-        unit = integers(mine.column(UNIT).combine_chunks())
-        wire_of = slots.of[position]
-        wire = mine.select(list(wire_of.values())).rename_columns(list(wire_of))
-        if payloads is not None:
-            wire = payloads.narrowed(wire, position)
-        for number, part in by_unit(wire, np.arange(len(unit)), unit, whole=True):
-            out.setdefault(number, {})[plan.inputs[position].alias] = [part.combine_chunks()]
+        yield position, slice_or_take(table, np.flatnonzero(alias == position))
+
+
+def wire_of(slots: Slots, position: int, rows: pa.Table) -> pa.Table:
+    """Rows of the union as an alias' wire rows."""
+    names = slots.of[position]
+    return rows.select(list(names.values())).rename_columns(list(names)).combine_chunks()
+
+
+def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> Arrivals:
+    """Wire tables by unit and alias; every row is taken at most once."""
+    out: Arrivals = {}
+    for position, mine in by_alias(table):
+        wire = wire_of(slots, position, mine)
+        for unit, rows in grouped(integers(mine.column(UNIT).combine_chunks())):
+            part = wire if rows is None else wire.take(pa.array(rows))
+            out.setdefault(unit, {})[plan.inputs[position].alias] = [part]
     return out
 
 

@@ -22,10 +22,10 @@ import pyarrow as pa
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.rules.ship import IN, ROW, narrow, payload_refs
 from watersmeet.query.expr import ColumnRef
+from watersmeet.routing.biclique import grouped
 from watersmeet.units.codes import integers
-from watersmeet.units.join_unit import Inbox, JoinUnit
-from watersmeet.units.pack import Punctuation, by_unit
-from watersmeet.units.program import Call, Mail
+from watersmeet.units.join_unit import JoinUnit
+from watersmeet.units.program import Call, Mail, inbox_of
 from watersmeet.units.watermark import cuts, watermarks
 
 MATCHES = "matches"
@@ -60,7 +60,7 @@ class SemijoinProgram:
     def _join(self, call: Call) -> Iterator[Mail]:
         slim = narrow(self.plan)
         unit = JoinUnit(slim, call.unit)
-        inbox = Inbox(call.inbox, {s: Punctuation(ts) for s, ts in call.seen.items()})
+        inbox = inbox_of(call.inbox, call.seen)
         names = [_name(ref) for ref in slim.output]
         for table in unit.step(inbox, call.manifest, call.store):
             yield from self._to_holders(table.rename_columns(names), 1)
@@ -93,15 +93,13 @@ class SemijoinProgram:
         segment = integers(table.column(_reference(source, IN)).combine_chunks())
         if len(segment):
             first = holder(self.plan, source, 0)
-            slot = segment % self.plan.grid.units
-            yield from (
-                Mail(first + u, MATCHES, t) for u, t in by_unit(table, np.arange(len(segment)), slot, whole=True)
-            )
+            for slot, rows in grouped(segment % self.plan.units):
+                yield Mail(first + slot, MATCHES, table if rows is None else table.take(pa.array(rows)))
 
 
 def holder(plan: Plan, source: InputPlan, number: int) -> int:
     """The unit that holds a payload segment, by the segment's number."""
-    units = plan.grid.units
+    units = plan.units
     return units * (1 + source.position) + number % units
 
 

@@ -28,7 +28,7 @@ class SequencedProgram:
     rounds = 2
 
     def entrance(self) -> int:
-        return self.plan.grid.units
+        return self.plan.units
 
     def step(self, call: Call) -> Iterator[pa.Table | Mail]:
         if call.round == 0:
@@ -50,7 +50,7 @@ class SequencedProgram:
         call.report.rows_in = {a: sum(t.num_rows for t in tables) for a, tables in inbox.tables.items()}
         for alias, parts in release.tables.items():
             yield from (Mail(unit, alias, table) for unit, table in parts)
-        for unit in range(self.plan.grid.units):
+        for unit in range(self.plan.units):
             yield control(unit, {"marks": release.marks, "cuts": release.cuts})
 
     def _join(self, call: Call) -> Iterator[pa.Table]:

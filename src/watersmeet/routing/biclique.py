@@ -1,0 +1,266 @@
+"""Join-biclique routing: a tuple is stored at one unit of its side and probes a subgroup of the other side's.
+
+    side 0   R1  R2 | R3  R4        d = 2 subgroups          r: stored at one of {R1, R2}, probes {S1, S2}
+    side 1   S1  S2 | S3  S4        e = 2 subgroups          s: stored at one of {S3, S4}, probes {R3, R4}
+
+What decides the subgroup:
+
+    nothing (random)   one subgroup per side: any condition at all; a probe visits the whole other side
+    keys (contrand)    the hash of equal keys; with subgroups of one unit it is plain hash routing
+    a band (range)     values are cut into cells twice as wide as the band, and cells are dealt out to subgroups in turn;
+                       a probe visits the subgroups of all cells that its band touches: one or two
+
+Inside a subgroup the hash of the row's content decides: "random" without chance, since a task may run twice.
+
+Invariant: of two tuples that can match, each is stored once, and each probes exactly once the unit where the other is
+stored; no delivery brings one row to one unit twice.
+Implements: Lin, Ooi, Wang, Yu (2015), sections 3.1 and 3.2.2, algorithm 1 (ContRand, ValueRangeOf).
+Departs from the paper: value ranges are cells dealt out in turn, so they need no knowledge of the distribution. Keys that
+are known to be hot are spread over their whole side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from watersmeet.kernels.hashing import remainder
+
+Role = Literal["both", "store", "probe"]
+Groups = tuple[tuple[int, ...], ...]
+"""The units of every subgroup of a side."""
+SAFETY = 2.0**-48
+"""Relative width by which a band is widened before it is cut into cells: floating point may round either way."""
+LARGEST_CELL = 2.0**60
+NARROWEST_CELL = 2.0**-30
+
+
+class Content(Protocol):
+    """What routing may ask of the rows of one side."""
+
+    rows: int
+
+    def key(self, classes: tuple[int, ...]) -> np.ndarray:
+        """One code for the row's keys in these classes."""
+
+    def spread(self) -> np.ndarray:
+        """A hash of the row's content."""
+
+    def value(self, column: str) -> np.ndarray:
+        """A column as doubles."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Rows that go to each of some units; no `rows` means all of them."""
+
+    role: Role
+    units: tuple[int, ...]
+    rows: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Subgroups by the hash of keys; `hot` are codes of keys that are spread over the whole side."""
+
+    classes: tuple[int, ...]
+    hot: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Subgroups by cells of values: `reach[side]` is (lo, hi) of the other side's value minus one's own."""
+
+    columns: tuple[str, str]
+    reach: tuple[tuple[float, float], tuple[float, float]]
+    width: float
+    offset: float = 0.0
+    """Where cells begin: between whole numbers, if values are whole, so that rounding brings no probe too many."""
+
+    @classmethod
+    def of_band(cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool) -> Cells:
+        """For lo <= value of side 0 - value of side 1 <= hi."""
+        span = max(hi - lo, 0.0) + (1.0 if integers else 0.0)
+        return cls(columns, ((-hi, -lo), (lo, hi)), max(2.0 * span, NARROWEST_CELL), 0.5 if integers else 0.0)
+
+    def cell(self, value: np.ndarray) -> np.ndarray:
+        """The cell of a value; values beyond all cells share the outermost ones."""
+        known = np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
+        cell = np.floor((known + self.offset) / self.width)
+        return np.clip(cell, -LARGEST_CELL, LARGEST_CELL).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Biclique:
+    """m + n units; `by` decides the subgroup."""
+
+    sides: tuple[Groups, Groups]
+    by: Keys | Cells | None = None
+
+    @property
+    def kind(self) -> str:
+        if isinstance(self.by, Cells):
+            return "range"
+        if self.by is None:
+            return "random"
+        return "hash" if all(len(g) == 1 for side in self.sides for g in side) else "contrand"
+
+    @cached_property
+    def members(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """All units of each side."""
+        return _flat(self.sides[0]), _flat(self.sides[1])
+
+    @property
+    def units(self) -> int:
+        """One more than the highest unit."""
+        return 1 + max(*self.members[0], *self.members[1])
+
+    def copies(self, side: int) -> float:
+        """How often a tuple of a side travels on average: once to be stored, and to every unit that it probes."""
+        other = self.sides[1 - side]
+        return 1 + sum(len(g) for g in other) / len(other)
+
+    def deliveries(self, side: int, content: Content) -> list[Delivery]:
+        """Where the rows of a side go."""
+        return [*self.store(side, content), *self.probe(side, content)]
+
+    def store(self, side: int, content: Content) -> Iterator[Delivery]:
+        """The one unit of every row's own side."""
+        groups = self.sides[side]
+        sizes = np.array([len(g) for g in groups])
+        table = np.zeros((len(groups), int(sizes.max())), np.int64)
+        for n, group in enumerate(groups):
+            table[n, : len(group)] = group
+        at = self._group(side, content, len(groups))
+        spread = remainder(content.spread(), 2**31) if table.size > 1 else np.zeros(content.rows, np.int64)
+        unit = table[at, spread % sizes[at]]
+        hot = self._hot(content)
+        if hot is not None:
+            everyone = np.array(self.members[side], np.int64)
+            unit = np.where(hot, everyone[spread % len(everyone)], unit)
+        yield from (Delivery("store", (number,), rows) for number, rows in grouped(unit))
+
+    def probe(self, side: int, content: Content) -> Iterator[Delivery]:
+        """The subgroups of the other side in which a row's partners can be."""
+        groups = self.sides[1 - side]
+        if len(groups) == 1:
+            yield Delivery("probe", groups[0])
+            return
+        for group, rows in self._visits(side, content, len(groups)):
+            if len(rows):
+                yield Delivery("probe", groups[group], None if len(rows) == content.rows else rows)
+        hot = self._hot(content)
+        if hot is not None and hot.any():
+            yield Delivery("probe", self.members[1 - side], np.flatnonzero(hot))
+
+    def _group(self, side: int, content: Content, groups: int) -> np.ndarray:
+        if groups == 1:
+            return np.zeros(content.rows, np.int64)
+        if isinstance(self.by, Keys):
+            return remainder(content.key(self.by.classes), groups)
+        assert isinstance(self.by, Cells)
+        return self.by.cell(content.value(self.by.columns[side])) % groups
+
+    def _hot(self, content: Content) -> np.ndarray | None:
+        if not isinstance(self.by, Keys) or not self.by.hot:
+            return None
+        return np.isin(content.key(self.by.classes), np.array(self.by.hot, np.int64))
+
+    def _visits(self, side: int, content: Content, groups: int) -> Iterator[tuple[int, np.ndarray]]:
+        """For every subgroup of the other side the rows that probe it, keys that are hot aside."""
+        if isinstance(self.by, Keys):
+            group, hot = remainder(content.key(self.by.classes), groups), self._hot(content)
+            if hot is not None:
+                group = np.where(hot, -1, group)
+            yield from ((n, np.flatnonzero(group == n)) for n in range(groups))
+            return
+        assert isinstance(self.by, Cells)
+        raw = content.value(self.by.columns[side])
+        value = np.where(np.isfinite(raw), raw, 0.0)
+        slack = SAFETY * (np.abs(value) + max(abs(b) for b in self.by.reach[side]))
+        first = self.by.cell(value + self.by.reach[side][0] - slack)
+        last = self.by.cell(value + self.by.reach[side][1] + slack)
+        last = np.where(np.isfinite(raw), last, first - 1)  # what is not finite is within no band
+        visited = np.zeros((groups, content.rows), bool)
+        rows = np.arange(content.rows)
+        for step in range(int(np.max(last - first, initial=-1)) + 1):
+            within = rows[first + step <= last]
+            visited[(first[within] + step) % groups, within] = True
+        yield from ((n, np.flatnonzero(visited[n])) for n in range(groups))
+
+    def with_hot(self, codes: Iterable[int]) -> Biclique:
+        """The same routing with these keys spread over their whole side."""
+        assert isinstance(self.by, Keys)
+        return replace(self, by=replace(self.by, hot=tuple(sorted(codes))))
+
+    def to_json(self) -> dict[str, Any]:
+        by: Any = None
+        if isinstance(self.by, Keys):
+            by = {"classes": list(self.by.classes), "hot": list(self.by.hot)}
+        elif isinstance(self.by, Cells):
+            reach = [list(r) for r in self.by.reach]
+            by = {"columns": list(self.by.columns), "reach": reach, "width": self.by.width, "offset": self.by.offset}
+        return {"sides": [[list(g) for g in side] for side in self.sides], "by": by}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Biclique:
+        """
+        >>> plain = biclique(4, 3, Keys((0,)), 2, 1)
+        >>> Biclique.from_json(plain.to_json()) == plain
+        True
+        """
+        left, right = (tuple(tuple(g) for g in side) for side in raw["sides"])
+        by: Keys | Cells | None = None
+        if raw["by"] is not None and "classes" in raw["by"]:
+            by = Keys(tuple(raw["by"]["classes"]), tuple(raw["by"]["hot"]))
+        elif raw["by"] is not None:
+            near, far = (tuple(r) for r in raw["by"]["reach"])
+            by = Cells(tuple(raw["by"]["columns"]), (near, far), raw["by"]["width"], raw["by"]["offset"])
+        return cls((left, right), by)
+
+
+def biclique(m: int, n: int, by: Keys | Cells | None = None, d: int = 1, e: int = 1) -> Biclique:
+    """m units in d subgroups and n units in e subgroups, numbered from 0.
+
+    >>> biclique(4, 4, Keys((0,)), 2, 2).sides
+    (((0, 1), (2, 3)), ((4, 5), (6, 7)))
+    >>> biclique(1, 2).kind
+    'random'
+    """
+    assert 1 <= d <= m
+    assert 1 <= e <= n
+    return Biclique((_dealt(range(m), d), _dealt(range(m, m + n), e)), by)
+
+
+def _dealt(units: range, groups: int) -> Groups:
+    """Units cut into groups of about equal size."""
+    cuts = [units.start + len(units) * g // groups for g in range(groups + 1)]
+    return tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
+
+
+def grouped(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    """The rows that have each number, in order; None if all have the same.
+
+    >>> [(n, rows.tolist()) for n, rows in grouped(np.array([5, 2, 5]))]
+    [(2, [1]), (5, [0, 2])]
+    """
+    if len(numbers) == 0:
+        return
+    if np.all(numbers == numbers[0]):
+        yield int(numbers[0]), None
+        return
+    order = np.argsort(
+        numbers.astype(np.uint16) if numbers.min() >= 0 and numbers.max() < 2**16 else numbers, kind="stable"
+    )
+    found, begins = np.unique(numbers[order], return_index=True)
+    for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
+        yield number, order[begin:end]
+
+
+def _flat(groups: Groups) -> tuple[int, ...]:
+    return tuple(u for g in groups for u in g)

@@ -1,0 +1,34 @@
+"""Rows for routing, without tables: codes of keys by class, hashes of content, values by column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from watersmeet.routing.hypercube import dimension_code
+
+
+class Rows:
+    """What `routing.biclique.Content` asks for."""
+
+    def __init__(
+        self,
+        keys: Mapping[int, Sequence[int]] | None = None,
+        spread: Sequence[int] | None = None,
+        values: Mapping[str, Sequence[float]] | None = None,
+    ) -> None:
+        given = [*(keys or {}).values(), *([] if spread is None else [spread]), *(values or {}).values()]
+        self.rows = len(given[0]) if given else 1
+        self._keys = {c: np.array(codes, np.int64) for c, codes in (keys or {}).items()}
+        self._spread = np.array(spread if spread is not None else [0] * self.rows, np.int64)
+        self._values = {name: np.array(v, np.float64) for name, v in (values or {}).items()}
+
+    def key(self, classes: tuple[int, ...]) -> np.ndarray:
+        return dimension_code(classes, self._keys)
+
+    def spread(self) -> np.ndarray:
+        return self._spread
+
+    def value(self, column: str) -> np.ndarray:
+        return self._values[column]
