@@ -246,12 +246,13 @@ def cases(
     null_ts: bool = False,
     forms: tuple[str, ...] = FORMS,
     satisfiable: bool = True,
+    aliases: int | None = None,
 ) -> Case:
     """A query with its data; `equality` demands or forbids keys, `rows` puts [ROWS n] on some alias."""
-    names = ("a", "b", "c", "d")[: draw(st.sampled_from((2, 2, 3, 3, 4)))]
+    names = ("a", "b", "c", "d")[: aliases or draw(st.sampled_from((2, 2, 3, 3, 4)))]
     places = draw(st.sampled_from((range(4), range(4), (0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 0, 2))))
-    aliases = tuple((alias, f"s{i}") for alias, i in zip(names, places, strict=False))
-    used = dict.fromkeys(stream for _, stream in aliases)
+    placed = tuple((alias, f"s{i}") for alias, i in zip(names, places, strict=False))
+    used = dict.fromkeys(stream for _, stream in placed)
     found = draw(windows(names, forms))
     if satisfiable and not _satisfiable(names, found):
         found = [w for w in found if not isinstance(w, Interval)]
@@ -259,9 +260,9 @@ def cases(
     if rows and not counted:
         counted = ((names[0], 2),)
     found = [w for w in found if not (isinstance(w, Range) and w.alias in dict(counted))]
-    ordered = {dict(aliases)[x] for x, _ in counted}
+    ordered = {dict(placed)[x] for x, _ in counted}
     return Case(
-        aliases=aliases,
+        aliases=placed,
         predicates=(*draw(links(names, equality)), *draw(residuals(names))),
         windows=tuple(found),
         select=draw(selected(names)),

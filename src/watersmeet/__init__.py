@@ -2,7 +2,8 @@
 
 from watersmeet.api import join, sql
 from watersmeet.errors import WatersmeetError
+from watersmeet.query.scaling import Scaling
 from watersmeet.query.stream import Stream
 from watersmeet.runtime import local
 
-__all__ = ["Stream", "WatersmeetError", "join", "local", "sql"]
+__all__ = ["Scaling", "Stream", "WatersmeetError", "join", "local", "sql"]

@@ -15,6 +15,7 @@ from watersmeet.plan.build import Options
 from watersmeet.plan.explain import explain
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
+from watersmeet.query.scaling import Scaling
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime import sources
 from watersmeet.sql.fluent import Builder
@@ -50,16 +51,28 @@ class Query:
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
         return sources.dataframe(self.plan, self._used)
 
-    def start(self, *, sink: Any, checkpoint: Any, trigger: Any = None, name: str | None = None) -> Any:
+    def start(
+        self,
+        *,
+        sink: Any,
+        checkpoint: Any,
+        trigger: Any = None,
+        name: str | None = None,
+        scaling: Scaling | None = None,
+    ) -> Any:
         """Run on the rounds runtime, exactly once; returns a handle.
 
         `sink` is a folder for Parquet files, "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
-        as batches come); `name` Spark's query name.
+        as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load.
         """
         if self._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
-        return sources.start(self.plan, self._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name)
+        if scaling is not None and not isinstance(scaling, Scaling):
+            raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
+        return sources.start(
+            self.plan, self._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name, scaling=scaling
+        )
 
 
 class JoinBuilder:

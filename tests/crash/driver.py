@@ -1,10 +1,12 @@
-"""The program that the crash tests kill: a 3-way join from parquet files to a parquet sink, with a checkpoint.
+"""The program that the crash tests kill: a join from parquet files to a parquet sink, with a checkpoint.
 
 `python driver.py RUN DATA OUT CHECKPOINT FILES_PER_TRIGGER` runs until all files are read. RUN is one of
 
     stream    the DataFrame runtime, with Spark's own sink
     rounds    the rounds runtime, one round per batch
     rows      the same with a ROWS window: two rounds per batch, the sequencer and the join
+    theta     a band join of two streams, in a biclique, on the DataFrame runtime
+    scaling   the same on the rounds runtime, with units that come and go all the time
 
 It is a user's script: it knows the public surface and nothing of the tests.
 """
@@ -24,6 +26,7 @@ QUERY = """
     WHERE a.k = b.k AND b.k = c.k
     WINDOW (a, b) = 2 SECONDS AND DWINDOW (b, c) = 3 SECONDS
 """
+BAND_QUERY = "SELECT a.id AS a_id, b.id AS b_id FROM a, b WHERE abs(a.k - b.k) <= 1 WINDOW = 700 MILLISECONDS"
 ROWS_QUERY = QUERY.replace("FROM a,", "FROM a [ROWS 60],")
 
 
@@ -43,21 +46,29 @@ def session() -> Any:
     )
 
 
-def query(spark: Any, text: str, data: str, files_per_trigger: str) -> Any:
-    """The query over the streams of a folder."""
+QUERIES = {"stream": QUERY, "rounds": QUERY, "rows": ROWS_QUERY, "theta": BAND_QUERY, "scaling": BAND_QUERY}
+OPTIONS: dict[str, dict[str, Any]] = {"theta": {"units": 5}, "scaling": {"units": 4, "routing": "random"}}
+SCALING = wm.Scaling(unit_bytes="1 KB", confirm=1, most_units=12)
+
+
+def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:
+    """The query of a run over the streams of a folder."""
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_trigger)
     streams = {name: wm.Stream(reader.parquet(f"{data}/{name}"), time="ts", lateness="1 second") for name in "abc"}
-    return wm.sql(text, **streams)
+    used = streams if QUERIES[run] is not BAND_QUERY else {name: streams[name] for name in "ab"}
+    return wm.sql(QUERIES[run], **used, **OPTIONS.get(run, {}))
 
 
 def main(run: str, data: str, out: str, checkpoint: str, files_per_trigger: str) -> None:
     """Run the query over what is there."""
-    asked = query(session(), ROWS_QUERY if run == "rows" else QUERY, data, files_per_trigger)
-    if run == "stream":
+    asked = query(session(), run, data, files_per_trigger)
+    if run in ("stream", "theta"):
         sink = asked.dataframe().writeStream.format("parquet").option("path", out)
         wait = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination
     else:
-        wait = asked.start(sink=out, checkpoint=checkpoint, trigger="availableNow").await_termination
+        scaling = SCALING if run == "scaling" else None
+        handle = asked.start(sink=out, checkpoint=checkpoint, trigger="availableNow", scaling=scaling)
+        wait = handle.await_termination
     print("query started", flush=True)
     wait()
 

@@ -71,7 +71,7 @@ def _of_attempts(kind: str) -> Callable[[Path], int]:
     return lambda work: latest(work / "checkpoint" / "watersmeet" / kind, r"(\d+)-.*")
 
 
-PHASES: Mapping[str, Mapping[str, Phase]] = {
+_PHASES: Mapping[str, Mapping[str, Phase]] = {
     "stream": {
         "planned": Phase(planned, 0.05),
         "running": Phase(planned, 1.0),
@@ -89,6 +89,7 @@ PHASES: Mapping[str, Mapping[str, Phase]] = {
         "anywhere": Phase(planned, 2.0),
     },
 }
+PHASES = {**_PHASES, "theta": _PHASES["stream"], "scaling": _PHASES["rounds"]}
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import pytest
 
 from tests.crash.life import MOST_BATCHES, Life, live
 from tests.crash.phases import PHASES, Death, draw
-from tests.crash.state import assert_no_orphans
+from tests.crash.state import assert_no_orphans, units_ever
 from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
 
 ASKED = int(os.environ.get("CRASH_KILLS", "0"))
-KILLS = {"stream": ASKED or 20, "rounds": ASKED or 6}
+KILLS = {"stream": ASKED or 20, "rounds": ASKED or 6, "theta": ASKED or 3, "scaling": ASKED or 5}
 MANY = 20
 """So many kills and more surely hit the short time between the sink's commit and the batch's."""
 
@@ -57,5 +57,7 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
     assert len(want) > files * ROWS_PER_FILE
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves
     assert_same(written(spark, tmp_path / "out"), want)
-    if run == "rounds":
+    if run in ("rounds", "scaling"):
         assert_no_orphans(tmp_path)
+    if run == "scaling":
+        assert units_ever(tmp_path) > 6, "units hardly came and went: little was tested"

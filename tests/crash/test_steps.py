@@ -90,7 +90,7 @@ def test_every_step_can_be_the_last(run: str, tmp_path: Path, request: pytest.Fi
 def test_a_replay_does_nothing_twice(run: str, tmp_path: Path, spark: Any) -> None:
     data, out, checkpoint = tmp_path / "data", tmp_path / "out", tmp_path / "checkpoint"
     write_streams(data, 8, seed=8)
-    query = driver.query(spark, driver.ROWS_QUERY if run == "rows" else driver.QUERY, str(data), "2")
+    query = driver.query(spark, run, str(data), "2")
 
     def replayed() -> list[int]:
         handle = query.start(sink=str(out), checkpoint=str(checkpoint), trigger="availableNow")

@@ -54,7 +54,7 @@ class Countdown:
         rows = pa.concat_tables([t.select(["c0"]) for tables in call.inbox.values() for t in tables])
         yield pa.table({"o0": rows.column(0), "o1": pa.array([call.round] * rows.num_rows, pa.int64())})
         if call.round < self.passes:
-            yield Mail((call.unit + 1) % self.plan.grid.units, "token", rows)
+            yield Mail((call.unit + 1) % self.plan.units, "token", rows)
 
     def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
         return {}

@@ -188,7 +188,8 @@ class Plan:
         return self.stages[-1].units.stop
 
     def stage_of(self, unit: int) -> Stage:
-        return next(s for s in self.stages if unit in s.units)
+        """The stage that a unit belongs to; with one stage, units that scaling has added do too."""
+        return self.stages[0] if len(self.stages) == 1 else next(s for s in self.stages if unit in s.units)
 
     def entry(self, alias: str) -> tuple[Stage, int]:
         """The stage in which an alias' tuples enter, and the number of its side there."""

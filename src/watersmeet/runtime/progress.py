@@ -42,6 +42,9 @@ class Progress:
     mail_bytes: int = 0
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
 
+    scaled: tuple[str, ...] = ()
+    """What has changed in the routing from the next batch on, in words."""
+
     @property
     def rows_per_second(self) -> float:
         return self.input_rows / self.seconds if self.seconds else 0.0

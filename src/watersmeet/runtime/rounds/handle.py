@@ -19,8 +19,10 @@ from pyspark.sql import DataFrame
 from watersmeet import errors
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.model import Plan
+from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import MemorySink, sink
@@ -53,7 +55,14 @@ class UnitState:
 
 
 def start(
-    plan: Plan, frames: Mapping[str, DataFrame], *, sink_: Any, checkpoint: Any, trigger: Any, name: str | None = None
+    plan: Plan,
+    frames: Mapping[str, DataFrame],
+    *,
+    sink_: Any,
+    checkpoint: Any,
+    trigger: Any,
+    name: str | None = None,
+    scaling: Scaling | None = None,
 ) -> Handle:
     """Start a query over streaming DataFrames, by stream."""
     if not all(f.isStreaming for f in frames.values()):
@@ -62,7 +71,7 @@ def start(
         raise OptionError(
             f"checkpoint={checkpoint!r}: give a folder of this query's own; state and progress live in it"
         )
-    to = sink(sink_)
+    to, elastic = sink(sink_), Elastic(plan, scaling)
     spark = next(iter(frames.values())).sparkSession
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
@@ -70,7 +79,7 @@ def start(
     folder = StateFolder.under(os.fspath(checkpoint))
     folder.prepare()
     steps = Supersteps(plan, program_of(plan), frames, folder)
-    protocol = Protocol(plan, steps, folder, to)
+    protocol = Protocol(plan, steps, folder, to, elastic)
     writer = steps.source().writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)

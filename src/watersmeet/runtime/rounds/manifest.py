@@ -6,7 +6,7 @@ Invariant: a manifest names every file that its state needs. Manifests and inten
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,9 +28,13 @@ class BatchManifest:
     maxima: dict[str, int] = field(default_factory=dict)
     """Highest event time by stream."""
     timeless: dict[str, int] = field(default_factory=dict)
-    """Rows without a time, by stream, since the beginning."""
+    """Rows without a time, and late rows of units that are gone, by stream, since the beginning."""
     units: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The units' manifests, without what is the same for all."""
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """The routing from the next batch on, see `routing.epochs`; empty if it is the plan's."""
+    scaling: dict[str, Any] = field(default_factory=dict)
+    """What scaling remembers, see `routing.scaling.Memory`."""
 
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
@@ -68,8 +72,7 @@ class BatchManifest:
 
     def adopt(self, plan: Plan, unit: int, alias: str, info: Mapping[str, Any]) -> None:
         """Give a unit a segment that was written elsewhere."""
-        if unit not in self.units:
-            self.put(unit, Manifest.fresh(plan).to_json())
+        self._open(plan, unit)
         self.units[unit]["segments"][alias].append(dict(info))
 
     def expire(self, cuts: Mapping[str, int]) -> None:
@@ -78,6 +81,47 @@ class BatchManifest:
             for alias, cut in cuts.items():
                 segments = state["segments"].get(alias, [])
                 state["segments"][alias] = [s for s in segments if s["max_ts"] >= cut]
+
+    def retire(self, units: Set[int]) -> None:
+        """Forget units that hold nothing and get nothing; their late rows stay counted."""
+        for unit in units & set(self.units):
+            for stream, rows in self.units.pop(unit)["late"].items():
+                self.timeless[stream] = self.timeless.get(stream, 0) + rows
+
+    def deal(self, plan: Plan, side: str, units: Sequence[int], among: Sequence[int], loads: dict[int, int]) -> int:
+        """Deal a side's segments out: those of units that are not `among` go to the emptiest that are; then the fullest
+        gives to the emptiest as long as that evens them out. How many were handed over."""
+        held = {u: list(self.units[u]["segments"].get(side, [])) if u in self.units else [] for u in units}
+        load = {u: loads.get(u, 0) for u in units}
+        moved = 0
+
+        def hand(segment: dict[str, Any], giver: int, taker: int) -> None:
+            nonlocal moved
+            held[giver].remove(segment)
+            held[taker].append(segment)
+            load[giver] -= segment["bytes"]
+            load[taker] += segment["bytes"]
+            moved += 1
+
+        for giver in units:
+            for segment in [] if giver in among else list(held[giver]):
+                hand(segment, giver, min(among, key=lambda u: (load[u], u)))
+        while True:
+            fullest, emptiest = max(among, key=lambda u: (load[u], u)), min(among, key=lambda u: (load[u], u))
+            fitting = [s for s in held[fullest] if 0 < s["bytes"] < load[fullest] - load[emptiest]]
+            if not fitting:
+                break
+            hand(max(fitting, key=lambda s: (s["bytes"], s["id"])), fullest, emptiest)
+        for unit in units:
+            if held[unit]:
+                self._open(plan, unit)
+            if unit in self.units:
+                self.units[unit]["segments"][side] = held[unit]
+        return moved
+
+    def _open(self, plan: Plan, unit: int) -> None:
+        if unit not in self.units:
+            self.put(unit, Manifest.fresh(plan).to_json())
 
     def segments(self) -> Iterator[tuple[int, str, SegmentInfo]]:
         """(unit, alias, segment) of all live segments."""
@@ -116,6 +160,8 @@ class Intent:
     previous: int
     plan: dict[str, Any]
     """The plan's description: routing among it."""
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """The routing of this batch, where it is not the plan's."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

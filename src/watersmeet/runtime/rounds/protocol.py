@@ -20,16 +20,18 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink
-from watersmeet.runtime.rounds.supersteps import Account, Supersteps
+from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.units.watermark import watermarks
 
 SWEEP_EVERY = 100
@@ -40,8 +42,8 @@ KEPT_PROGRESS = 100
 class Protocol:
     """The function that Spark calls with every micro-batch."""
 
-    def __init__(self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink) -> None:
-        self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
+    def __init__(self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink, elastic: Elastic) -> None:
+        self.plan, self.steps, self.folder, self.sink, self.elastic = plan, steps, folder, sink, elastic
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -64,8 +66,8 @@ class Protocol:
             self.latest = self._manifest(batch_id, query_id)
             return
         before = self.before(batch_id, query_id)
-        self.intend(batch_id, before)
-        after, account = self.run(entered, batch_id, before)
+        routing = self.intend(batch_id, before)
+        after, account = self.run(entered, batch_id, before, routing)
         self.commit(after)
         self.collect(before, after)
         self._tell(before, after, account, time.monotonic() - began)
@@ -89,12 +91,19 @@ class Protocol:
         manifest.check(self.plan, query_id, where)
         return manifest
 
-    def intend(self, batch_id: int, before: BatchManifest) -> None:
-        """Write what the batch will do, or find that an earlier attempt has."""
-        intent = Intent(batch_id, before.query_id, self.plan.fingerprint(), before.batch, self.plan.description())
+    def intend(self, batch_id: int, before: BatchManifest) -> list[dict[str, Any]]:
+        """Write what the batch will do, or find that an earlier attempt has; the routing of the batch."""
+        intent = Intent(
+            batch_id,
+            before.query_id,
+            self.plan.fingerprint(),
+            before.batch,
+            self.plan.description(),
+            self.elastic.routing(before),
+        )
         if not self.folder.has(INTENTS, batch_id):
             self.folder.write_json(INTENTS, batch_id, intent.to_json())
-            return
+            return intent.routing
         found = self.folder.read_json(INTENTS, batch_id)
         wanted = intent.to_json()
         for name in ("format", "query_id", "fingerprint", "previous"):
@@ -103,13 +112,20 @@ class Protocol:
                     f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
                     "restore the query, schemas and units= it was started with, or start with a new checkpoint"
                 )
+        return list(found.get("routing", []))
 
-    def run(self, entered: DataFrame, batch_id: int, before: BatchManifest) -> tuple[BatchManifest, Account]:
-        """The rounds and the sink."""
+    def run(
+        self, entered: DataFrame, batch_id: int, before: BatchManifest, routing: list[dict[str, Any]]
+    ) -> tuple[BatchManifest, Account]:
+        """The rounds and the sink, then the routing from the next batch on."""
         after = deepcopy(before)
         after.batch = batch_id
         attempt = f"{batch_id}-{uuid.uuid4().hex[:12]}"
-        account = self.steps.run(entered, after, attempt, lambda rows: self.deliver(rows, batch_id))
+        account = self.steps.run(
+            Batch(entered, after, attempt, routing, self.elastic.watches_keys),
+            lambda rows: self.deliver(rows, batch_id),
+        )
+        account.said = self.elastic.settle(after, routing, account.heavy)
         return after, account
 
     def deliver(self, rows: DataFrame, batch_id: int) -> None:
@@ -147,7 +163,7 @@ class Protocol:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
         for unit, alias, info in after.segments():
-            if unit < self.plan.units:
+            if unit < self.plan.units or after.routing:
                 rows[alias] = rows.get(alias, 0) + info.rows
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
         progress = Progress(
@@ -162,6 +178,7 @@ class Protocol:
             unit_rows=unit_rows,
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
+            scaled=tuple(account.said),
         )
         self.progress.append(progress)
         if self.on_batch is not None:

@@ -52,6 +52,22 @@ class Account:
     reports: dict[int, StepReport] = field(default_factory=dict)
     mail_bytes: int = 0
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
+    heavy: list[Any] = field(default_factory=list)
+    """Frequent keys, see `elastic.Heavy`."""
+    said: list[str] = field(default_factory=list)
+    """What scaling has changed."""
+
+
+@dataclass
+class Batch:
+    """One attempt at one batch. Until it ends, the state's maxima are those of the batches before."""
+
+    entered: DataFrame
+    state: BatchManifest
+    attempt: str
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """The batch's routing, if it is not the plan's, see `routing.epochs`."""
+    watches_keys: bool = False
 
 
 class Supersteps:
@@ -90,9 +106,9 @@ class Supersteps:
         shuffled = self._union.repartitionById(self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
         return selected(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
 
-    def run(self, entered: DataFrame, state: BatchManifest, attempt: str, deliver: Run) -> Account:
-        """One batch: changes `state` to what it is after the batch. `deliver` gets the results, once."""
-        return _Batch(self, entered, state, attempt, deliver).run()
+    def run(self, batch: Batch, deliver: Run) -> Account:
+        """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
+        return _Running(self, batch, deliver).run()
 
     def over(self, count: int, step: type[Deliver] | type[Hand]) -> DataFrame:
         """The results of a step over `count` shares."""
@@ -115,11 +131,12 @@ class Supersteps:
         return highest, timeless
 
 
-class _Batch:
-    """One attempt at one batch. Until it ends, the state's maxima are those of the batches before."""
+class _Running:
+    """One attempt at one batch while it runs."""
 
-    def __init__(self, steps: Supersteps, entered: DataFrame, state: BatchManifest, attempt: str, deliver: Run) -> None:
-        self.steps, self.entered, self.state, self.attempt, self.deliver = steps, entered, state, attempt, deliver
+    def __init__(self, steps: Supersteps, batch: Batch, deliver: Run) -> None:
+        self.steps, self.batch, self.deliver = steps, batch, deliver
+        self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
         self.account = Account()
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
@@ -131,7 +148,8 @@ class _Batch:
     def run(self) -> Account:
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
-            self._job(Orders(self.attempt, 0), run_all, self.entered, tasks)
+            orders = Orders(self.attempt, 0, routing=self.batch.routing, watches_keys=self.batch.watches_keys)
+            self._job(orders, run_all, self.entered, tasks)
             self._seen = self.steps.seen(self.entered)
             seen = self._seen[0]
         else:
@@ -189,6 +207,7 @@ class _Batch:
                 self.account.reports.setdefault(unit["unit"], StepReport()).include(StepReport(**unit["report"]))
             for unit_of, alias, info in said["adopted"]:
                 self.state.adopt(self.steps.plan, unit_of, alias, info)
+            self.account.heavy += said["heavy"]
             mail = [Parcel(*p) for p in said["mail"]]
             self.account.mail_bytes += sum(p.bytes for p in mail)
             self.posted += [p for p in mail if p.kind == RESULTS]

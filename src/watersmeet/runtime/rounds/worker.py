@@ -17,6 +17,7 @@ import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +26,14 @@ from pyspark import TaskContext
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import IN, ROW
 from watersmeet.routing.biclique import grouped
+from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.spark_results import result_columns
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
+from watersmeet.units.content import WireContent
 from watersmeet.units.pack import route
 from watersmeet.units.program import Call, Mail, Program, kind_of
 from watersmeet.units.programs.semijoin import holder
@@ -42,6 +45,8 @@ INLINE_BYTES = 256 * 2**10
 """Longer orders go through a file."""
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
+MOST_FREQUENT = 32
+"""So many keys a source task tells of; rarer than one row in 200 it tells of none."""
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
 
@@ -64,6 +69,9 @@ class Orders:
     shares: list[list[Parcel]] = field(default_factory=list)
     """Parcels by task."""
     seen: dict[str, int] = field(default_factory=dict)
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """Where source tasks send rows, if it is not where the plan says."""
+    watches_keys: bool = False
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}.json"
@@ -108,6 +116,7 @@ class Task:
         units: Sequence[dict[str, object]],
         parcels: Sequence[Parcel],
         adopted: Sequence[tuple[int, str, SegmentInfo]] = (),
+        heavy: Sequence[tuple[int, int, list[tuple[int, int]]]] = (),
     ) -> None:
         """Say what the task has done; the driver reads it when the job is over."""
         context = TaskContext.get()
@@ -116,6 +125,7 @@ class Task:
             "units": units,
             "mail": [astuple(p) for p in parcels],
             "adopted": [(unit, alias, asdict(info)) for unit, alias, info in adopted],
+            "heavy": list(heavy),
         }
         self.folder.write(MAIL, orders.report_name(context.partitionId()), json.dumps(said).encode())
 
@@ -151,40 +161,76 @@ class Post:
     task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.given(self.task.folder)
-        post, held, size = PostOffice(self.task.folder, orders.attempt), list[pa.RecordBatch](), 0
-        store = PayloadStore(self.task, orders.attempt)
+        posting = Posting(self.task, Orders.given(self.task.folder))
+        held, size = list[pa.RecordBatch](), 0
         for batch in batches:
             if batch.num_rows:
                 held.append(batch)
                 size += batch.nbytes
             if size >= POST_BYTES:
-                self._flush(post, held, store)
+                posting.flush(held)
                 size = 0
-        self._flush(post, held, store)
-        post.close()
-        self.task.report(orders, [], post.parcels, store.adopted)
+        posting.flush(held)
+        posting.close()
         after_task()
         yield from ()
 
-    def _flush(self, post: PostOffice, held: list[pa.RecordBatch], store: PayloadStore) -> None:
+
+class Posting:
+    """One task's mail to the units."""
+
+    def __init__(self, task: Task, orders: Orders) -> None:
+        self.task, self.orders = task, orders
+        self.post, self.store = PostOffice(task.folder, orders.attempt), PayloadStore(task, orders.attempt)
+        self.routing = Epochs.from_json(orders.routing) if orders.routing else None
+        self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
+
+    def flush(self, held: list[pa.RecordBatch]) -> None:
+        """Post rows, and let go of them."""
         if not held:
             return
         table = pa.Table.from_batches(held)
         held.clear()
-        plan = self.task.plan
         for position, mine in by_alias(table):
-            wire = store.narrowed(wire_of(self.task.slots, position, mine), position)
-            alias = plan.inputs[position].alias
+            wire = self.store.narrowed(wire_of(self.task.slots, position, mine), position)
             if self.task.routed_by_sql:
-                for unit, rows in grouped(integers(mine.column(UNIT).combine_chunks())):
-                    post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
-                continue
-            stage, side = plan.entry(alias)
-            number = plan.stages.index(stage)
-            for part in route(plan, stage, side, wire):
-                for unit in part.units:
-                    post.post(Mail(unit, kind_of(alias, part.role), part.table), number)
+                self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
+            else:
+                self._by_content(position, wire)
+
+    def _by_sql(self, position: int, wire: pa.Table, units: np.ndarray) -> None:
+        alias = self.task.plan.inputs[position].alias
+        for unit, rows in grouped(units):
+            self.post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
+
+    def _by_content(self, position: int, wire: pa.Table) -> None:
+        plan = self.task.plan
+        alias = plan.inputs[position].alias
+        stage, side = plan.entry(alias)
+        for part in route(plan, stage, side, wire, self.routing):
+            for unit in part.units:
+                self.post.post(Mail(unit, kind_of(alias, part.role), part.table), plan.stages.index(stage))
+        if self.orders.watches_keys:
+            keys = stage.sides[side].keys
+            codes = WireContent(plan, keys, wire).key(tuple(sorted(set(stage.sides[0].keys) & set(keys))))
+            self.heavy.append((side, len(codes), frequent(codes)))
+
+    def close(self) -> None:
+        self.post.close()
+        self.task.report(self.orders, [], self.post.parcels, self.store.adopted, self.heavy)
+
+
+def frequent(codes: np.ndarray) -> list[tuple[int, int]]:
+    """The most frequent codes and how often they come.
+
+    >>> frequent(np.array([7] * 50 + list(range(100, 150))))
+    [(7, 50)]
+    """
+    found, counts = np.unique(codes, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+    often = most[counts[most] * 200 > len(codes)]
+    often = often[counts[often] > 1]
+    return list(zip(found[often].tolist(), counts[often].tolist(), strict=True))
 
 
 class PayloadStore:

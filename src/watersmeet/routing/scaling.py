@@ -1,0 +1,129 @@
+"""Two-phase scaling: when a subgroup of units is too full or too empty for some time, it grows or shrinks.
+
+    load        sum of the units' bytes / (units * capacity)
+    request     out if it is above `high`, in if it is below `low`
+    confirm     the same request in `confirm` iterations in a row: a short burst changes nothing
+    how many    (load / target - 1) * units                                                          equation 7
+
+Skew: a key of whose tuples each unit of its subgroup would get more than HOT of a unit's fair share becomes hot: its
+tuples are spread over the whole side, and probe the whole other side.
+
+Invariant: a pure function of the loads and of what it has remembered, so a replay decides alike. Each side keeps at least
+one unit in every subgroup.
+Implements: Lin, Ooi, Wang, Yu (2015), section 5 (2PS, equation 7). Beyond the paper: hot keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from watersmeet.query.scaling import Scaling
+from watersmeet.routing.biclique import Biclique, Groups, Keys
+
+HOT = 0.2
+FADE = 0.5
+"""What is left of a key's count after a batch."""
+SEEN_AT_LEAST = 1000
+"""Rows of a side that must have been seen before a key is called hot."""
+MOST_HOT = 1000
+
+
+def adjustment(load: float, units: int, target: float) -> int:
+    """How many units to add, or to remove if negative (equation 7), rounded so that the load comes to the target or below.
+
+    >>> adjustment(0.9, 4, 0.6), adjustment(0.15, 8, 0.6), adjustment(0.0, 3, 0.6)
+    (2, -6, -2)
+    """
+    return max(math.ceil(round(load / target * units, 9)), 1) - units
+
+
+@dataclass
+class Memory:
+    """What scaling remembers between batches; JSON goes into the manifest."""
+
+    asked: dict[str, list[Any]] = field(default_factory=dict)
+    """By 'side.subgroup': the last request, and how often in a row it came."""
+    keys: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
+    """By side, fading counts of the most frequent keys."""
+    rows: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    fresh: int = 0
+    """The number of the next unit; numbers are never used again."""
+
+    def count(self, side: int, rows: int, keys: Iterable[tuple[int, int]]) -> None:
+        """Take a batch's most frequent keys of a side in."""
+        self.rows[side] = self.rows[side] * FADE + rows
+        faded = {k: n * FADE for k, n in self.keys[side].items()}
+        for code, number in keys:
+            faded[str(code)] = faded.get(str(code), 0.0) + number
+        most = sorted(faded.items(), key=lambda item: (-item[1], item[0]))[:64]
+        self.keys[side] = {k: round(n, 1) for k, n in most if n >= 1}
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The routing from the next batch on, and what was changed, in words."""
+
+    routing: Biclique
+    said: tuple[str, ...] = ()
+
+
+def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: Memory) -> Decision:
+    """One iteration: `loads` are bytes by unit. Changes the memory."""
+    memory.fresh = max(memory.fresh, routing.units)
+    sides, said = [list(routing.sides[0]), list(routing.sides[1])], []
+    for side in (0, 1):
+        for group, units in enumerate(routing.sides[side]):
+            number = _confirmed(scaling, f"{side}.{group}", [loads.get(u, 0) for u in units], memory)
+            room = scaling.most_units - sum(len(g) for groups in sides for g in groups)
+            number = min(number, room)
+            if number:
+                grown = _resized(units, number, memory.fresh)
+                memory.fresh += max(number, 0)
+                sides[side][group] = grown
+                said.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
+    changed = replace(routing, sides=(tuple(sides[0]), tuple(sides[1])))
+    if scaling.hot_keys and isinstance(changed.by, Keys):
+        hot = _hot(changed, memory) | set(changed.by.hot)
+        if len(hot) > len(changed.by.hot):
+            said.append(f"{len(hot) - len(changed.by.hot)} keys have become hot: spread over their whole side")
+            changed = changed.with_hot(sorted(hot)[:MOST_HOT])
+    return Decision(changed, tuple(said))
+
+
+def _confirmed(scaling: Scaling, name: str, loads: list[int], memory: Memory) -> int:
+    """The requesting phase of one subgroup: how many units to add or remove now."""
+    assert isinstance(scaling.unit_bytes, int)
+    load = sum(loads) / (len(loads) * scaling.unit_bytes)
+    number = adjustment(load, len(loads), scaling.target)
+    request = "out" if load > scaling.high and number > 0 else "in" if load < scaling.low and number < 0 else ""
+    last, times = memory.asked.get(name, ["", 0])
+    times = times + 1 if request and request == last else 1 if request else 0
+    if times >= scaling.confirm:
+        memory.asked[name] = ["", 0]
+        return number
+    memory.asked[name] = [request, times]
+    return 0
+
+
+def _resized(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:
+    return (*units, *range(fresh, fresh + number)) if number > 0 else units[:number]
+
+
+def _hot(routing: Biclique, memory: Memory) -> set[int]:
+    """Keys of which a unit of their subgroup gets more than HOT of a unit's fair share."""
+    found: set[int] = set()
+    for side in (0, 1):
+        if memory.rows[side] < SEEN_AT_LEAST:
+            continue
+        smallest, fair = _smallest(routing.sides[side]), 1 / len(routing.members[side])
+        for code, number in memory.keys[side].items():
+            if number / memory.rows[side] / smallest > HOT * fair and smallest < len(routing.members[side]):
+                found.add(int(code))
+    return found
+
+
+def _smallest(groups: Groups) -> int:
+    return min(len(g) for g in groups)

@@ -1,0 +1,107 @@
+"""Two-phase scaling: equation 7, confirmations, bounds, hot keys; and routings that follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from watersmeet.errors import OptionError
+from watersmeet.query.scaling import Scaling
+from watersmeet.routing.biclique import Biclique, Keys, biclique
+from watersmeet.routing.epochs import Epochs, covers
+from watersmeet.routing.scaling import Memory, adjustment, decide
+
+PAPER = Scaling(unit_bytes=100, high=0.8, low=0.3, target=0.6, confirm=3)
+"""The thresholds of Lin et al., section 6.4."""
+
+
+def iterations(routing: Biclique, bytes_of_a_side: list[int], scaling: Scaling = PAPER) -> Iterator[Biclique]:
+    """The routing after each iteration; each side holds so many bytes, evenly."""
+    memory = Memory()
+    for held in bytes_of_a_side:
+        loads = {u: held // len(members) for members in routing.members for u in members}
+        routing = decide(scaling, routing, loads, memory).routing
+        yield routing
+
+
+def test_it_grows_after_three_confirmations_and_by_equation_7() -> None:
+    sizes = [[len(m) for m in r.members] for r in iterations(biclique(4, 4), [360] * 4)]
+    assert sizes == [[4, 4], [4, 4], [6, 6], [6, 6]], "0.9 / 0.6 * 4 = 6"
+
+
+def test_a_short_burst_changes_nothing() -> None:
+    assert all(r == biclique(4, 4) for r in iterations(biclique(4, 4), [360, 360, 200, 360, 360, 200]))
+
+
+def test_it_shrinks_and_grows_again_with_fresh_units() -> None:
+    *_, small = iterations(biclique(4, 4), [40] * 3)
+    assert [len(m) for m in small.members] == [1, 1]
+    *_, large = iterations(small, [150] * 3)
+    assert [len(m) for m in large.members] == [3, 3]
+    assert len({u for m in large.members for u in m}) == 6
+
+
+def test_each_subgroup_decides_for_itself() -> None:
+    routing, memory = biclique(4, 4, Keys((0,)), 2, 2), Memory()
+    loads = {0: 95, 1: 95, 2: 50, 3: 50, 4: 50, 5: 50, 6: 50, 7: 50}
+    for _ in range(3):
+        decision = decide(PAPER, routing, loads, memory)
+    assert decision.routing.sides == (((0, 1, 8, 9), (2, 3)), ((4, 5), (6, 7)))
+    assert decision.said == ("side 0, subgroup 0: 2 -> 4 units",)
+
+
+def test_there_are_never_more_units_than_allowed() -> None:
+    bounded = Scaling(unit_bytes=100, confirm=1, most_units=10)
+    *_, routing = iterations(biclique(4, 4), [4000] * 5, bounded)
+    assert sum(len(m) for m in routing.members) == 10
+
+
+def test_a_hot_key_is_spread_and_stays_so() -> None:
+    routing, memory = biclique(4, 4, Keys((0,)), 4, 4), Memory()
+    memory.count(0, 2000, [(77, 300), (5, 20)])
+    decision = decide(PAPER, routing, {}, memory)
+    assert isinstance(decision.routing.by, Keys)
+    assert decision.routing.by.hot == (77,)
+    for _ in range(20):
+        memory.count(0, 2000, [])
+    assert decide(PAPER, decision.routing, {}, memory).routing == decision.routing
+
+
+@pytest.mark.parametrize(("load", "units", "number"), [(0.9, 4, 2), (0.6, 4, 0), (0.2, 6, -4), (1.81, 2, 5)])
+def test_equation_7(load: float, units: int, number: int) -> None:
+    """delta = (load / target - 1) * units, rounded so that the load comes to the target or below it."""
+    assert adjustment(load, units, 0.6) == number
+    assert number - 1 < (load / 0.6 - 1) * units <= number
+
+
+def test_an_old_routing_is_kept_as_long_as_its_units_hold_rows() -> None:
+    wide, narrow = biclique(2, 3), biclique(2, 2)
+    epochs = Epochs((wide,)).then(narrow)
+    assert epochs.pruned(set()).routings == (wide, narrow)
+    assert epochs.pruned({4}).routings == (narrow,)
+    assert Epochs((narrow,)).then(wide).pruned(set()).routings == (wide,)
+    assert Epochs.from_json(epochs.to_json()) == epochs
+
+
+def test_a_routing_covers_another_only_with_the_same_groups() -> None:
+    by = biclique(4, 4, Keys((0,)), 2, 2)
+    assert covers(by.with_hot([1, 2]), by.with_hot([1]))
+    assert not covers(by, by.with_hot([1]))
+    assert not covers(by, biclique(4, 4, Keys((0,)), 4, 4))
+    assert not covers(by, biclique(4, 4))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"unit_bytes": 0},
+        {"unit_bytes": "many"},
+        {"unit_bytes": 1, "low": 0.9},
+        {"unit_bytes": 1, "confirm": 0},
+        {"unit_bytes": "x MB"},
+    ],
+)
+def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="Scaling"):
+        Scaling(**wrong)  # type: ignore[arg-type]
