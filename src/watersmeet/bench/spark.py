@@ -155,10 +155,11 @@ def _try(case: Case, system: System, repetition: int, root: Path, say: Callable[
         system, case.ways, case.files_per_trigger, case.window_us, str(folder.absolute()), str(warmup.absolute())
     )
     with tempfile.TemporaryDirectory(prefix="watersmeet-trial-") as scratch:
-        return _observe(trial, case, repetition, Path(scratch), expected)
+        return observe(trial, case, repetition, Path(scratch), expected)
 
 
-def _observe(trial: Trial, case: Case, repetition: int, scratch: Path, expected: Answer) -> Outcome:
+def observe(trial: Trial, case: Case, repetition: int, scratch: Path, expected: Answer) -> Outcome:
+    """Run a trial in a process of its own."""
     spec, result, log = scratch / "spec.json", scratch / "result.json", scratch / "log"
     spec.write_text(json_format.dumps(asdict(trial)))
     with log.open("wb") as out:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from watersmeet.bench.answer import Condition
 from watersmeet.bench.data import ALIASES, START_US
 
 System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default"]
@@ -47,24 +48,28 @@ CONF: Mapping[System, Mapping[str, str]] = {
 }
 
 
-def results(system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int) -> Any:
+def results(
+    system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal"
+) -> Any:
     """The streaming DataFrame of all results: key, and the time and payload of every side."""
     if system == "watersmeet":
-        return query(streams, window_us, units).dataframe()
+        return query(streams, window_us, units, condition).dataframe()
+    assert condition == "equal", "Spark refuses a stream-stream join without an equality"
     for alias, frame in streams.items():
         frame.withWatermark("ts", "0 seconds").createOrReplaceTempView(alias)
     return spark.sql(_SPARK[len(streams)].format(window=f"INTERVAL {window_us} MICROSECONDS", window_us=window_us))
 
 
-def query(streams: Mapping[str, Any], window_us: int, units: int) -> Any:
+def query(streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal") -> Any:
     """The query, bound to the streams."""
     import watersmeet as wm
 
     aliases = list(streams)
+    related = {"equal": "a.key = {}.key", "band": "abs(a.key - {}.key) <= 1"}[condition]
     text = f"""
         SELECT a.key AS key, {", ".join(f"{x}.ts AS {x}_ts, {x}.payload AS {x}_payload" for x in aliases)}
         FROM {", ".join(f"{x} {x}" for x in aliases)}
-        WHERE {" AND ".join(f"a.key = {x}.key" for x in aliases[1:])}
+        WHERE {" AND ".join(related.format(x) for x in aliases[1:])}
         WINDOW = {window_us} MICROSECONDS
     """
     named = {alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from watersmeet.bench.answer import Condition
 from watersmeet.bench.data import ALIASES, SCHEMA
 from watersmeet.bench.systems import CONF, System, checksum, query, results
 from watersmeet.runtime.checkpoint_files import LOCAL_MANAGER, SETTING
@@ -37,6 +38,7 @@ class Trial:
     cores: int = 2
     memory: str = "4g"
     conf: Mapping[str, str] = field(default_factory=dict)
+    condition: Condition = "equal"
 
 
 def main(spec: Path, result: Path) -> None:
@@ -84,7 +86,7 @@ def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, A
 
 
 def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
-    frame = _answered(results(trial.system, spark, streams, trial.window_us, trial.cores), trial.ways)
+    frame = _answered(results(trial.system, spark, streams, trial.window_us, trial.cores, trial.condition), trial.ways)
     began = time.monotonic()
     running = (
         frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
@@ -100,7 +102,7 @@ def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
 def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
     sink = Counted(trial.ways)
     began = time.monotonic()
-    handle = query(streams, trial.window_us, trial.cores).start(
+    handle = query(streams, trial.window_us, trial.cores, trial.condition).start(
         sink=sink, checkpoint=checkpoint, trigger="availableNow"
     )
     handle.await_termination()
