@@ -38,6 +38,8 @@ SAFETY = 2.0**-48
 """Relative width by which a band is widened before it is cut into cells: floating point may round either way."""
 LARGEST_CELL = 2.0**60
 NARROWEST_CELL = 2.0**-30
+TOUCHED = 1.5
+"""Cells that a band touches on average, cells being twice as wide as it."""
 
 
 class Content(Protocol):
@@ -123,7 +125,8 @@ class Biclique:
     def copies(self, side: int) -> float:
         """How often a tuple of a side travels on average: once to be stored, and to every unit that it probes."""
         other = self.sides[1 - side]
-        return 1 + sum(len(g) for g in other) / len(other)
+        visited = TOUCHED if isinstance(self.by, Cells) and len(other) > 1 else 1.0
+        return 1 + visited * sum(len(g) for g in other) / len(other)
 
     def deliveries(self, side: int, content: Content) -> list[Delivery]:
         """Where the rows of a side go."""

@@ -98,8 +98,10 @@ class _Placer:
             return self._in_one(self._binary(self._singles(), at_random=False))
         piped, cube = self._pipeline(at_random=False), self._in_one(self._grid())
         piped_cost, cube_cost = self._pipeline_cost(piped), self._cube_cost(cube)
-        chosen, other = (piped, "a hypercube") if sum(piped_cost) < sum(cube_cost) else (cube, "a pipeline")
-        (ships, stores), (would_ship, would_store) = sorted((piped_cost, cube_cost), key=sum)
+        if sum(piped_cost) < sum(cube_cost):
+            chosen, (ships, stores), other, (would_ship, would_store) = piped, piped_cost, "a hypercube", cube_cost
+        else:
+            chosen, (ships, stores), other, (would_ship, would_store) = cube, cube_cost, "a pipeline", piped_cost
         said = f"ships about {ships:.1f} and stores {stores:.1f} rows for one row of every stream; {other} would ship {would_ship:.1f} and store {would_store:.1f}"
         return replace(chosen, notes=(*chosen.notes, f"chosen by estimate: {said}"))
 
