@@ -47,6 +47,21 @@ def test_references_first_gives_the_same_results_over_restarts(spark: Any, tmp_p
     assert progress[-1].rounds == 3
 
 
+def test_copies_that_probe_a_biclique_leave_their_payload_behind(spark: Any, tmp_path: Path) -> None:
+    text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE abs(a.k - b.k) <= 1 WINDOW = 2 SECONDS"
+    batches = [table([(50 * n, f"{b} {n} " + "x" * 500, 3 * b + n / 100) for n in range(200)]) for b in range(3)]
+    paths = {n: write(tmp_path, n, batches) for n in "st"}
+    found, sent = {}, {}
+    for shipping in ("full", "semijoin"):
+        made = {n: stream(spark, p) for n, p in paths.items()}
+        query = wm.sql(text, **made, shipping=shipping, routing="random", units=8)
+        found[shipping], progress = run(query, tmp_path / shipping, runtime="rounds")
+        sent[shipping] = sum(p.mail_bytes for p in progress)
+    assert found["full"] == found["semijoin"]
+    assert sum(found["full"].values()) == 600
+    assert sent["semijoin"] < sent["full"] / 2
+
+
 def test_wide_payloads_and_rare_matches_ship_less_than_a_fifth(spark: Any, tmp_path: Path) -> None:
     rows = 4_000
     wide = {
@@ -74,6 +89,13 @@ def test_what_semijoin_shipping_cannot_do_is_said(spark: Any, tmp_path: Path) ->
     with pytest.raises(wm.WatersmeetError, match="ROWS"):
         wm.sql(
             "SELECT a.v FROM s a [ROWS 1], t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="semijoin"
+        ).explain()
+    with pytest.raises(wm.WatersmeetError, match="pipeline"):
+        wm.sql(
+            "SELECT a.v, c.v AS w FROM s a, t b, s c WHERE a.k < b.k AND b.k < c.k WINDOW = 1 SECOND",
+            **s,
+            shipping="semijoin",
+            routing="pipeline",
         ).explain()
     with pytest.raises(wm.WatersmeetError, match="'auto', 'full', 'semijoin'"):
         wm.sql("SELECT a.v FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", **s, shipping="half")
