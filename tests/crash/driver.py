@@ -48,7 +48,7 @@ def session() -> Any:
 
 QUERIES = {"stream": QUERY, "rounds": QUERY, "rows": ROWS_QUERY, "theta": BAND_QUERY, "scaling": BAND_QUERY}
 OPTIONS: dict[str, dict[str, Any]] = {"theta": {"units": 5}, "scaling": {"units": 4, "routing": "random"}}
-SCALING = wm.Scaling(unit_bytes="1 KB", confirm=1, most_units=12)
+SCALING = wm.Scaling(unit_bytes="700 B", low=0.58, target=0.6, high=0.62, confirm=1, most_units=12)
 
 
 def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:

@@ -37,7 +37,6 @@ def assert_no_orphans(work: Path) -> None:
 
 
 def units_ever(work: Path) -> int:
-    """How many units there have been, from the numbers of those that there are: a number is never used again."""
+    """How many units there have been: numbers are never used again."""
     folder = state_folder(work) / "manifests"
-    routing = json.loads((folder / f"{latest(folder)}.json").read_text())["routing"][-1]
-    return 1 + max(unit for side in routing["sides"] for group in side for unit in group)
+    return int(json.loads((folder / f"{latest(folder)}.json").read_text())["scaling"]["fresh"])
