@@ -7,10 +7,12 @@ makes rows late, which must cost exactly the oracle's results, be counted and be
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests import oracle
-from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, op, rows_of
+from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, columns_of, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
 from watersmeet.errors import OptionError
 
@@ -73,6 +75,13 @@ def has_key_everywhere(case: Case) -> bool:
         before = set(reached)
         reached |= {alias for edge in edges if edge & reached for alias in edge}
     return reached == set(case.names)
+
+
+def has_a_range(case: Case) -> bool:
+    """Whether two aliases' numbers are surely compared, or ROWS compares sequence numbers: what a range probe needs."""
+    compared = [p for p in case.predicates if isinstance(p, Op) and p.name in ("<", "<=", ">", ">=")]
+    sides = [p.args for p in compared if all(len(arg.aliases) == 1 for arg in p.args) and len(p.aliases) == 2]
+    return bool(case.rows) or any(c.name != "name" for args in sides for c in columns_of(args[0]))
 
 
 # ---------------------------------------------------------------- results
@@ -225,10 +234,13 @@ def test_units_change_nothing(case, batch_rows, units):
     check(case, batch_rows, units=units)
 
 
-@given(cases(), BATCHES, st.sampled_from(("nlw", "hw")))
+def may_refuse(case: Case, kernel: str) -> bool:
+    return (kernel == "hw" and not has_key_everywhere(case)) or (kernel == "sorted" and not has_a_range(case))
+
+
+@given(cases(), BATCHES, st.sampled_from(("nlw", "hw", "sorted")))
 def test_kernels_change_nothing(case, batch_rows, kernel):
-    may_refuse = kernel == "hw" and not has_key_everywhere(case)
-    with suppress(wm.WatersmeetError) if may_refuse else nullcontext():
+    with suppress(OptionError) if may_refuse(case, kernel) else nullcontext():
         check(case, batch_rows, kernel=kernel)
 
 
@@ -250,6 +262,12 @@ def test_pipelines_in_any_order_change_nothing(data, case, batch_rows, routing):
     check(case, batch_rows, routing=routing, units=4, order=data.draw(st.permutations(case.names)))
 
 
+@given(cases(equality=False), BATCHES)
+def test_ranges_change_nothing(case, batch_rows):
+    with suppress(OptionError) if may_refuse(case, "sorted") else nullcontext():
+        check(case, batch_rows, kernel="sorted")
+
+
 @given(st.data(), cases(), BATCHES)
 def test_orders_change_nothing(data, case, batch_rows):
     check(case, batch_rows, order=data.draw(st.permutations(case.names)))
@@ -259,7 +277,8 @@ def test_orders_change_nothing(data, case, batch_rows):
 @settings(max_examples=FEW)
 def test_everything_at_once(data, case, batch_rows, units):
     case = data.draw(with_lateness(case, idle=True))
-    check(case, batch_rows, units=units, kernel="nlw", order=data.draw(st.permutations(case.names)))
+    kernel = data.draw(st.sampled_from(("nlw", "sorted")))
+    check(case, batch_rows, units=units, kernel=kernel, order=data.draw(st.permutations(case.names)))
 
 
 # ---------------------------------------------------------------- by hand
@@ -313,8 +332,42 @@ def test_a_hash_kernel_for_a_band_join_is_an_error_that_says_what_can(equality):
     if equality:
         check(band, 10, kernel="hw")
         return
-    with pytest.raises(wm.WatersmeetError, match="nlw"):
+    with pytest.raises(OptionError, match=r"no equality.*'sorted', 'nlw' or 'auto'"):
         local(band, kernel="hw")
+
+
+@pytest.mark.parametrize(
+    "predicates", [KEY, (op("<", Col("a", "name"), Col("b", "name")),), (op("<>", Col("a", "n"), Col("b", "n")),)]
+)
+def test_a_range_probe_without_a_range_is_an_error_that_says_what_can(predicates):
+    case = replace(pair((row(0),), (row(0),)), predicates=predicates)
+    with pytest.raises(OptionError, match=r"no comparison or band.*'nlw' or 'auto'") as refused:
+        local(case, kernel="sorted")
+    assert ("'hw'" in str(refused.value)) == (predicates == KEY)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "sorted", "nlw"])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([-(2**63), -1, 0, 0, 2**63 - 1], pa.int64()),
+        ([-128, 0, 127], pa.int8()),
+        ([False, True, True], pa.bool_()),
+        ([-1.5, -0.0, 0.0, math.inf, -math.inf, math.nan, math.nan], pa.float32()),
+        ([Decimal("-99999999.99"), Decimal("0.00"), Decimal("12.50")], pa.decimal128(10, 2)),
+        ([date(1969, 12, 31), date(1970, 1, 1), date(2024, 2, 29)], pa.date32()),
+    ],
+    ids=lambda v: "" if isinstance(v, list) else str(v),
+)
+def test_ranges_of_every_type(values, kind, kernel):
+    streams = {"s": column([*values, None], kind)}
+    run = {
+        text: wm.local.run(f"SELECT a.k AS x, b.k AS y FROM s a, s b WHERE a.k {text} b.k", streams, kernel=kernel)
+        for text in ("<", ">=")
+    }
+    want = {"<": oracle.less, ">=": lambda x, y: not oracle.less(x, y)}
+    for text, result in run.items():
+        assert bag(rows_of(result)) == bag((x, y) for x in values for y in values if want[text](x, y))
 
 
 def test_keys_that_only_a_double_confuses_are_not_transitive():

@@ -48,7 +48,7 @@ Schemas = Annotated[
     typer.Option("--schema", help="NAME='id bigint, ts timestamp': needed for csv and json.", show_default=False),
 ]
 Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
-Kernel = Annotated[Literal["auto", "hw", "nlw"], typer.Option(help="The join algorithm.")]
+Kernel = Annotated[Literal["auto", "hw", "sorted", "nlw"], typer.Option(help="The join algorithm.")]
 Runtime = Annotated[
     Literal["stream", "rounds"],
     typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),

@@ -26,7 +26,7 @@ DEFAULT_UNITS = 8
 class Options:
     """What a user may force; forcing changes the cost, never the result."""
 
-    kernel: Literal["auto", "hw", "nlw"] = "auto"
+    kernel: Literal["auto", "hw", "sorted", "nlw"] = "auto"
     routing: str = "auto"
     order: Literal["auto"] | Sequence[str] = "auto"
     driver: Literal["auto"] = "auto"
@@ -67,11 +67,7 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
 
 
 def _forced(plan: Plan, options: Options) -> Plan:
-    if options.kernel == "hw" and not plan.classes:
-        raise OptionError(
-            "kernel='hw' is a hash join, and this query has no equality across streams; use kernel='nlw' or 'auto'"
-        )
-    kernel: Kernel = "nlw" if options.kernel == "nlw" or not plan.classes else "hw"
+    kernel = _kernel(plan, options.kernel)
     return replace(plan, kernel=kernel, order=None if options.order == "auto" else _order(plan, options))
 
 
@@ -80,3 +76,23 @@ def _order(plan: Plan, options: Options) -> tuple[str, ...]:
     if sorted(order) != sorted(plan.aliases):
         raise OptionError(f"order={list(order)!r}: name every alias once: {', '.join(plan.aliases)}")
     return order
+
+
+def _kernel(plan: Plan, wanted: str) -> Kernel:
+    """By key if there is one, else by range if there is one, else by time alone."""
+    possible: list[Kernel] = ["nlw"]
+    if plan.residuals:
+        possible.insert(0, "sorted")
+    if plan.classes:
+        possible.insert(0, "hw")
+    if wanted == "auto":
+        return possible[0]
+    for kernel in possible:
+        if wanted == kernel:
+            return kernel
+    needs = {
+        "hw": "is a hash join, and this query has no equality across streams",
+        "sorted": "is a range probe, and this query has no comparison or band across streams whose sides become 64-bit codes",
+    }
+    use = ", ".join(f"'{kernel}'" for kernel in possible)
+    raise OptionError(f"kernel={wanted!r} {needs[wanted]}; use kernel={use} or 'auto'")

@@ -18,6 +18,7 @@ from watersmeet.routing.hypercube import Hypercube
 
 KERNELS = {
     "hw": "hash window join: index by key, then by time; the period is bisected",
+    "sorted": "range probe on {on}: index by value, then by time; only the range inside the period is met",
     "nlw": "nested-loop window join: every pair inside the period is tested",
 }
 
@@ -33,7 +34,7 @@ def explain(plan: Plan, runtime: str) -> str:
         ("conditions", list(_conditions(plan)) or ["none"]),
         ("routing", list(_routing(plan))),
         ("shipping", list(_shipping(plan))),
-        ("kernel", [f"{plan.kernel} ({KERNELS[plan.kernel]})"]),
+        ("kernel", list(_kernel(plan))),
         ("orders", list(_orders(plan))),
         ("state", list(_state(plan))),
         ("runtime", [runtime]),
@@ -123,6 +124,22 @@ def _biclique(plan: Plan, stage: Stage, routing: Biclique) -> Iterator[str]:
         yield f"cells are {routing.by.width:g} wide; if few values are hot, routing='random' balances better and ships more"
     elif isinstance(routing.by, Keys):
         yield "fewer subgroups balance skewed keys better and ship more; contrand(1, 1) is random routing"
+
+
+def _kernel(plan: Plan) -> Iterator[str]:
+    on = ", ".join(r.text for r in plan.residuals)
+    yield f"{plan.kernel} ({KERNELS[plan.kernel].format(on=on)})"
+    if plan.kernel == "hw" and plan.residuals and not _keyed(plan):
+        yield f"sorted where no key leads to an alias ({KERNELS['sorted'].format(on=on)})"
+
+
+def _keyed(plan: Plan) -> bool:
+    """Whether key classes lead from any alias to all others."""
+    reached, before = {plan.aliases[0]}, set[str]()
+    while reached != before:
+        before = set(reached)
+        reached |= {alias for c in plan.classes if reached & set(c.members) for alias in c.members}
+    return reached == set(plan.aliases)
 
 
 def _shipping(plan: Plan) -> Iterator[str]:

@@ -19,7 +19,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 
-Kernel = Literal["hw", "nlw"]
+Kernel = Literal["hw", "sorted", "nlw"]
 TIME = "_ts"
 """The wire column of event time."""
 SEQUENCE = "_seq"

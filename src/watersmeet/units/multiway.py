@@ -24,16 +24,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernels import hash_window, nested_loop
+from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.expand import pairs
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 from watersmeet.plan.encoding import exact
-from watersmeet.plan.model import Compare, Difference, Plan
+from watersmeet.plan.model import Compare, Difference, Plan, Residual
 from watersmeet.plan.order import probe_order
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
+from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
 
 CHUNK = 131_072
@@ -105,16 +106,25 @@ class Multiway:
             yield bound
             return
         side, rest = order[0], order[1:]
-        for probe_idx, rows in self._matches(bound, side):
+        ranges = self._ranges(bound, side)
+        for probe_idx, rows in self._matches(bound, side, ranges):
             grown = {x: idx[probe_idx] for x, idx in bound.items()}
             grown |= dict.fromkeys(side.spec.aliases, rows)
-            grown = self._filtered(grown, side)
+            grown = self._filtered(grown, side, ranges.settled if ranges is not None else ())
             if len(grown[side.spec.reference]):
                 yield from self._extend(grown, rest)
 
-    def _matches(self, bound: Bound, side: Side) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Chunks of (position in bound, row of the side) that agree in keys and period."""
-        name = side.spec.name
+    def _ranges(self, bound: Bound, side: Side) -> Ranges | None:
+        """What to ask a sorted index for, where there is no key to look up."""
+        if self.plan.kernel == "nlw" or (self.plan.kernel == "hw" and self._shared(bound, side)):
+            return None
+        return most_selective(self.plan, self.members, bound, side, self._sees_new(side))
+
+    def _sees_new(self, side: Side) -> bool:
+        return self._ordered or side.spec.name in self._done
+
+    def _matches(self, bound: Bound, side: Side, ranges: Ranges | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Chunks of (position in bound, row of the side) that agree in keys or ranges, and in the period."""
         classes = self._shared(bound, side) if self.plan.kernel == "hw" else ()
         lo, hi = self._period(bound, side.spec.reference)
         key = dimension_code(classes, {c: self._bound_codes(bound, c) for c in classes}) if classes else None
@@ -122,23 +132,27 @@ class Multiway:
         held: list[tuple[np.ndarray, np.ndarray]] = []
         room = self.limit
         earliest, latest = int(lo.min()), int(hi.max())
-        for offset, segment in side.visible(self._ordered or name in self._done):
+        for offset, segment in side.visible(self._sees_new(side)):
             if segment.max_ts < earliest or segment.min_ts > latest:
                 continue
             until = np.minimum(hi, self._latest(bound, side)) if self._ordered and segment is side.new else hi
-            index = segment.index(self.plan, side.spec.keys, classes)
-            if isinstance(index, hash_window.HashIndex):
-                first, count = hash_window.probe(index, key, lo, until)  # type: ignore[arg-type]
+            if ranges is not None:
+                chunks = sorted_window.pairs(*ranges.inside(segment, lo, until), self.limit)
             else:
-                first, count = nested_loop.probe(index, lo, until)
-            for probe_idx, row_idx in pairs(first, count, index.rows, self.limit):
+                index = segment.index(self.plan, side.spec.keys, classes)
+                if isinstance(index, hash_window.HashIndex):
+                    first, count = hash_window.probe(index, key, lo, until)  # type: ignore[arg-type]
+                else:
+                    first, count = nested_loop.probe(index, lo, until)
+                chunks = pairs(first, count, index.rows, self.limit)
+            for probe_idx, row_idx in chunks:
                 matches += len(row_idx)
                 if len(row_idx) > room and held:
                     yield _joined(held)
                     held, room = [], self.limit
                 held.append((probe_idx, row_idx + offset))
                 room -= len(row_idx)
-        self.stats.record(frozenset(bound), name, probes, matches)
+        self.stats.record(frozenset(bound), side.spec.name, probes, matches)
         if held:
             yield _joined(held)
 
@@ -168,9 +182,9 @@ class Multiway:
                 np.minimum(hi, ts + high, out=hi)
         return lo, hi
 
-    def _filtered(self, grown: Bound, added: Side) -> Bound:
-        """Drop what keys, windows, residuals and conditions that the added side completes refuse."""
-        for test in self._tests(grown, added):
+    def _filtered(self, grown: Bound, added: Side, settled: tuple[Residual, ...]) -> Bound:
+        """Drop what keys, windows, residuals and conditions that the added side completes refuse; settled ones hold."""
+        for test in self._tests(grown, added, settled):
             if len(grown[added.spec.reference]) == 0:
                 break
             keep = test(grown)
@@ -178,7 +192,7 @@ class Multiway:
                 grown = {x: idx[keep] for x, idx in grown.items()}
         return grown
 
-    def _tests(self, grown: Bound, added: Side):  # type: ignore[no-untyped-def]
+    def _tests(self, grown: Bound, added: Side, settled: tuple[Residual, ...]):  # type: ignore[no-untyped-def]
         new = added.spec.aliases
         before = [x for x in grown if x not in new]
         shared = self._shared(before, added)
@@ -195,7 +209,7 @@ class Multiway:
                     yield lambda b, x=x, y=y: self._in_window(b, x, y)
         for residual in self.plan.residuals:
             pair = {residual.left[0], residual.right[0]}
-            if self._completed(pair, before, new):
+            if self._completed(pair, before, new) and residual not in settled:
                 yield lambda b, r=residual: self._residual(b, r)
         for condition in self.plan.inside:
             if self._completed(condition.aliases, before, new):

@@ -21,7 +21,8 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernels import hash_window, nested_loop
+from watersmeet.kernels import hash_window, nested_loop, sorted_window
+from watersmeet.kernels.hashing import order_floats
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.codes import codes, floats, integers
@@ -37,6 +38,8 @@ class Segment:
     table: pa.Table
     _codes: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     _indexes: dict[tuple[int, ...], hash_window.HashIndex | nested_loop.TimeIndex] = field(default_factory=dict)
+    _sorted: dict[tuple[str, str], sorted_window.SortedIndex] = field(default_factory=dict)
+    _steps: dict[tuple[str, str, str, str], sorted_window.Steps | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -64,10 +67,13 @@ class Segment:
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
     def codes(self, name: str, kind: str) -> np.ndarray:
-        """Codes of a wire column; kind 'double' gives doubles."""
+        """Codes of a wire column; kind 'double' gives doubles, '-float' codes of their negatives."""
         if (name, kind) not in self._codes:
             column = self.column(name)
-            self._codes[name, kind] = floats(column) if kind == "double" else codes(column, kind)  # type: ignore[arg-type]
+            if kind == "-float":
+                self._codes[name, kind] = order_floats(-floats(column))
+            else:
+                self._codes[name, kind] = floats(column) if kind == "double" else codes(column, kind)  # type: ignore[arg-type]
         return self._codes[name, kind]
 
     def index(
@@ -80,14 +86,27 @@ class Segment:
             )
         return self._indexes[classes]
 
+    def sorted_index(self, name: str, kind: str) -> sorted_window.SortedIndex:
+        """The index by the codes of a wire column, then by time."""
+        if (name, kind) not in self._sorted:
+            self._sorted[name, kind] = sorted_window.build(self.codes(name, kind), self.ts)
+        return self._sorted[name, kind]
+
+    def steps(self, name: str, kind: str, second: str, second_kind: str) -> sorted_window.Steps | None:
+        """A second wire column along the sorted index of the first; None if it does not rise with it."""
+        key = (name, kind, second, second_kind)
+        if key not in self._steps:
+            self._steps[key] = sorted_window.steps(self.sorted_index(name, kind), self.codes(second, second_kind))
+        return self._steps[key]
+
     def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:
         """One code for the keys of several classes."""
         return dimension_code(classes, {c: self.codes(keys[c], plan.classes[c].kind) for c in classes})
 
     @property
     def nbytes(self) -> int:
-        derived = sum(a.nbytes for a in self._codes.values()) + sum(i.nbytes for i in self._indexes.values())
-        return int(self.table.nbytes) + derived
+        derived = (*self._codes.values(), *self._indexes.values(), *self._sorted.values(), *self._steps.values())
+        return int(self.table.nbytes) + sum(d.nbytes for d in derived if d is not None)
 
     def where(self, keep: np.ndarray) -> Segment:
         """A new segment with the rows of a mask."""
