@@ -137,6 +137,7 @@ _BENCHES = {
     "spark": "against Spark's own stream-stream join, both runtimes",
     "theta": "a band join against the equality join on the same files, both runtimes",
     "skew": "how evenly routings spread skewed keys",
+    "band": "a band and an inequality join in process, against DuckDB",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
 }
@@ -147,7 +148,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, theta, skew, shipping or soak [--help]."""
+    """Measure, answers checked: bench spark, theta, skew, band, shipping or soak [--help]."""
     if name in (None, "--help"):
         for title, what in _BENCHES.items():
             Console().print(f"watersmeet bench {title:<10}{what}", highlight=False)
