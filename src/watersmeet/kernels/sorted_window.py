@@ -77,14 +77,41 @@ def build(values: np.ndarray, ts: np.ndarray) -> SortedIndex:
     by_time = np.arange(len(ts)) if in_order else np.argsort(ts, kind="stable")
     by_time_times = np.ascontiguousarray(ts if in_order else ts[by_time])
     by_time_values = np.ascontiguousarray(values if in_order else values[by_time])
-    order = np.argsort(by_time_values, kind="stable")
-    ordered = by_time_values[order]
-    first = np.ones(len(ordered), np.bool_)
-    first[1:] = ordered[1:] != ordered[:-1]
-    starts = np.append(np.flatnonzero(first), len(ordered))
-    return SortedIndex(
-        ordered[first], starts, by_time[order], by_time_times[order], by_time, by_time_times, by_time_values
-    )
+    # An unstable sort is several times faster; dealing the rows out in time order mends the ties.
+    distinct, starts, rows, times = _deal(np.argsort(by_time_values), by_time_values, by_time, by_time_times)
+    return SortedIndex(distinct, starts, rows, times, by_time, by_time_times, by_time_values)
+
+
+@njit(
+    "Tuple((int64[::1], int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
+    cache=True,
+)
+def _deal(order, values, rows, times):  # type: ignore[no-untyped-def]
+    """Distinct values, where each starts, and rows and times by (value, time); the input is in time order."""
+    n = len(order)
+    group_of = np.empty(n, np.int64)
+    distinct = np.empty(n, np.int64)
+    starts = np.empty(n + 1, np.int64)
+    groups = 0
+    # 1. Number the values in their order.
+    for j in range(n):
+        value = values[order[j]]
+        if groups == 0 or value != distinct[groups - 1]:
+            distinct[groups] = value
+            starts[groups] = j
+            groups += 1
+        group_of[order[j]] = groups - 1
+    starts[groups] = n
+    # 2. Deal the rows out in time order, so every value is ascending in time.
+    fill = starts.copy()
+    dealt_rows = np.empty(n, np.int64)
+    dealt_times = np.empty(n, np.int64)
+    for i in range(n):
+        at = fill[group_of[i]]
+        dealt_rows[at] = rows[i]
+        dealt_times[at] = times[i]
+        fill[group_of[i]] = at + 1
+    return distinct[:groups].copy(), starts[: groups + 1].copy(), dealt_rows, dealt_times
 
 
 class Steps(NamedTuple):

@@ -61,19 +61,26 @@ class Side:
         """The values of a column at these rows; costs what it returns, not what is stored."""
         if len(self.segments) == 1 or len(row_idx) == 0:
             return self.segments[0].column(name).take(pa.array(row_idx))
+        lowest, highest = np.searchsorted(self.offsets, (row_idx.min(), row_idx.max()), side="right") - 1
+        if lowest == highest:
+            return self.segments[lowest].column(name).take(pa.array(row_idx - self.offsets[lowest]))
         segment_of = np.searchsorted(self.offsets, row_idx, side="right") - 1
+        # What one probe found comes segment by segment, and need not be sorted.
+        if np.all(segment_of[1:] >= segment_of[:-1]):
+            return self._pieces(name, row_idx, segment_of)
         order = np.argsort(segment_of, kind="stable")
-        ends = np.cumsum(np.bincount(segment_of, minlength=len(self.segments)))
-        pieces, begin = [], 0
-        for i, end in enumerate(ends):
-            if end > begin:
-                pieces.append(self.segments[i].column(name).take(pa.array(row_idx[order[begin:end]] - self.offsets[i])))
-            begin = end
-        if len(pieces) == 1:
-            return pieces[0]
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return pa.concat_arrays(pieces).take(pa.array(back))
+        return self._pieces(name, row_idx[order], segment_of).take(pa.array(back))
+
+    def _pieces(self, name: str, row_idx: np.ndarray, segment_of: np.ndarray) -> pa.Array:
+        """The values at rows that stand segment by segment."""
+        pieces, begin = [], 0
+        for i, end in enumerate(np.cumsum(np.bincount(segment_of, minlength=len(self.segments)))):
+            if end > begin:
+                pieces.append(self.segments[i].column(name).take(pa.array(row_idx[begin:end] - self.offsets[i])))
+            begin = end
+        return pa.concat_arrays(pieces)
 
 
 @dataclass(frozen=True)
