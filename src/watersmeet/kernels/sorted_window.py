@@ -16,7 +16,7 @@ A second column that rises with the first (y - 1 and y + 1 of `x BETWEEN y - 1 A
 its ranges are ranges of the first (`steps`, `narrow`).
 
 Invariant: `rows` is a permutation of the segment's rows, ascending in (value, time, row); a probe meets at most
-min(rows in its range, rows in its period) rows; output comes in chunks of at most `limit` pairs.
+min(rows in its range, rows in its period) rows, or FEW; output comes in chunks of at most `limit` pairs.
 Implements: Lin, Ooi, Wang, Yu (2015), section 3.3: an ordered sub-index of the chain, and no window check where a
 sub-index is wholly valid.
 Departs from the paper: its sub-indexes are ordered trees that grow by insertion; ours are built once, by sorting, since
