@@ -252,9 +252,10 @@ ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)"
 def test_routings_change_nothing(data, case, batch_rows, routing, units):
     """What a routing cannot do it refuses when the query is bound; random routing and pipelines do everything."""
     case = data.draw(with_lateness(case, idle=True))
-    may_refuse = routing not in ("random", "pipeline", "hypercube")
-    with suppress(OptionError) if may_refuse else nullcontext():
-        check(case, batch_rows, routing=routing, units=units)
+    kernel = data.draw(st.sampled_from(("auto", "auto", "nlw", "sorted")))
+    refused = routing not in ("random", "pipeline", "hypercube") or may_refuse(case, kernel)
+    with suppress(OptionError) if refused else nullcontext():
+        check(case, batch_rows, routing=routing, units=units, kernel=kernel)
 
 
 @given(st.data(), cases(), BATCHES, st.sampled_from(("random", "pipeline")))
