@@ -27,6 +27,8 @@ FLOATS = st.one_of(
     st.sampled_from([math.nan, math.inf, -math.inf]),
     st.floats(),
 )
+TINY = 1.5 * 2.0**-54
+"""1.0 + TINY rounds to 1.0, and 1.0 - TINY does not."""
 BOUNDS = st.none() | st.sampled_from([0.0, -0.0, 0.1, -0.1, 1.0, -1.0, 5e-324, 1e308, -1e308, 2.0**53])
 
 
@@ -73,6 +75,8 @@ def test_a_band_of_integers_is_exact_beyond_64_bits(xs, ys, lo, hi, y_is_left):
 @example([math.nan], [math.nan, 0.0], -1.0, None, False)
 @example([0.3], [0.1, 0.2], 0.1, 0.1, False)
 @example([1e308], [-1e308], 0.0, 1e308, False)
+@example([-TINY, TINY], [-1.0, 1.0], -1.0, 1.0, True)
+@example([-TINY, TINY], [-1.0, 1.0], -1.0, 1.0, False)
 def test_a_band_of_doubles_loses_nothing(xs, ys, lo, hi, y_is_left):
     x, y = np.array(xs, np.float64), np.array(ys, np.float64)
     sides = (("y", "v"), ("x", "v")) if y_is_left else (("x", "v"), ("y", "v"))
