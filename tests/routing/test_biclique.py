@@ -69,6 +69,7 @@ FLOATS = st.one_of(
 )  # fmt: skip
 @example(6, 6, -0.1, 0.2, [0.3], [0.1 + 0.2, 0.2, 0.4], False)
 @example(3, 3, 1.0, 0.0, [2.0**53 + 2], [2.0**53], True)
+@example(3, 4, -1.0, 2.0, [1.7976931348623157e308, 1e18 + 128], [1.7976931348623157e308, 1e18], False)
 def test_values_inside_the_band_find_each_other(
     m: int, n: int, lo: float, span: float, left: list[float], right: list[float], integers: bool
 ) -> None:

@@ -92,8 +92,8 @@ class Cells:
 
     def cell(self, value: np.ndarray) -> np.ndarray:
         """The cell of a value; values beyond all cells share the outermost ones."""
-        known = np.nan_to_num(value, nan=0.0, posinf=0.0, neginf=0.0)
-        cell = np.floor((known + self.offset) / self.width)
+        with np.errstate(over="ignore"):
+            cell = np.floor((np.where(np.isnan(value), 0.0, value) + self.offset) / self.width)
         return np.clip(cell, -LARGEST_CELL, LARGEST_CELL).astype(np.int64)
 
 
@@ -186,12 +186,14 @@ class Biclique:
         raw = content.value(self.by.columns[side])
         value = np.where(np.isfinite(raw), raw, 0.0)
         slack = SAFETY * (np.abs(value) + max(abs(b) for b in self.by.reach[side]))
-        first = self.by.cell(value + self.by.reach[side][0] - slack)
-        last = self.by.cell(value + self.by.reach[side][1] + slack)
+        with np.errstate(over="ignore"):
+            first = self.by.cell(value + self.by.reach[side][0] - slack)
+            last = self.by.cell(value + self.by.reach[side][1] + slack)
         last = np.where(np.isfinite(raw), last, first - 1)  # what is not finite is within no band
         visited = np.zeros((groups, content.rows), bool)
         rows = np.arange(content.rows)
-        for step in range(int(np.max(last - first, initial=-1)) + 1):
+        most = int(np.max(last - first, initial=-1)) + 1
+        for step in range(min(most, groups)):  # so many cells in a row touch every subgroup
             within = rows[first + step <= last]
             visited[(first[within] + step) % groups, within] = True
         yield from ((n, np.flatnonzero(visited[n])) for n in range(groups))
