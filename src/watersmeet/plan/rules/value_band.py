@@ -1,5 +1,8 @@
 """The narrowest bounded difference between two sides, as a way to route by ranges of values.
 
+    abs(a.v - b.v) <= 1                          one condition with two bounds
+    a.v BETWEEN b.v - 1 AND b.v + 1              two comparisons of whole numbers, each with one bound: v and v shifted
+
 Invariant: whatever satisfies all residuals lies inside the band. NaN satisfies no difference with a finite upper bound, so a
 float band must come from one condition with both bounds; bounds on integers may come from several.
 """
@@ -7,34 +10,68 @@ float band must come from one condition with both bounds; bounds on integers may
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import dataclass
 
-from watersmeet.plan.model import Compare, Difference, Plan, Side
+from watersmeet.plan.model import Compare, Difference, InputPlan, Plan, Side
 from watersmeet.routing.biclique import Cells
+
+_SHIFTED = re.compile(r"(\{0\})(?: ([+-]) (\d{1,15}))?")
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A column of a side: what it is a shift of, and by how much."""
+
+    column: str
+    base: str
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """lo <= left - right <= hi over columns of the two sides."""
+
+    left: _Operand
+    right: _Operand
+    lo: float
+    hi: float
+    integers: bool
+
+    @property
+    def shift(self) -> int:
+        return self.left.shift - self.right.shift
 
 
 def value_band(plan: Plan, left: Side, right: Side) -> Cells | None:
     """Cells by the narrowest band; None if no difference has two finite bounds."""
-    found: dict[tuple[str, str, bool], tuple[float, float]] = {}
+    found: dict[tuple[str, str, bool], _Bound] = {}
     for residual in plan.residuals:
-        oriented = _oriented(residual, left, right)
-        if oriented is None:
+        bound = _oriented(plan, residual, left, right)
+        if bound is None or (not bound.integers and not _finite(bound)):
             continue
-        columns, lo, hi, integers = oriented
-        if not integers and not (math.isfinite(lo) and math.isfinite(hi)):
-            continue
-        least, most = found.get((*columns, integers), (-math.inf, math.inf))
-        found[*columns, integers] = max(lo, least), min(hi, most)
-    bounded = {key: band for key, band in found.items() if math.isfinite(band[0]) and math.isfinite(band[1])}
+        key = bound.left.base, bound.right.base, bound.integers
+        found[key] = _both(found[key], bound) if key in found else bound
+    bounded = [b for b in found.values() if _finite(b)]
     if not bounded:
         return None
-    (first, second, integers), (lo, hi) = min(bounded.items(), key=lambda item: (item[1][1] - item[1][0], item[0]))
-    return Cells.of_band((first, second), lo, max(lo, hi), integers=integers)
+    best = min(bounded, key=lambda b: (b.hi - b.lo, b.left.column, b.right.column))
+    columns = best.left.column, best.right.column
+    return Cells.of_band(columns, best.lo, max(best.lo, best.hi), integers=best.integers)
 
 
-def _oriented(
-    residual: Compare | Difference, left: Side, right: Side
-) -> tuple[tuple[str, str], float, float, bool] | None:
-    """(columns, lo, hi, whether integers) for lo <= left - right <= hi."""
+def _finite(bound: _Bound) -> bool:
+    return math.isfinite(bound.lo) and math.isfinite(bound.hi)
+
+
+def _both(first: _Bound, second: _Bound) -> _Bound:
+    """Both bounds, over the columns of the first."""
+    by = first.shift - second.shift
+    return _Bound(first.left, first.right, max(first.lo, second.lo + by), min(first.hi, second.hi + by), first.integers)
+
+
+def _oriented(plan: Plan, residual: Compare | Difference, left: Side, right: Side) -> _Bound | None:
+    """A residual as bounds on left - right."""
     (x, x_column), (y, y_column) = residual.left, residual.right
     if isinstance(residual, Compare):
         if residual.kind != "integer":
@@ -45,7 +82,25 @@ def _oriented(
         hi = math.inf if residual.hi is None else float(residual.hi)
         integers = residual.integers
     if x in left.aliases and y in right.aliases:
-        return (left.column(x, x_column), right.column(y, y_column)), lo, hi, integers
+        return _Bound(_operand(plan, left, x, x_column), _operand(plan, right, y, y_column), lo, hi, integers)
     if y in left.aliases and x in right.aliases:
-        return (left.column(y, y_column), right.column(x, x_column)), -hi, -lo, integers
+        return _Bound(_operand(plan, left, y, y_column), _operand(plan, right, x, x_column), -hi, -lo, integers)
     return None
+
+
+def _operand(plan: Plan, side: Side, alias: str, name: str) -> _Operand:
+    column, source = side.column(alias, name), plan.input(alias)
+    base, shift = _base(source, name)
+    return _Operand(column, f"{alias}.{base}", shift)
+
+
+def _base(source: InputPlan, name: str) -> tuple[str, int]:
+    """`v + 3` is v, shifted by 3."""
+    found = next((c for c in source.columns if c.name == name), None)
+    if found is None:
+        return name, 0
+    shifted = _SHIFTED.fullmatch(found.expr.spark_template)
+    if shifted is None:
+        return f"{found.expr.text}::{found.type}", 0
+    shift = int(shifted[3] or 0)
+    return f"{found.expr.columns[0].column}::{found.type}", -shift if shifted[2] == "-" else shift
