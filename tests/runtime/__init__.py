@@ -1,0 +1,1 @@
+"""Runtimes without Spark."""
