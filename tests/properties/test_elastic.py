@@ -25,7 +25,7 @@ from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.local import LocalRun, _source
 from watersmeet.sql.parse import parse
 from watersmeet.units.join_unit import Inbox, JoinUnit
-from watersmeet.units.pack import Part, _kept, route
+from watersmeet.units.pack import Part, route, rows_kept
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.state import Manifest
 
@@ -49,7 +49,7 @@ class ElasticRun(LocalRun):
             wire = slices[source.alias].combine_chunks()
             if wire.num_rows == 0:
                 continue
-            kept, punctuation = _kept(source, wire)
+            kept, punctuation = rows_kept(source, wire)
             for inbox in inboxes:
                 inbox.punctuate(source.stream, punctuation)
             rows = wire.take(pa.array(kept)).drop_columns([c for c in ("_pass",) if c in wire.column_names])

@@ -54,7 +54,7 @@ class Part:
 def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, list[Part]]:
     """The punctuation of a table of wire rows, and its rows by unit."""
     table = table.combine_chunks()
-    kept, punctuation = _kept(source, table)
+    kept, punctuation = rows_kept(source, table)
     wire = table.drop_columns([PASS]) if PASS in table.column_names else table
     if len(kept) < wire.num_rows:
         wire = wire.take(pa.array(kept))
@@ -82,7 +82,7 @@ def split_for_sequencer(source: InputPlan, table: pa.Table) -> tuple[Punctuation
     content of the whole row, which breaks ties, travels as a hash.
     """
     table = table.combine_chunks()
-    kept, punctuation = _kept(source, table)
+    kept, punctuation = rows_kept(source, table)
     content = [c for c in table.column_names if c.startswith(CONTENT)]
     wire = table.drop_columns([c for c in (PASS, *content) if c in table.column_names])
     if source.rows is None:
@@ -95,7 +95,7 @@ def split_for_sequencer(source: InputPlan, table: pa.Table) -> tuple[Punctuation
     return punctuation, wire.filter(pc.is_valid(table.column(TIME)))
 
 
-def _kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
+def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuation]:
     """The rows that can match anything, and the punctuation."""
     time = table.column(TIME)
     highest = pc.max(time)
