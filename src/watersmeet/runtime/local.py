@@ -25,6 +25,8 @@ from watersmeet.query.join import Join
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
+from watersmeet.runtime.network import Link, Network
+from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
@@ -34,12 +36,23 @@ from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Sequencer
 from watersmeet.units.state import Manifest
 
+__all__ = ["Link", "LocalRun", "Network", "Protocol", "run"]
 
-def run(text: str, tables: Mapping[str, pa.Table | Stream], *, batch_rows: int = 10_000, **options: Any) -> pa.Table:
+
+def run(
+    text: str,
+    tables: Mapping[str, pa.Table | Stream],
+    *,
+    batch_rows: int = 10_000,
+    network: Network | None = None,
+    protocol: Protocol | None = None,
+    **options: Any,
+) -> pa.Table:
     """Run a query over Arrow tables.
 
     A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
-    it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON.
+    it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON. With a
+    `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", {"s": t}).column("k").to_pylist()
@@ -47,9 +60,12 @@ def run(text: str, tables: Mapping[str, pa.Table | Stream], *, batch_rows: int =
     """
     if not isinstance(batch_rows, int) or batch_rows < 1:
         raise OptionError(f"batch_rows={batch_rows!r}: give a whole number of 1 or more")
+    if protocol is not None and network is None:
+        raise OptionError("protocol= says how tuples travel over a simulated network; give network= too")
     sources = {name: _source(name, given) for name, given in tables.items()}
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
-    return LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options)).run(batch_rows)
+    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
+    return prepared.run(batch_rows) if network is None else prepared.run_on(network, protocol or Protocol())
 
 
 def _options(options: dict[str, Any]) -> Options:
@@ -110,8 +126,19 @@ class LocalRun:
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
         results = [self._project(t) for t in self._batches(batch_rows)]
+        return self._finished(results, {"late": self._late(), "retained": self.retained, "batches": self.batches})
+
+    def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
+        """Tuple by tuple over a simulated network."""
+        simulated = SimulatedRun(self.plan, self.wires, network, protocol)
+        results = list(simulated.run())
+        found = [self._project(pa.concat_tables(results))] if results else []
+        return self._finished(found, simulated.counts.json())
+
+    def _finished(self, results: list[pa.Table], counts: dict[str, Any]) -> pa.Table:
+        """All results as one table, with the counts; late rows are said."""
         results.append(self._project(self._empty()))
-        late = self._late()
+        late = counts["late"]
         if any(late.values()):
             said = ", ".join(f"{n} of {s}" for s, n in late.items() if n)
             warnings.warn(
@@ -119,7 +146,6 @@ class LocalRun:
                 UserWarning,
                 stacklevel=4,
             )
-        counts = {"late": late, "retained": self.retained, "batches": self.batches}
         schema = results[-1].schema
         out = pa.concat_tables([r.cast(schema) for r in results])
         return out.replace_schema_metadata({b"watersmeet": json.dumps(counts).encode()})
