@@ -22,6 +22,7 @@ from watersmeet.sql.fluent import Builder
 from watersmeet.sql.parse import parse
 
 _OPTIONS = {f.name for f in fields(Options)}
+_METHODS = ("on", "where", "window", "within", "dwindow", "range", "rows", "select", "distinct", "group_by", "cross")
 
 
 class Query:
@@ -82,7 +83,7 @@ class JoinBuilder:
         self._builder, self._streams, self._options = builder, dict(streams), options
 
     def __getattr__(self, name: str) -> Callable[..., JoinBuilder]:
-        if name not in ("on", "where", "window", "within", "dwindow", "range", "rows", "select", "cross"):
+        if name not in _METHODS:
             raise AttributeError(name)
         method = getattr(self._builder, name)
         return lambda *args, **kwargs: JoinBuilder(method(*args, **kwargs), self._streams, self._options)

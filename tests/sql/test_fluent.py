@@ -32,6 +32,15 @@ KEY = AB.on("a.k = b.k")
         (KEY.select("b.*"), "SELECT b.* FROM s0 a, s1 b WHERE a.k = b.k"),
         (AB.cross("b"), "SELECT * FROM s0 a CROSS JOIN s1 b"),
         (
+            KEY.window("10s").distinct().select("a.k"),
+            "SELECT DISTINCT a.k FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 s",
+        ),
+        (
+            KEY.group_by("a.k", "lower(b.name)").select("a.k", "lower(b.name) AS n", "sum(b.v) / count(*) AS m"),
+            "SELECT a.k, lower(b.name) AS n, sum(b.v) / count(*) AS m FROM s0 a, s1 b WHERE a.k = b.k GROUP BY a.k, lower(b.name)",
+        ),
+        (KEY.select("count(*) AS n"), "SELECT count(*) AS n FROM s0 a, s1 b WHERE a.k = b.k"),
+        (
             AB.on("b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS"),
             "SELECT * FROM s0 a, s1 b WHERE b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS",
         ),
@@ -45,6 +54,7 @@ def test_same_as_sql_and_its_own_text(builder, sql, streams):
         assert fluent.filters == other.filters
         assert fluent.windows.bounds == other.windows.bounds
         assert fluent.select == other.select
+        assert fluent.finish == other.finish
         assert (fluent.crossed, fluent.timed) == (other.crossed, other.timed)
 
 
@@ -67,6 +77,9 @@ def test_a_builder_is_a_value():
         (lambda: AB.on("a.k = b.k; SELECT 1"), ParseError, "unexpected"),
         (lambda: AB.on(None), ParseError, "expected a text"),
         (lambda: AB.select("a.k FROM s0 a WHERE 1 = 1 --"), ParseError, "not a column|cannot read"),
+        (lambda: AB.select("DISTINCT a.k"), ParseError, r"\.distinct\(\)"),
+        (lambda: AB.group_by("a.k +"), ParseError, "cannot read"),
+        (lambda: AB.group_by("ROLLUP (a.k)"), UnsupportedError, "ROLLUP"),
         (lambda: AB.cross("x"), UnknownNameError, "no such alias"),
     ],
 )
@@ -82,7 +95,9 @@ def test_bad_pieces_fail_at_once(build, error, message):
         (KEY.range("x", "10s"), UnknownNameError, "no alias 'x'"),
         (KEY.window("a", "a", "10s"), WindowError, "twice"),
         (AB, QueryError, "joined to nothing"),
-        (KEY.select("count(*)"), UnsupportedError, "aggregate"),
+        (KEY.select("a.v", "count(*)"), QueryError, "neither in GROUP BY"),
+        (KEY.group_by("a.k"), QueryError, "name the columns of the group"),
+        (KEY.group_by("a.k").distinct().select("a.k"), UnsupportedError, "leave"),
         (Builder((("a", "nope"), ("b", "s1"))), UnknownNameError, "'nope' is not supplied"),
         (Builder(()), ParseError, "two or more"),
     ],

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison, Condition, Equality, Predicate
+from watersmeet.query.select import Distinct, Finish, Grouping, Output
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 
@@ -26,19 +27,12 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
-    """One column of the SELECT."""
-
-    name: str
-    expr: Expr
-
-
-@dataclass(frozen=True)
 class Join:
-    """A select-project-join over n streams.
+    """A select-project-join over n streams, and what is done with its rows in the end.
 
     `filters` holds the conditions on one alias; a condition on none stands with the first alias. `crossed` names the
     aliases that the user spelled CROSS JOIN; `timed` the pairs that an explicit condition on event time relates.
+    `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out.
     """
 
     text: str
@@ -50,11 +44,15 @@ class Join:
     select: tuple[Output, ...]
     crossed: frozenset[str] = frozenset()
     timed: frozenset[frozenset[str]] = frozenset()
+    finish: Finish | None = None
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases
         if len(self.inputs) < 2:
             raise QueryError(f"the query reads only {self.aliases[0]!r}: a join needs two or more streams in FROM")
+        if isinstance(self.finish, Grouping):
+            used = [a.argument for a in self.finish.aggregates if a.argument is not None]
+            assert self.finish.keys <= len(self.select) > max(used, default=-1)
         known = set(self.aliases)
         for expr in (*self.filters, *(o.expr for o in self.select)):
             unknown = expr.aliases - known
@@ -83,6 +81,19 @@ class Join:
     @property
     def aliases(self) -> tuple[str, ...]:
         return tuple(i.alias for i in self.inputs)
+
+    @property
+    def results(self) -> tuple[Output, ...]:
+        """The columns of the query's results."""
+        return self.finish.select if isinstance(self.finish, Grouping) else self.select
+
+    @property
+    def distinct(self) -> bool:
+        return isinstance(self.finish, Distinct)
+
+    @property
+    def grouping(self) -> Grouping | None:
+        return self.finish if isinstance(self.finish, Grouping) else None
 
     def spec(self, alias: str) -> StreamSpec:
         """The stream behind an alias."""

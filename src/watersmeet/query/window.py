@@ -83,8 +83,9 @@ class WindowGraph:
 
     @property
     def horizon_us(self) -> int:
-        """The largest finite bound of the closed graph; UNBOUNDED if a pair has none."""
-        return max((self.hi(x, y) for x in self.aliases for y in self.aliases if x != y), default=UNBOUNDED)
+        """The largest finite bound of the closed graph; UNBOUNDED if there is none."""
+        bounds = (self.hi(x, y) for x in self.aliases for y in self.aliases if x != y)
+        return max((hi for hi in bounds if hi < UNBOUNDED), default=UNBOUNDED)
 
     def show(self, x: str, y: str) -> str:
         """The pair's interval as text."""

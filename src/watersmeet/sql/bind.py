@@ -13,10 +13,12 @@ from sqlglot import exp
 
 from watersmeet.errors import UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.expr import ColumnRef, column
-from watersmeet.query.join import Input, Join, Output
+from watersmeet.query.join import Input, Join
+from watersmeet.query.select import Distinct, Finish, Output
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import show, to_expr
+from watersmeet.sql.group import group, is_grouped
 from watersmeet.sql.items import WindowItem, edges_of
 from watersmeet.sql.names import Scope, find, stream_named
 from watersmeet.sql.predicates import sort_conjuncts
@@ -35,13 +37,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Draft:
-    """A query as it was read: names unresolved, conditions and projections as sqlglot trees."""
+    """A query as it was read: names unresolved, conditions, projections and keys of GROUP BY as sqlglot trees."""
 
     text: str
     tables: tuple[Table, ...]
     conditions: tuple[Any, ...]
     items: tuple[WindowItem, ...]
     projections: tuple[Any, ...]
+    distinct: bool = False
+    keys: tuple[Any, ...] | None = None
 
 
 def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
@@ -53,6 +57,7 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
     found = sort_conjuncts(conditions, scope)
     items = [_with_aliases(item, scope) for item in draft.items]
     aliases = tuple(scope.specs)
+    select, finish = _select(draft, scope, star)
     return Join(
         text=draft.text,
         inputs=_with_rows(inputs, items),
@@ -60,10 +65,23 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
         filters=tuple(found.filters),
         predicates=tuple(found.predicates),
         windows=WindowGraph.close(aliases, [*edges_of(items, aliases), *found.edges]),
-        select=tuple(out for node in draft.projections for out in _outputs(node, scope, star)),
+        select=select,
         crossed=frozenset(t.alias for t in draft.tables if t.crossed),
         timed=frozenset(frozenset((edge.old, edge.young)) for edge in found.edges),
+        finish=finish,
     )
+
+
+def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tuple[Output, ...], Finish | None]:
+    """The SELECT list, and what is done with its rows."""
+    if is_grouped(draft.projections, draft.keys):
+        if draft.distinct:
+            raise UnsupportedError(
+                "DISTINCT over aggregates is not supported: groups are distinct already; leave it out"
+            )
+        return group(draft.projections, draft.keys or (), scope)
+    found = (out for node in draft.projections for out in _outputs(node, scope, star, replayed=draft.distinct))
+    return tuple(found), Distinct() if draft.distinct else None
 
 
 def _from(draft: Draft, streams: Mapping[str, StreamSpec]) -> tuple[list[Input], Scope, list[Any], list[ColumnRef]]:
@@ -110,7 +128,7 @@ def _with_rows(inputs: Sequence[Input], items: Sequence[WindowItem]) -> tuple[In
     return tuple(replace(i, rows=counts.get(i.alias)) for i in inputs)
 
 
-def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef]) -> Iterator[Output]:
+def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef], *, replayed: bool) -> Iterator[Output]:
     """The columns that one item of SELECT stands for."""
     inner = node.this if isinstance(node, exp.Alias) else node
     if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
@@ -118,7 +136,7 @@ def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef]) -> Iterator[Out
         return
     if isinstance(node, exp.Aliases):
         raise UnsupportedError(f"several names for one expression are not supported: {show(node)}")
-    refuse_inside(inner, replayed=False)
+    refuse_inside(inner, replayed=replayed)
     resolved = scope.resolve(inner).unnest()
     expr = to_expr(resolved)
     plain = isinstance(inner.unnest(), exp.Column | exp.Dot)

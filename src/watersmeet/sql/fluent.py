@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from watersmeet.errors import ParseError, UnknownNameError, WindowError
+from watersmeet.errors import ParseError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
 from watersmeet.sql.bind import Draft, Table, bind
 from watersmeet.sql.items import WindowItem, read_rows, read_span
 from watersmeet.sql.names import find, identifier
-from watersmeet.sql.parse import parse_condition, parse_projections
+from watersmeet.sql.parse import parse_condition, parse_keys, parse_projections
 
 Span = str | timedelta
 
@@ -40,6 +40,8 @@ class Builder:
     items: tuple[WindowItem, ...] = ()
     projections: tuple[str, ...] = ()
     crossed: tuple[str, ...] = ()
+    is_distinct: bool = False
+    keys: tuple[str, ...] = ()
 
     def on(self, *conditions: str) -> Builder:
         """Adds conditions, as they would stand in ON; all must hold."""
@@ -84,6 +86,16 @@ class Builder:
             parse_projections(projection)
         return replace(self, projections=self.projections + projections)
 
+    def distinct(self) -> Builder:
+        """SELECT DISTINCT: equal rows leave once per horizon of event time."""
+        return replace(self, is_distinct=True)
+
+    def group_by(self, *keys: str) -> Builder:
+        """GROUP BY; `select` names the keys and aggregates of the result."""
+        for key in keys:
+            parse_keys(key)
+        return replace(self, keys=self.keys + keys)
+
     def cross(self, *aliases: str) -> Builder:
         """Says that these aliases need no condition: CROSS JOIN."""
         known = [alias for alias, _ in self.aliases]
@@ -102,7 +114,13 @@ class Builder:
             conditions=tuple(parse_condition(condition) for condition in self.conditions),
             items=self.items,
             projections=tuple(node for text in self.projections or ("*",) for node in parse_projections(text)),
+            distinct=self.is_distinct,
+            keys=tuple(node for text in self.keys for node in parse_keys(text)) if self.keys else None,
         )
+        if self.is_distinct and self.keys:
+            raise UnsupportedError(
+                "distinct() with group_by() is not supported: groups are distinct already; leave distinct() out"
+            )
         return bind(draft, streams)
 
     @property
@@ -113,7 +131,9 @@ class Builder:
             item.text for item in self.items if item.kind in ("window", "dwindow")
         ]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT {', '.join(self.projections) or '*'} FROM {tables}{where}"
+        select = "SELECT DISTINCT" if self.is_distinct else "SELECT"
+        group = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
+        return f"{select} {', '.join(self.projections) or '*'} FROM {tables}{where}{group}"
 
     def _connector(self, i: int) -> str:
         return "" if i == 0 else " CROSS JOIN " if self.aliases[i][0] in self.crossed else ", "

@@ -116,15 +116,13 @@ class Scope:
     def _split(self, parts: list[str]) -> tuple[ColumnRef, list[str]]:
         """`alias.column.field...` or `column.field...`; an alias wins over a column of the same name."""
         alias = find(parts[0], self.specs) if len(parts) > 1 else None
-        if alias is not None and (
-            find(parts[1], self.specs[alias].schema) is not None or not self._is_column(parts[0])
-        ):
+        if alias is not None and (find(parts[1], self.specs[alias].schema) is not None or not self.is_column(parts[0])):
             return self.column(alias, parts[1]), parts[2:]
-        if len(parts) > 1 and not self._is_column(parts[0]):
+        if len(parts) > 1 and not self.is_column(parts[0]):
             self.alias(parts[0], ".".join(parts))
         return self.unqualified(parts[0]), parts[1:]
 
-    def _is_column(self, name: str) -> bool:
+    def is_column(self, name: str) -> bool:
         return any(find(name, spec.schema) is not None for spec in self.specs.values())
 
 

@@ -19,7 +19,7 @@ from watersmeet.errors import ParseError, WatersmeetError
 from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
 from watersmeet.sql.bind import Draft, Table, bind
-from watersmeet.sql.refuse import refuse_join, refuse_statement, refuse_table
+from watersmeet.sql.refuse import refuse_grouping, refuse_join, refuse_statement, refuse_table
 from watersmeet.sql.window_items import cut_items, tokenize
 
 _ANSI = re.compile(r"\x1b\[\d*m")
@@ -52,9 +52,16 @@ def parse_condition(text: str) -> Any:
 def parse_projections(text: str) -> list[Any]:
     """What stands in one string of a SELECT list."""
     select = _one(text, f"SELECT {_single(text)} FROM t")
-    if select.args.get("joins") or select.args.get("where"):
-        raise ParseError(f"{text!r} is not a column or an expression")
+    if any(select.args.get(clause) for clause in ("joins", "where", "group", "distinct")):
+        raise ParseError(f"{text!r} is not a column or an expression; there are .distinct() and .group_by()")
     return list(select.expressions)
+
+
+def parse_keys(text: str) -> list[Any]:
+    """What stands in one string of GROUP BY."""
+    select = _one(text, f"SELECT 1 FROM t GROUP BY {_single(text)}")
+    refuse_grouping(select)
+    return list(select.args["group"].expressions)
 
 
 def _single(text: str) -> str:
@@ -95,6 +102,7 @@ def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
         raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
     select = statements[0]
     refuse_statement(select)
+    refuse_grouping(select)
     joins = select.args.get("joins") or []
     tables, conditions = [_table(select.args["from_"].this)], []
     connectors = cut.connectors if len(cut.connectors) == len(joins) else ("JOIN",) * len(joins)
@@ -104,7 +112,11 @@ def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
         conditions += [join.args["on"]] if join.args.get("on") else []
     if select.args.get("where"):
         conditions.append(select.args["where"].this)
-    return Draft(text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions))
+    keys = select.args.get("group")
+    return Draft(
+        text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions),
+        distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions),
+    )  # fmt: skip
 
 
 def _table(node: Any, using: tuple[str, ...] = (), crossed: bool = False) -> Table:

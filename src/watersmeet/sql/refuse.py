@@ -14,8 +14,6 @@ from watersmeet.errors import ParseError, UnsupportedError
 _CLAUSES = {
     "with_": "a CTE (WITH) is not supported yet: name its streams in FROM directly",
     "hint": "a hint is not supported: use the options kernel=, routing= and order= instead",
-    "distinct": "DISTINCT is not supported yet: apply dropDuplicates() to the result",
-    "group": "GROUP BY is not supported yet: apply groupBy() to the result",
     "having": "HAVING is not supported yet: filter the result",
     "order": "ORDER BY is not supported: a stream has no last row; sort the result where it is static",
     "sort": "SORT BY is not supported: a stream has no last row; sort the result where it is static",
@@ -53,6 +51,7 @@ NONDETERMINISTIC = {
     "current_schema", "current_timezone", "version", "randstr", "uniform", "reflect", "java_method", "input_file_block_start", "input_file_block_length", "getdate",
 }  # fmt: skip
 _ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
+_GROUPED = ("count", "sum", "min", "max", "avg")
 
 
 def refuse_statement(statement: Any) -> None:
@@ -76,11 +75,29 @@ def refuse_statement(statement: Any) -> None:
     leftover = [
         name
         for name, value in statement.args.items()
-        if value and name not in ("expressions", "from_", "joins", "where")
+        if value and name not in ("expressions", "from_", "joins", "where", "distinct", "group")
     ]
     if leftover:
         raise UnsupportedError(
             f"{leftover[0].strip('_').replace('_', ' ').upper()} is not supported yet: write a plain SELECT ... FROM ... WHERE"
+        )
+
+
+def refuse_grouping(statement: Any) -> None:
+    """DISTINCT and GROUP BY pass in their plain forms, one at a time."""
+    distinct, group = statement.args.get("distinct"), statement.args.get("group")
+    if distinct is not None and distinct.args.get("on"):
+        raise UnsupportedError(
+            "DISTINCT ON is not supported: GROUP BY those columns, with min() or max() of the others"
+        )
+    if group is not None:
+        form = group.find(exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple)
+        if form is not None or group.args.get("all") or group.args.get("totals"):
+            word = "ALL" if form is None else type(form).__name__.upper()
+            raise UnsupportedError(f"GROUP BY with {word} is not supported yet: list the columns to group by, bare")
+    if distinct is not None and group is not None:
+        raise UnsupportedError(
+            "DISTINCT with GROUP BY is not supported: groups are distinct already; leave DISTINCT out"
         )
 
 
@@ -122,8 +139,11 @@ def refuse_join(join: Any) -> None:
         raise UnsupportedError(_CLAUSES["pivots"])
 
 
-def refuse_inside(node: Any, *, replayed: bool) -> None:
-    """What may not stand inside an expression; `replayed`: a condition, whose answer must be the same each time."""
+def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> None:
+    """What may not stand inside an expression.
+
+    `replayed`: its answer must be the same each time. `aggregated`: aggregates that can be computed online may.
+    """
     for part in node.walk():
         name = _name(part)
         if isinstance(part, exp.Query | exp.Subquery | exp.Exists) and not _is_array_exists(part):
@@ -132,8 +152,12 @@ def refuse_inside(node: Any, *, replayed: bool) -> None:
             raise UnsupportedError(
                 f"a window function (OVER) is not supported yet: {_show(part)}; apply it to the result"
             )
-        if (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or name in _AGGREGATES:
-            raise UnsupportedError(f"an aggregate is not supported yet: {_show(part)}; aggregate the result")
+        if isinstance(part, exp.Filter):
+            raise UnsupportedError(
+                f"FILTER is not supported: {_show(part)}; aggregate CASE WHEN ... THEN ... END instead"
+            )
+        if is_aggregate(part):
+            _refuse_aggregate(part, name, aggregated)
         if isinstance(part, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline) or name in _GENERATORS:
             raise UnsupportedError(
                 f"a generator is not supported yet: {_show(part)}; explode the source before it becomes a stream"
@@ -142,8 +166,26 @@ def refuse_inside(node: Any, *, replayed: bool) -> None:
             raise UnsupportedError(f"a parameter is not supported: put the value in place of {_show(part)}")
         if replayed and _is_nondeterministic(part, name):
             raise UnsupportedError(
-                f"{_show(part)} in a condition is not supported: results must be replayable; put the value into a column of the stream"
+                f"{_show(part)} in a condition, under DISTINCT or in an aggregation is not supported: results must be replayable; put the value into a column of the stream"
             )
+
+
+def is_aggregate(part: Any) -> bool:
+    """Whether a node is an aggregate function of any kind."""
+    return (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or _name(part) in _AGGREGATES
+
+
+def _refuse_aggregate(part: Any, name: str, aggregated: bool) -> None:
+    if not aggregated:
+        raise UnsupportedError(f"an aggregate is not supported here: {_show(part)}; aggregates stand in SELECT")
+    if name not in _GROUPED or part.this is None or part.expressions or part.args.get("expression") is not None:
+        raise UnsupportedError(
+            f"the aggregate {_show(part)} is not supported yet: there are {', '.join(_GROUPED)} of one argument; apply others to the result"
+        )
+    if part.find(exp.Distinct):
+        raise UnsupportedError(
+            f"an aggregate of distinct values is not supported yet: {_show(part)}; make the rows distinct in a query of their own, and aggregate its result"
+        )
 
 
 def _is_array_exists(part: Any) -> bool:

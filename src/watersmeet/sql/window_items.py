@@ -296,8 +296,9 @@ class _Cutter:
     def close_gap(self, start: int, end: int, text: str) -> None:
         if self.clause is None:
             self.out.append(self.text[self.done : start].rstrip())
-            if self.in_tail:  # its clause is refused later, by name
+            if self.in_tail:  # after GROUP BY, or a clause that is refused later, by name
                 self.done = end
+                self.skip_and()
                 return
             self.clause = _Clause("WHERE", implicit=True)
         follows = self.word(self.at)
@@ -309,6 +310,14 @@ class _Cutter:
             self.done, self.at = self.tokens[self.at].end + 1, self.at + 1
             if self.at == len(self.tokens) or (self.word(self.at) in _STOPS and self.word(self.at) != "("):
                 raise ParseError(f"AND after {text!r} has nothing to its right")
+
+    def skip_and(self) -> None:
+        """The AND between two items that no condition surrounds."""
+        self.at += 1
+        if self.word(self.at - 1) == "AND" and self.item_ahead():
+            self.done = self.tokens[self.at - 1].end + 1
+        else:
+            self.at -= 1
 
     def take_bracket(self) -> None:
         """`s a [RANGE t]`, `s AS a [ROWS n]`, `s [RANGE t] AS a`: the name next to the bracket is the alias."""

@@ -1,0 +1,94 @@
+"""The SELECT list, and what is done with its rows before they are results: DISTINCT or GROUP BY.
+
+A grouped query is a join whose SELECT is what the aggregation reads, keys first and then arguments, and a `Grouping`
+that says what becomes of these rows:
+
+    SELECT a.k, sum(b.v) / count(*) AS m ... GROUP BY a.k
+    join        select   g0 = a.k, x0 = b.v
+    grouping    keys 1, aggregates a0 = sum(x0), a1 = count(*), select   k = g0, m = a0 / a1
+
+Invariant: a query has one finish at most, so DISTINCT over groups cannot be constructed; a grouping's SELECT refers to
+its own keys and aggregates only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.query.expr import Expr
+
+Function = Literal["count", "sum", "min", "max", "avg"]
+GROUP = ""
+"""The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ...; no stream has an empty alias."""
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_UNORDERED = ("map", "variant", "void")
+MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Output:
+    """One column of the SELECT."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """A row leaves once per bucket of its youngest member's event time; a bucket is one horizon wide."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate function; `argument` is a position in the join's SELECT, None for count(*)."""
+
+    function: Function
+    argument: int | None
+    text: str
+
+    def __post_init__(self) -> None:
+        assert self.argument is not None or self.function == "count"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Online aggregation: the first `keys` columns of the join's SELECT are the group, `select` is the result."""
+
+    keys: int
+    aggregates: tuple[Aggregate, ...]
+    select: tuple[Output, ...]
+
+    def __post_init__(self) -> None:
+        own = {f"g{n}" for n in range(self.keys)} | {f"a{n}" for n in range(len(self.aggregates))}
+        assert self.aggregates, "a group without an aggregate is counted"
+        assert all(ref.alias == GROUP and ref.column in own for o in self.select for ref in o.expr.columns)
+
+
+Finish = Distinct | Grouping
+
+
+def result_type(function: Function, argument: str | None) -> str | None:
+    """The type that Spark's analyser gives an aggregate, by Spark's names; None if it has none for the argument.
+
+    >>> result_type("sum", "int"), result_type("avg", "decimal(10,2)"), result_type("sum", "boolean")
+    ('bigint', 'decimal(14,6)', None)
+    """
+    if function == "count":
+        return "bigint"
+    if argument is None:
+        return None
+    if function in ("min", "max"):
+        return None if argument.startswith(_UNORDERED) else argument
+    decimal = _DECIMAL.fullmatch(argument)
+    if decimal:
+        digits, scale, more = int(decimal[1]), int(decimal[2]), (10, 0) if function == "sum" else (4, 4)
+        return f"decimal({min(digits + more[0], MOST_DIGITS)},{min(scale + more[1], MOST_DIGITS)})"
+    if argument in _INTEGERS:
+        return "bigint" if function == "sum" else "double"
+    return "double" if argument in ("float", "double") else None

@@ -1,0 +1,159 @@
+"""GROUP BY and aggregates: what the aggregation reads, and what it makes of it (`query.select` has the picture).
+
+A SELECT item is folded from the top: a part that is a key becomes a column of the group, an aggregate becomes another,
+and a column that is left over belongs to no group: an error. A key is an expression, the number of a SELECT item or the
+name that SELECT gives to one; a column of that name comes first, as in Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
+from watersmeet.query.select import Aggregate, Function, Grouping, Output, result_type
+from watersmeet.sql.evaluator import type_of
+from watersmeet.sql.expressions import show, to_expr
+from watersmeet.sql.names import Scope
+from watersmeet.sql.refuse import is_aggregate, refuse_inside
+from watersmeet.sql.types import SparkType
+
+FUNCTIONS: dict[Any, Function] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
+
+
+def is_grouped(projections: Sequence[Any], keys: Sequence[Any] | None) -> bool:
+    """Whether rows are aggregated: by GROUP BY, or by an aggregate in SELECT alone."""
+    return keys is not None or any(is_aggregate(part) for node in projections for part in node.walk())
+
+
+def group(projections: Sequence[Any], keys: Sequence[Any], scope: Scope) -> tuple[tuple[Output, ...], Grouping]:
+    """The SELECT of the join, and the grouping over it."""
+    folder = _Folder(scope, [_key(node, projections, scope) for node in keys])
+    select = tuple(folder.output(node) for node in projections)
+    if not folder.aggregates:
+        folder.aggregates["count(*)"] = Aggregate("count", None, "count(*)")
+    read = [Output(f"g{n}", to_expr(key)) for n, key in enumerate(folder.keys)]
+    read += [Output(f"x{n}", to_expr(node)) for n, node in enumerate(folder.arguments.values())]
+    return tuple(read), Grouping(len(folder.keys), tuple(folder.aggregates.values()), select)
+
+
+def _key(node: Any, projections: Sequence[Any], scope: Scope) -> Any:
+    """A key, resolved."""
+    item = _item(node, projections, scope)
+    if any(is_aggregate(part) for part in item.walk()):
+        raise QueryError(
+            f"GROUP BY {show(node)}: {show(item)} is an aggregate; group by columns and expressions of them"
+        )
+    refuse_inside(item, replayed=True)
+    resolved = scope.resolve(item).unnest()
+    if not resolved.find(exp.Column):
+        raise QueryError(f"GROUP BY {show(node)} is a constant: group by columns, or by the number of a SELECT item")
+    return resolved
+
+
+def _item(node: Any, projections: Sequence[Any], scope: Scope) -> Any:
+    """The expression that a key stands for: a SELECT item if it is a number or the name of one."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        position = int(node.name) if node.name.isdigit() else 0
+        if not 1 <= position <= len(projections):
+            raise UnknownNameError(f"GROUP BY {node.name}: SELECT has items 1 to {len(projections)}")
+        return _inner(projections[position - 1])
+    if isinstance(node, exp.Column) and not node.table and not scope.is_column(node.name):
+        named = [p for p in projections if isinstance(p, exp.Alias) and p.alias.lower() == node.name.lower()]
+        return _inner(named[0]) if named else node
+    return node
+
+
+def _inner(node: Any) -> Any:
+    return node.this if isinstance(node, exp.Alias) else node
+
+
+@dataclass
+class _Folder:
+    """Folds SELECT items; keys, arguments and aggregates are found by their text."""
+
+    scope: Scope
+    keys: list[Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    aggregates: dict[str, Aggregate] = field(default_factory=dict)
+
+    def output(self, node: Any) -> Output:
+        inner = _inner(node)
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            raise QueryError(f"{show(inner)} stands beside GROUP BY or an aggregate: name the columns of the group")
+        if isinstance(node, exp.Aliases):
+            raise UnsupportedError(f"several names for one expression are not supported: {show(node)}")
+        refuse_inside(inner, replayed=True, aggregated=True)
+        plain = isinstance(inner.unnest(), exp.Column | exp.Dot)
+        text = show(inner)
+        name = node.alias if isinstance(node, exp.Alias) else inner.unnest().name if plain else text
+        resolved = self.scope.resolve(_count_rows(inner))
+        holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text))
+        return Output(name or text, replace(to_expr(holder.this.unnest()), text=text))
+
+    def fold(self, part: Any, text: str) -> Any:
+        """A part of a resolved item as a column of the group, or itself."""
+        for n, key in enumerate(self.keys):
+            if show(part) == show(key):
+                return _slot(f"g{n}", _type_name(type_of(key)))
+        if type(part) in FUNCTIONS:
+            return self.aggregate(part)
+        if isinstance(part, exp.Column):
+            where = "" if show(part) == text else f" in {text}"
+            raise QueryError(
+                f"{show(part)}{where} is neither in GROUP BY nor inside an aggregate: add it to GROUP BY, or write min({show(part)})"
+            )
+        return part
+
+    def aggregate(self, node: Any) -> Any:
+        function, inner = FUNCTIONS[type(node)], node.this.unnest()
+        shown = f"{function}({'*' if _is_every_row(node) else show(inner)})"
+        position, kind = None, None
+        if not _is_every_row(node):
+            refuse_nested(inner, shown)
+            self.arguments.setdefault(show(inner), inner)
+            position = len(self.keys) + list(self.arguments).index(show(inner))
+            found = type_of(inner)
+            kind = _type_name(found)
+            if found is not None and result_type(function, kind) is None and kind != "string":
+                raise QueryError(
+                    f"{shown}: {show(inner)} is {kind}, which {function} does not take; cast it to a number"
+                )
+        self.aggregates.setdefault(shown, Aggregate(function, position, shown))
+        at = list(self.aggregates).index(shown)
+        return _slot(f"a{at}", result_type(function, kind) or "")
+
+
+def refuse_nested(node: Any, shown: str) -> None:
+    """An aggregate of an aggregate has no meaning."""
+    if any(is_aggregate(part) for part in node.walk()):
+        raise QueryError(f"{shown}: an aggregate inside an aggregate; aggregate columns and expressions of them")
+
+
+def _count_rows(node: Any) -> Any:
+    """count(*) counts a literal: a star is no expression."""
+    holder = exp.Paren(this=node.copy())
+    for count in list(holder.find_all(exp.Count)):
+        if isinstance(count.this, exp.Star):
+            count.set("this", exp.Literal.number(1))
+    return holder.this
+
+
+def _is_every_row(node: Any) -> bool:
+    """count(*), or of a literal that is not NULL."""
+    return isinstance(node, exp.Count) and isinstance(node.this.unnest(), exp.Literal | exp.Boolean)
+
+
+def _slot(name: str, spark_type: str) -> Any:
+    column = exp.Column(this=exp.to_identifier(name))
+    column.meta["spark_type"] = spark_type
+    return column
+
+
+def _type_name(kind: SparkType | None) -> str:
+    if kind is None:
+        return ""
+    return f"decimal({kind.digits},{kind.scale})" if kind.kind == "decimal" else kind.kind
