@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.model import Kernel, Plan, Types
+from watersmeet.plan.rules.finish import finish
 from watersmeet.plan.rules.key_classes import key_classes
 from watersmeet.plan.rules.lay_out import lay_out
 from watersmeet.plan.rules.place_conditions import Inside, place_conditions
@@ -63,6 +64,7 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
     plan = sequence(plan)
     plan = place_units(plan, Routing.of(options.routing), None if options.order == "auto" else _order(plan, options))
     plan = ship(plan, options.shipping)
+    plan = finish(plan, types, inside)
     return _forced(plan, options)
 
 

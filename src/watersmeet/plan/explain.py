@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from watersmeet.plan.explain_finish import finish_sections
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, payload_refs, widths
@@ -37,6 +38,7 @@ def explain(plan: Plan, runtime: str) -> str:
         ("kernel", list(_kernel(plan))),
         ("orders", list(_orders(plan))),
         ("state", list(_state(plan))),
+        *finish_sections(plan),
         ("runtime", [runtime]),
         ("placement", [f"fingerprint {plan.fingerprint()}"]),
     ]

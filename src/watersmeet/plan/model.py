@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from watersmeet.plan.encoding import Kind
+from watersmeet.plan.finish import FinishPlan
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.window import UNBOUNDED
@@ -169,7 +170,7 @@ class Plan:
     after: tuple[Expr, ...] = ()
     """Conditions that Spark evaluates after the join."""
     output: tuple[ColumnRef, ...] = ()
-    """The columns that leave the units: those of SELECT and of `after`."""
+    """The columns of results inside the units: those of SELECT and of `after`, and under DISTINCT all event times."""
     stages: tuple[Stage, ...] = ()
     """One join of all aliases, or a left-deep pipeline of joins of two sides."""
     kernel: Kernel = "hw"
@@ -177,6 +178,8 @@ class Plan:
     """A forced probe order; None: by statistics."""
     shipping: Literal["full", "semijoin"] = "full"
     notes: tuple[str, ...] = ()
+    finish: FinishPlan | None = None
+    """The second stage: DISTINCT or GROUP BY."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -212,7 +215,8 @@ class Plan:
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
         shipped = {"shipping": self.shipping} if self.shipping != "full" else {}
-        return shipped | {
+        finish = {} if self.finish is None else {"finish": self.finish.description(self.join)}
+        return shipped | finish | {
             "inputs": [
                 [
                     i.alias,

@@ -25,12 +25,14 @@ from watersmeet.query.join import Join
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
+from watersmeet.runtime.local_finish import SecondStage
 from watersmeet.runtime.network import Link, Network
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit
+from watersmeet.units.leave import leaving
 from watersmeet.units.pack import CONTENT, PASS, Part, route, split, split_for_sequencer
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Sequencer
@@ -122,22 +124,32 @@ class LocalRun:
         self.batches = 0
         self.sequencer = Sequencer(self.plan) if self.plan.sequenced else None
         self.sequence = Manifest.fresh(self.plan), MemoryStore()
+        self.second = SecondStage(self.plan) if self.plan.finish is not None else None
 
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
-        results = [self._project(t) for t in self._batches(batch_rows)]
+        results = list(self._batches(batch_rows))
+        if self.second is None:
+            results = [self._project(t) for t in results]
         return self._finished(results, {"late": self._late(), "retained": self.retained, "batches": self.batches})
 
     def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
-        """Tuple by tuple over a simulated network."""
+        """Tuple by tuple over a simulated network; DISTINCT and GROUP BY see all results at once."""
         simulated = SimulatedRun(self.plan, self.wires, network, protocol)
         results = list(simulated.run())
-        found = [self._project(pa.concat_tables(results))] if results else []
+        if self.second is not None:
+            found = list(self.second.step(leaving(self.plan, iter(results)), {}))
+        else:
+            found = [self._project(pa.concat_tables(results))] if results else []
         return self._finished(found, simulated.counts.json())
 
     def _finished(self, results: list[pa.Table], counts: dict[str, Any]) -> pa.Table:
         """All results as one table, with the counts; late rows are said."""
-        results.append(self._project(self._empty()))
+        if self.second is None:
+            results.append(self._project(self._empty()))
+        else:
+            results.append(self.second.last(self._empty()))
+            counts["kept"] = self.second.kept
         late = counts["late"]
         if any(late.values()):
             said = ", ".join(f"{n} of {s}" for s, n in late.items() if n)
@@ -193,20 +205,30 @@ class LocalRun:
         _post(parts, source.alias, inboxes)
 
     def _step(self, inboxes: list[Inbox]) -> Iterator[pa.Table]:
-        """One batch, stage by stage: what a stage binds together goes on to the next."""
+        """One batch, and what of it leaves."""
         self.batches += 1
-        for number, stage in enumerate(self.plan.stages):
-            following = self.plan.stages[number + 1 :][:1]
-            for u in stage.units:
-                for table in self.units[u].step(inboxes[u], self.manifests[u], self.stores[u]):
-                    for after in following:
-                        _post(route(self.plan, after, 0, table), after.sides[0].name, inboxes)
-                    if not following:
-                        yield table
+        left = self._joined(inboxes)
+        if self.second is None:
+            yield from left
+        else:
+            tables = list(left)
+            yield from self.second.step(tables, self.units[-1].report.watermarks)
         for alias in self.retained:
             stage, side = self.plan.entry(alias)
             kept = sum(self.units[u].report.retained[alias] for u in stage.units if stage.is_primary(side, u))
             self.retained[alias] = max(self.retained[alias], kept)
+
+    def _joined(self, inboxes: list[Inbox]) -> Iterator[pa.Table]:
+        """Stage by stage: what a stage binds together goes on to the next, and leaves the last."""
+        for number, stage in enumerate(self.plan.stages):
+            following = self.plan.stages[number + 1 :][:1]
+            for u in stage.units:
+                results = self.units[u].step(inboxes[u], self.manifests[u], self.stores[u])
+                if not following:
+                    yield from leaving(self.plan, results)
+                    continue
+                for table in results:
+                    _post(route(self.plan, following[0], 0, table), following[0].sides[0].name, inboxes)
 
     def _late(self) -> dict[str, int]:
         return {s: sum(m.late.get(s, 0) for m in (*self.manifests, self.sequence[0])) for s in self.plan.join.streams}

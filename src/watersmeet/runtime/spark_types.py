@@ -31,13 +31,25 @@ class SparkTypes:
 
     def type_of(self, expr: Expr) -> str:
         if expr.text not in self._known:
-            frame = self.frames[expr.alias] if expr.columns else next(iter(self.frames.values()))
             try:
-                field = frame.select(_expr(expr.spark(lambda ref: SPARK.quote(ref.column)))).schema.fields[0]
+                field = self._typed(expr)
             except (AnalysisException, ParseException) as error:
                 raise QueryError(f"{expr}: Spark refuses it: {_first_line(error)}") from error
             self._known[expr.text] = field.dataType.simpleString()
         return self._known[expr.text]
+
+    def _typed(self, expr: Expr) -> Any:
+        """The field that Spark makes of an expression; one of several aliases is analysed over an empty frame."""
+        if len(expr.aliases) <= 1:
+            frame = self.frames[expr.alias] if expr.columns else next(iter(self.frames.values()))
+            return frame.select(_expr(expr.spark(lambda ref: SPARK.quote(ref.column)))).schema.fields[0]
+        from pyspark.sql.types import StructField, StructType
+
+        fields = [self.frames[r.alias].schema[r.column] for r in expr.columns]
+        schema = StructType([StructField(f"c{n}", f.dataType, f.nullable) for n, f in enumerate(fields)])
+        names = {ref: f"c{n}" for n, ref in enumerate(expr.columns)}
+        empty = next(iter(self.frames.values())).sparkSession.createDataFrame([], schema)
+        return empty.select(_expr(expr.spark(lambda ref: names[ref]))).schema.fields[0]
 
     def common(self, left: str, right: str) -> str | None:
         if left == right:

@@ -51,6 +51,22 @@ def evaluate(table: pa.Table, expressions: Sequence[str]) -> pa.Table:
         con.unregister("_rows")
 
 
+def ask(sql: str, **tables: pa.Table) -> pa.Table:
+    """The answer to a query over tables, by name.
+
+    >>> ask("SELECT sum(x) AS s FROM _t", _t=pa.table({"x": [1.5, 2.0]})).to_pydict()
+    {'s': [3.5]}
+    """
+    con = connection()
+    try:
+        for name, table in tables.items():
+            con.register(name, table)
+        return con.sql(sql).to_arrow_table()
+    finally:
+        for name in tables:
+            con.unregister(name)
+
+
 def mask(table: pa.Table, condition: str) -> np.ndarray:
     """Where a condition is true; NULL is not true."""
     values = evaluate(table, [f"coalesce({condition}, false)"]).column(0)

@@ -40,6 +40,7 @@ class Segment:
     _indexes: dict[tuple[int, ...], hash_window.HashIndex | nested_loop.TimeIndex] = field(default_factory=dict)
     _sorted: dict[tuple[str, str], sorted_window.SortedIndex] = field(default_factory=dict)
     _steps: dict[tuple[str, str, str, str], sorted_window.Steps | None] = field(default_factory=dict)
+    _by_hash: dict[str, hash_window.HashIndex] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -99,13 +100,20 @@ class Segment:
             self._steps[key] = sorted_window.steps(self.sorted_index(name, kind), self.codes(second, second_kind))
         return self._steps[key]
 
+    def index_by(self, name: str) -> hash_window.HashIndex:
+        """The index by a column of hashes, and time."""
+        if name not in self._by_hash:
+            self._by_hash[name] = hash_window.build(self.codes(name, "integer"), self.ts)
+        return self._by_hash[name]
+
     def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:
         """One code for the keys of several classes."""
         return dimension_code(classes, {c: self.codes(keys[c], plan.classes[c].kind) for c in classes})
 
     @property
     def nbytes(self) -> int:
-        derived = (*self._codes.values(), *self._indexes.values(), *self._sorted.values(), *self._steps.values())
+        indexes = (*self._indexes.values(), *self._sorted.values(), *self._by_hash.values())
+        derived = (*self._codes.values(), *indexes, *self._steps.values())
         return int(self.table.nbytes) + sum(d.nbytes for d in derived if d is not None)
 
     def where(self, keep: np.ndarray) -> Segment:

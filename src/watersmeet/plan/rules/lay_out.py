@@ -1,7 +1,7 @@
 """Which columns travel with each alias' tuples.
 
 Event time, keys in their class's type, operands of residuals in their common type, and the plain columns that
-conditions and the SELECT need. Each (expression, type) travels once.
+conditions and the SELECT need. Each (expression, type) travels once. Under DISTINCT all event times stay with a result.
 
 Invariant: keys and operands of residuals are `required`: NULL there can match nothing, so such tuples are not routed.
 """
@@ -17,7 +17,9 @@ from watersmeet.query.predicate import Band, Comparison
 
 def lay_out(plan: Plan, types: Types) -> Plan:
     """Lay out every input, and name the residuals' columns on the wire."""
-    output = tuple(dict.fromkeys(ref for e in (*(o.expr for o in plan.join.select), *plan.after) for ref in e.columns))
+    needed = [ref for e in (*(o.expr for o in plan.join.select), *plan.after) for ref in e.columns]
+    times = [ColumnRef(alias, plan.join.spec(alias).time) for alias in plan.join.aliases] if plan.join.distinct else []
+    output = tuple(dict.fromkeys([*needed, *times]))
     inputs = tuple(_input(plan, types, position, output) for position in range(len(plan.join.inputs)))
     on_wire = {(i.alias, f"{c.expr}::{c.type}"): c.name for i in inputs for c in i.columns}
     residuals = tuple(_wired(r, on_wire) for r in plan.residuals)

@@ -1,0 +1,88 @@
+"""How DISTINCT and GROUP BY are done: the second stage of a plan, after the units that join.
+
+    DISTINCT   units project their results and drop repeats  --by hash of the row-->    deduplicators
+    GROUP BY   units make local views of their results       --by hash of the group-->  mergers
+
+A local view has one row per group: the group's keys g0, g1, ... and the partials v0, v1, ... that all its aggregates can
+be made of. Partials of two views of a group merge into partials of their union, in any order:
+
+    count   count, merged by sum          min, max   by themselves
+    sum     sum, merged by sum            avg        sum and count
+
+Invariant: merge(view(A), view(B)) = view(A + B), up to the order in which doubles are added.
+Implements: Lin, Ooi, Wang, Yu (2015), sections 3.4.1 (deduplicator) and 3.4.2 (two phases, updates batched by micro-batch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from watersmeet.query.join import Join
+from watersmeet.query.select import Aggregate
+from watersmeet.query.window import UNBOUNDED
+
+PartialFunction = Literal["count", "sum", "min", "max"]
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A column of a local view: a function of a projected column, in a type; count(*) has no column."""
+
+    function: PartialFunction
+    argument: str | None
+    type: str
+
+    @property
+    def merge(self) -> PartialFunction:
+        """The function that merges partials of one group."""
+        return "sum" if self.function == "count" else self.function
+
+
+@dataclass(frozen=True)
+class Value:
+    """An aggregate as it is made of merged partials, by their names."""
+
+    aggregate: Aggregate
+    type: str
+    of: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FinishPlan:
+    """The second stage of a plan.
+
+    `columns` are the types of projected rows, p0, p1, ... `inside` says whether units project their results themselves;
+    otherwise Spark does, after the join, and whole results leave the units. Partials and values are empty for DISTINCT.
+    """
+
+    columns: tuple[str, ...]
+    inside: bool
+    units: int
+    """Deduplicators or mergers, where they are units of ours."""
+    why_outside: str = ""
+    partials: tuple[Partial, ...] = ()
+    values: tuple[Value, ...] = ()
+
+    def keys(self, join: Join) -> tuple[str, ...]:
+        """The types of the columns that tell results apart: of a group, or of the whole row."""
+        return self.columns if join.grouping is None else self.columns[: join.grouping.keys]
+
+    def description(self, join: Join) -> dict[str, Any]:
+        """What stored state depends on, as JSON."""
+        return {
+            "kind": "group" if join.grouping is not None else "distinct",
+            "columns": [[o.expr.text, t] for o, t in zip(join.select, self.columns, strict=True)],
+            "partials": [[p.function, p.argument, p.type] for p in self.partials],
+            "keys": len(self.keys(join)),
+            "units": self.units,
+        }
+
+
+def bucket_us(join: Join) -> int | None:
+    """The width of DISTINCT's buckets of event time: the horizon. Zero: every instant is one; None: all time is.
+
+    A bound can be negative (`b.ts >= a.ts + INTERVAL 5 SECONDS` and nothing else): then, too, an instant is a bucket.
+    """
+    horizon = join.windows.horizon_us
+    return None if horizon >= UNBOUNDED else max(horizon, 0)

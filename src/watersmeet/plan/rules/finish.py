@@ -1,0 +1,84 @@
+"""Who projects the rows that DISTINCT and GROUP BY see, and what local views hold.
+
+    all conditions decided in the units, every expression portable, types that DuckDB groups as Spark does
+        -> inside: units ship distinct rows or views, a fraction of their results
+    else
+        -> Spark projects whole results after the join; the rest is the same
+
+Invariant: the choice changes what is shipped, never the result.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from watersmeet.errors import QueryError
+from watersmeet.plan.finish import FinishPlan, Partial, Value
+from watersmeet.plan.model import Plan, Types
+from watersmeet.plan.rules.place_conditions import Inside
+from watersmeet.query.select import Aggregate, result_type
+
+_GROUPABLE = re.compile(
+    r"tinyint|smallint|int|bigint|float|double|decimal\(\d+,\s*\d+\)|string|binary|boolean|date|timestamp|timestamp_ntz"
+)
+
+
+def finish(plan: Plan, types: Types, allowed: Inside) -> Plan:
+    """Plan the second stage, if the query has one."""
+    if plan.join.finish is None:
+        return plan
+    columns = tuple(types.type_of(o.expr) for o in plan.join.select)
+    partials: list[Partial] = []
+    aggregates = plan.join.grouping.aggregates if plan.join.grouping is not None else ()
+    values = [_value(a, columns, partials, allowed) for a in aggregates]
+    why = _why_outside(plan, columns, allowed)
+    made = FinishPlan(columns, not why, plan.units_wanted, why, tuple(partials), tuple(values))
+    return replace(plan, finish=made)
+
+
+def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
+    """Why units cannot project; '' if they can."""
+    if allowed == "everything":
+        return ""
+    if plan.after:
+        return f"{plan.after[0]} is decided by Spark after the join"
+    for output, kind in zip(plan.join.select, columns, strict=True):
+        plain = output.expr.spark_template == "{0}"
+        if not plain and (allowed == "nothing" or not output.expr.portable):
+            return f"only Spark evaluates {output.expr}"
+        if not _GROUPABLE.fullmatch(kind):
+            return f"{output.expr} is {kind}"
+    grouping = plan.join.grouping
+    if grouping is not None and allowed == "nothing":
+        return "ANSI mode is off, and sums overflow silently"
+    if grouping is not None:
+        for a in grouping.aggregates:
+            if a.argument is not None and result_type(a.function, columns[a.argument]) is None:
+                return f"only Spark evaluates {a}"
+            if a.function == "avg" and a.argument is not None and columns[a.argument].startswith("decimal"):
+                return f"{a} divides decimals as only Spark does"
+    return ""
+
+
+def _value(aggregate: Aggregate, columns: tuple[str, ...], partials: list[Partial], allowed: Inside) -> Value:
+    """An aggregate over partials, which are added to those that are there already; Spark knows more types than we do."""
+    argument = aggregate.argument
+    kind = None if argument is None else columns[argument]
+    made = result_type(aggregate.function, kind)
+    if made is None and allowed == "everything":
+        raise QueryError(f"{aggregate}: its argument is {kind}, which {aggregate.function} does not take; cast it")
+    if made is None:
+        return Value(aggregate, "", ())
+    name = None if argument is None else f"p{argument}"
+
+    def partial(wanted: Partial) -> str:
+        if wanted not in partials:
+            partials.append(wanted)
+        return f"v{partials.index(wanted)}"
+
+    if aggregate.function != "avg":
+        return Value(aggregate, made, (partial(Partial(aggregate.function, name, made)),))
+    summed = result_type("sum", kind) if kind is not None and kind.startswith("decimal") else "double"
+    assert summed is not None
+    return Value(aggregate, made, (partial(Partial("sum", name, summed)), partial(Partial("count", name, "bigint"))))

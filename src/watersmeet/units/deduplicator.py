@@ -1,0 +1,115 @@
+"""DISTINCT: a projected row leaves once per bucket of its youngest member's event time.
+
+Units that join drop repeats among their own results of a batch; equal rows of different units and batches meet here, in
+the deduplicator of the row's hash, which keeps every row that has left:
+
+    rows of the batch -> first of each (row, bucket) -> not among the kept -> out, and kept until its bucket is over
+
+When is a bucket over? A result of a later batch has a member that arrives later, which is not late: its time is at least
+its stream's watermark, and the youngest member's time no less. So once the lowest watermark of all streams has passed a
+bucket's last instant, no new result can fall into it, and its rows are forgotten. A held-back tuple (ROWS) is no older
+than the watermarks, either. In full history there is one bucket, which is never over: the state grows with every
+distinct row.
+
+Invariant: rows are told apart by their values, hashes only find candidates. State is rows of the last horizon and of
+what the slowest stream's lateness and silence add to it.
+Implements: Lin, Ooi, Wang, Yu (2015), section 3.4.1, the deduplicator, by hash probing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels import hash_window
+from watersmeet.kernels.expand import pairs
+from watersmeet.plan.finish import bucket_us
+from watersmeet.plan.model import TIME, Plan
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.codes import integers
+from watersmeet.units.evaluator import ask
+from watersmeet.units.row_hash import HASH, row_hash
+from watersmeet.units.segment import Segment
+from watersmeet.units.segment_store import SegmentStore
+from watersmeet.units.settle import Settler
+from watersmeet.units.state import Manifest
+from watersmeet.units.watermark import NEVER
+
+KEPT = ""
+"""Under this name a manifest holds rows and groups, beside the aliases' tuples; no alias is empty."""
+CANDIDATES = 262_144
+"""Pairs of rows with equal hashes are compared in chunks of at most so many."""
+
+
+class Deduplicator:
+    """One unit of the second stage."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def step(
+        self, tables: Sequence[pa.Table], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]
+    ) -> pa.Table | None:
+        """The rows that have not left before; `marks` are the watermarks after the batch, or earlier ones."""
+        infos, new, fresh = manifest.segments.setdefault(KEPT, []), None, None
+        if tables:
+            rows = first_of_each(pa.concat_tables(tables).combine_chunks())
+            hashes = row_hash(rows.drop_columns([TIME]))
+            unknown = np.ones(rows.num_rows, bool)
+            for info in infos:
+                unknown[_known(store.read(info), rows, hashes)] = False
+            fresh = rows.filter(pa.array(unknown))
+            new = Segment.of(fresh.append_column(HASH, pa.array(hashes[unknown])))
+        settler = Settler(store, over(self.plan, marks), _span(self.plan))
+        manifest.segments[KEPT] = settler.settle(infos, new)
+        return None if fresh is None else fresh.drop_columns([TIME])
+
+
+def over(plan: Plan, marks: Mapping[str, int]) -> int:
+    """Buckets that end before this instant are over."""
+    return NEVER if bucket_us(plan.join) is None else min(marks.values(), default=NEVER)
+
+
+def first_of_each(rows: pa.Table) -> pa.Table:
+    """One row of those that are equal, bucket included."""
+    if rows.num_rows < 2:
+        return rows
+    names = [f'"{name}"' for name in rows.column_names]
+    numbered = rows.append_column("_at", pa.array(np.arange(rows.num_rows)))
+    firsts = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", _rows=numbered).column("at")
+    if len(firsts) == rows.num_rows:
+        return rows
+    return rows.take(pa.array(np.sort(integers(firsts.combine_chunks()))))
+
+
+def _known(segment: Segment, rows: pa.Table, hashes: np.ndarray) -> np.ndarray:
+    """The positions of rows that a segment holds."""
+    found = [np.empty(0, np.int64)]
+    for probe_idx, row_idx in _candidates(segment, integers(rows.column(TIME).combine_chunks()), hashes):
+        found.append(probe_idx[_equal(rows.take(pa.array(probe_idx)), segment.table.take(pa.array(row_idx)))])
+    return np.concatenate(found)
+
+
+def _candidates(segment: Segment, ts: np.ndarray, hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(position, row of the segment) where hash and bucket agree."""
+    if len(ts) == 0 or segment.max_ts < ts.min() or segment.min_ts > ts.max():
+        return
+    index = segment.index_by(HASH)
+    yield from pairs(*hash_window.probe(index, hashes, ts, ts), index.rows, CANDIDATES)
+
+
+def _equal(left: pa.Table, right: pa.Table) -> np.ndarray:
+    names = [name for name in left.column_names if name != TIME]
+    columns = {f"l{n}": left.column(name) for n, name in enumerate(names)}
+    columns |= {f"r{n}": right.column(name) for n, name in enumerate(names)}
+    same = " AND ".join(f"l{n} IS NOT DISTINCT FROM r{n}" for n in range(len(names))) or "true"
+    answer = ask(f"SELECT {same} AS same FROM _pairs", _pairs=pa.table(columns)).column("same")
+    return np.asarray(answer.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _span(plan: Plan) -> int:
+    """How long rows are kept, for the merging of segments."""
+    width = bucket_us(plan.join)
+    return UNBOUNDED if width is None else max(width, 1)

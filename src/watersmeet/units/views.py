@@ -1,0 +1,134 @@
+"""Local views: one row per group, with partials that all aggregates can be made of. `plan.finish` has the algebra.
+
+    rows    p0 p1           view    g0 v0 v1       merged   g0 v0 v1       values   g0 a0 a1
+            x   1                   x   2  4                x   5  9                x   5  1.8
+            x   3
+
+Aggregates mean what they mean to Spark in ANSI mode: NULLs are skipped, NULL keys form a group, sums of whole numbers are
+bigint and overflow with an error (partials do, too, as Spark's own), NaN is the largest number.
+
+Invariant: merging is associative and commutative, up to the order in which doubles are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import QueryError
+from watersmeet.plan.finish import FinishPlan, Value
+from watersmeet.plan.model import Plan
+from watersmeet.units.evaluator import ask
+from watersmeet.units.project import arrow_type, typed
+
+_NEW = "_new"
+
+
+def view(plan: Plan, rows: pa.Table) -> pa.Table:
+    """The local view of projected rows."""
+    made, keys = _finish(plan), _keys(plan)
+    items = [f"p{n} AS {key}" for n, key in enumerate(keys)]
+    for n, partial in enumerate(made.partials):
+        argument = "*" if partial.argument is None else partial.argument
+        if partial.function == "sum" and partial.type == "double":
+            argument = f"CAST({argument} AS DOUBLE)"
+        items.append(f"CAST({partial.function}({argument}) AS {_name(partial.type)}) AS v{n}")
+    by = [f"p{n}" for n in range(len(keys))]
+    return _typed(plan, _asked(f"SELECT {', '.join(items)} FROM _rows{_group_by(by)}", _rows=rows))
+
+
+def merged(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
+    """One view of the same groups."""
+    return _typed(plan, _asked(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", _views=_concat(plan, views)))
+
+
+def updated(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
+    """The groups of a view, merged with what older views hold of them; other groups of older views are left out."""
+    kept = _concat(plan, old).append_column(_NEW, pa.array([False] * sum(t.num_rows for t in old), pa.bool_()))
+    both = pa.concat_tables([_concat(plan, [new]).append_column(_NEW, pa.array([True] * new.num_rows)), kept])
+    sql = f"{_merging(plan)} FROM _views{_group_by(_keys(plan))} HAVING bool_or({_NEW})"
+    return _typed(plan, _asked(sql, _views=both))
+
+
+def values(plan: Plan, view: pa.Table) -> pa.Table:
+    """Groups with the values of their aggregates: g0, ..., a0, ..."""
+    columns = {key: view.column(key) for key in _keys(plan)}
+    for n, value in enumerate(_finish(plan).values):
+        columns[f"a{n}"] = _value(value, [view.column(name) for name in value.of])
+    return pa.table(columns)
+
+
+def empty_view(plan: Plan) -> pa.Table:
+    """A view without groups."""
+    kinds = [arrow_type(kind) or pa.null() for kind in _kinds(plan)]
+    return pa.schema(list(zip(_names(plan), kinds, strict=True))).empty_table()
+
+
+def _finish(plan: Plan) -> FinishPlan:
+    assert plan.finish is not None
+    return plan.finish
+
+
+def _keys(plan: Plan) -> list[str]:
+    assert plan.join.grouping is not None
+    return [f"g{n}" for n in range(plan.join.grouping.keys)]
+
+
+def _merging(plan: Plan) -> str:
+    items = _keys(plan)
+    for n, partial in enumerate(_finish(plan).partials):
+        text = f"CAST({partial.merge}(v{n}) AS {_name(partial.type)})"
+        items.append(f"{f'coalesce({text}, 0)' if partial.function == 'count' else text} AS v{n}")
+    return f"SELECT {', '.join(items)}"
+
+
+def _group_by(names: Sequence[str]) -> str:
+    return f" GROUP BY {', '.join(names)}" if names else ""
+
+
+def _name(kind: str) -> str:
+    """A type by its DuckDB name; the type of min and max is not changed."""
+    return {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}.get(
+        kind, kind
+    )
+
+
+def _names(plan: Plan) -> list[str]:
+    """The columns of a view."""
+    return [*_keys(plan), *(f"v{n}" for n in range(len(_finish(plan).partials)))]
+
+
+def _kinds(plan: Plan) -> list[str]:
+    """Their types."""
+    return [*_finish(plan).columns[: len(_keys(plan))], *(p.type for p in _finish(plan).partials)]
+
+
+def _concat(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
+    return pa.concat_tables([empty_view(plan), *(v.select(_names(plan)) for v in views)])
+
+
+def _typed(plan: Plan, table: pa.Table) -> pa.Table:
+    columns = [typed(c, kind) for c, kind in zip(table.columns, _kinds(plan), strict=True)]
+    return pa.table(columns, names=table.column_names).combine_chunks()
+
+
+def _asked(sql: str, **tables: pa.Table) -> pa.Table:
+    try:
+        return ask(sql, **tables)
+    except Exception as error:
+        raise QueryError(f"an aggregate cannot be evaluated: {str(error).splitlines()[0]}") from error
+
+
+def _value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    if value.aggregate.function != "avg":
+        return partials[0]
+    total, count = partials
+    counted = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
+    if value.type == "double":
+        return pc.divide(total, counted.cast(pa.float64()))
+    kind = arrow_type(value.type)
+    assert kind is not None
+    exact = pc.divide(total.cast(pa.decimal256(38, kind.scale - 4)), counted.cast(pa.decimal256(19, 0)))
+    return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)
