@@ -244,6 +244,17 @@ class Data:
 
 
 @dataclass(frozen=True)
+class Agg:
+    """An aggregate; without an argument count(*)."""
+
+    function: str
+    argument: Expression | None = None
+
+    def sql(self) -> str:
+        return f"{self.function}({'*' if self.argument is None else self.argument.sql()})"
+
+
+@dataclass(frozen=True)
 class Case:
     aliases: tuple[tuple[str, str], ...]
     predicates: tuple[Expression, ...]
@@ -253,6 +264,9 @@ class Case:
     rows: tuple[tuple[str, int], ...] = ()
     style: str = "comma"
     """How it is written. comma: FROM a, b WHERE ...; join: FROM a JOIN b ON ...; first: window items before WHERE."""
+    distinct: bool = False
+    aggregates: tuple[Agg, ...] = ()
+    """GROUP BY the columns of `select`, if there are any."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -261,10 +275,13 @@ class Case:
     # -------- SQL
 
     def sql(self) -> str:
-        select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate(self.select))
+        select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate((*self.select, *self.aggregates)))
+        select = f"DISTINCT {select}" if self.distinct else select
         items = " AND ".join(w.sql() for w in self.windows if isinstance(w, All | Pair))
         source, where = self._joined() if self.style == "join" else self._listed()
         tail = [items, where] if self.style == "first" else [where, items]
+        if self.aggregates and self.select:
+            tail.append(f"GROUP BY {', '.join(e.sql() for e in self.select)}")
         return " ".join(part for part in (f"SELECT {select} FROM {source}", *tail) if part)
 
     def _input(self, alias: str) -> str:
@@ -295,12 +312,19 @@ class Case:
     # -------- oracle
 
     def query(self) -> OracleQuery:
+        arguments = [a.argument for a in self.aggregates if a.argument is not None]
+        read = (*self.select, *arguments)
+        at = iter(range(len(self.select), len(read)))
+        found = [(a.function, None if a.argument is None else next(at)) for a in self.aggregates]
         return OracleQuery(
             aliases=self.aliases,
             predicates=[Predicate(p.aliases, p.value) for p in self.predicates],
             windows=[bound for w in self.windows for bound in w.bounds(self.names)],
-            select=lambda env: tuple(e.value(env) for e in self.select),
+            select=lambda env: tuple(e.value(env) for e in read),
             rows=dict(self.rows),
+            distinct=self.distinct,
+            aggregates=found if self.aggregates else None,
+            keys=len(self.select),
         )
 
     def arrivals(self, batch_rows: int) -> dict[str, Arrival]:
@@ -375,6 +399,11 @@ def canonical(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     return value
+
+
+def rounded(rows: Any) -> list[tuple[Any, ...]]:
+    """Rows whose doubles have lost the digits that depend on the order of an addition."""
+    return [tuple(float(f"{v:.12g}") if isinstance(v, float) else v for v in row) for row in rows]
 
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:

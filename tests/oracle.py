@@ -41,6 +41,11 @@ class OracleQuery:
     windows: Sequence[tuple[str, str, int | None, int | None]]
     select: Callable[[Env], tuple[Any, ...]]
     rows: Mapping[str, int] = field(default_factory=dict)
+    distinct: bool = False
+    aggregates: Sequence[tuple[str, int | None]] | None = None
+    """GROUP BY: (function, position of its argument in `select`, None for count(*))."""
+    keys: int = 0
+    """GROUP BY: so many columns of `select` are the group."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,17 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`results` are (batch of the last member, projected row); `retained` has the rows kept per alias after each batch."""
+    """`results` are (batch of the last member, projected row); `retained` has the rows kept per alias after each batch.
+
+    Under GROUP BY results are (batch, keys and current values) of every group that changed in the batch, and `final` has
+    the last value of every group. Under DISTINCT `kept` has the rows that may be kept after each batch.
+    """
 
     results: list[tuple[int, tuple[Any, ...]]]
     late_rows: dict[str, list[Row]]
     retained: list[dict[str, int]]
+    final: list[tuple[Any, ...]] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
 
     @property
     def late(self) -> dict[str, int]:
@@ -221,13 +232,13 @@ def among_last(n: int, member: Row, youngest: int, stream: Sequence[Row]) -> boo
     return member["ts"] in [ts for ts in times if ts <= youngest][-n:]
 
 
-def run(query: OracleQuery, arrivals: Mapping[str, Arrival]) -> Outcome:
-    """All combinations, one tuple from each alias, that satisfy every predicate and every window."""
-    arrivals = {stream: arrivals[stream] for _, stream in query.aliases}
-    count = max((len(arrival.batches) for arrival in arrivals.values()), default=0)
-    kept, late = admitted(arrivals, count)
+def combinations(
+    query: OracleQuery, kept: Mapping[str, list[tuple[int, Row]]]
+) -> list[tuple[int, int, tuple[Any, ...]]]:
+    """(batch of the last member, the youngest member's time, projected row) of all combinations, one tuple from each
+    alias, that satisfy every predicate and every window."""
     streams = {stream: [row for _, row in tuples] for stream, tuples in kept.items()}
-    results: list[tuple[int, tuple[Any, ...]]] = []
+    results: list[tuple[int, int, tuple[Any, ...]]] = []
 
     def extend(env: dict[str, Row], batch: int) -> None:
         if len(env) == len(query.aliases):
@@ -236,7 +247,7 @@ def run(query: OracleQuery, arrivals: Mapping[str, Arrival]) -> Outcome:
                 among_last(n, env[alias], youngest, streams[dict(query.aliases)[alias]])
                 for alias, n in query.rows.items()
             ):
-                results.append((batch, query.select(env)))
+                results.append((batch, youngest, query.select(env)))
             return
         alias, stream = query.aliases[len(env)]
         for at, row in kept[stream]:
@@ -247,7 +258,119 @@ def run(query: OracleQuery, arrivals: Mapping[str, Arrival]) -> Outcome:
 
     if all(p.holds({}) is True for p in query.predicates if not p.aliases):
         extend({}, 0)
-    return Outcome(results, late, [retained(query, arrivals, kept, batch) for batch in range(count)])
+    return results
+
+
+def run(query: OracleQuery, arrivals: Mapping[str, Arrival]) -> Outcome:
+    """The join, made distinct or grouped if the query says so."""
+    arrivals = {stream: arrivals[stream] for _, stream in query.aliases}
+    count = max((len(arrival.batches) for arrival in arrivals.values()), default=0)
+    kept, late = admitted(arrivals, count)
+    found = combinations(query, kept)
+    remains = [retained(query, arrivals, kept, batch) for batch in range(count)]
+    if query.distinct:
+        firsts = once_per_bucket(query, found)
+        rows = [(batch, row) for batch, _, row in firsts]
+        return Outcome(rows, late, remains, kept=[may_be_kept(query, arrivals, firsts, b) for b in range(count)])
+    if query.aggregates is not None:
+        updates = [(b, value) for b in range(count) for value in changed_groups(query, found, b)]
+        return Outcome(updates, late, remains, final=groups(query, [row for _, _, row in found]))
+    return Outcome([(batch, row) for batch, _, row in found], late, remains)
+
+
+# ---------------------------------------------------------------- DISTINCT
+
+
+def told_apart(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What makes two rows different: NULL is one value, NaN is one value, 0.0 is -0.0, a number is not a text."""
+    return tuple(("NaN",) if isinstance(v, float) and math.isnan(v) else (type(v) is str, v) for v in row)
+
+
+def horizon(query: OracleQuery) -> float | None:
+    """The largest finite bound of the closed graph; None if there is none."""
+    bounds = closure([alias for alias, _ in query.aliases], query.windows)
+    finite = [hi for (x, y), hi in bounds.items() if x != y and hi < math.inf]
+    return max(finite, default=None)
+
+
+def bucket(query: OracleQuery, youngest: int) -> tuple[int, float]:
+    """The bucket of a time, and its last instant: the time itself if the horizon is zero or less, one if there is none."""
+    width = horizon(query)
+    if width is None:
+        return 0, math.inf
+    if width <= 0:
+        return youngest, youngest
+    number = math.floor(youngest // int(width))
+    return number, (number + 1) * int(width) - 1
+
+
+def once_per_bucket(
+    query: OracleQuery, found: Sequence[tuple[int, int, tuple[Any, ...]]]
+) -> list[tuple[int, int, tuple[Any, ...]]]:
+    """The first of every (row, bucket), by batch."""
+    seen: dict[Any, tuple[int, int, tuple[Any, ...]]] = {}
+    for batch, youngest, row in sorted(found, key=lambda result: result[0]):
+        seen.setdefault((told_apart(row), bucket(query, youngest)[0]), (batch, youngest, row))
+    return list(seen.values())
+
+
+def may_be_kept(
+    query: OracleQuery,
+    arrivals: Mapping[str, Arrival],
+    firsts: Sequence[tuple[int, int, tuple[Any, ...]]],
+    batch: int,
+) -> int:
+    """The rows whose bucket a later result may fall into: the lowest watermark has not passed its last instant."""
+    maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
+    lowest = min(watermark(stream, arrivals, maxima) for stream in arrivals)
+    return sum(at <= batch and bucket(query, youngest)[1] >= lowest for at, youngest, _ in firsts)
+
+
+# ---------------------------------------------------------------- GROUP BY
+
+
+def aggregate(function: str, values: Sequence[Any]) -> Any:
+    """SQL's aggregates over the values of one group; NULLs are skipped, NaN is the largest number."""
+    known = [v for v in values if v is not None]
+    if function == "count":
+        return len(known)
+    if not known:
+        return None
+    if function in ("sum", "avg"):
+        total = sum(known)
+        return total if function == "sum" else float(total) / len(known)
+    best = known[0]
+    for value in known[1:]:
+        if (less(value, best) if function == "min" else less(best, value)) is True:
+            best = value
+    return best
+
+
+def groups(query: OracleQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Keys and values of every group; without keys there is always one."""
+    assert query.aggregates is not None
+    members: dict[Any, list[tuple[Any, ...]]] = {} if query.keys else {(): []}
+    for row in rows:
+        members.setdefault(told_apart(row[: query.keys]), []).append(row)
+    return [
+        (
+            *(group[0][: query.keys] if group else ()),
+            *(aggregate(f, [1 if at is None else row[at] for row in group]) for f, at in query.aggregates),
+        )
+        for group in members.values()
+    ]
+
+
+def changed_groups(
+    query: OracleQuery, found: Sequence[tuple[int, int, tuple[Any, ...]]], batch: int
+) -> list[tuple[Any, ...]]:
+    """The groups that have got a result in a batch, as they are after it."""
+    now = [row for at, _, row in found if at <= batch]
+    touched = {told_apart(row[: query.keys]) for at, _, row in found if at == batch}
+    return [g for g in groups(query, now) if told_apart(g[: query.keys]) in touched]
+
+
+# ---------------------------------------------------------------- batches
 
 
 def batches_of(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests import oracle
-from tests.cases import SECOND, All, Case, Col, Data, Expression, Interval, Op, Pair, Range, Window, op
+from tests.cases import SECOND, Agg, All, Case, Col, Data, Expression, Interval, Op, Pair, Range, Window, op
 
 NAN, BIG = math.nan, 2**53
 ROWS_AT_MOST = {2: 25, 3: 14, 4: 8}
@@ -270,6 +270,52 @@ def cases(
         rows=counted,
         style=draw(st.sampled_from(("comma", "join", "first"))),
     )
+
+
+@st.composite
+def repeated(draw: Any, names: tuple[str, ...], least: int) -> tuple[Expression, ...]:
+    """Columns and expressions of few values: many results have the same."""
+    x, y = draw(st.permutations(names))[:2]
+    few = [
+        *(Col(x, c) for c in ("k", "n", "f", "name")),
+        Col(y, "f"),
+        op("%", Col(y, "n"), 2),
+        op("coalesce", Col(y, "name"), "none"),
+        op("*", Col(x, "n"), Col(y, "n")),
+        Col(y, "ts"),
+    ]
+    return tuple(draw(st.lists(st.sampled_from(few), min_size=least, max_size=3, unique=True)))
+
+
+@st.composite
+def aggregates(draw: Any, names: tuple[str, ...]) -> tuple[Agg, ...]:
+    """One or more, of columns and of expressions of one or two aliases."""
+    x, y = draw(st.permutations(names))[:2]
+    numbers = [
+        Col(x, "k"),
+        Col(y, "v"),
+        Col(x, "n"),
+        op("*", Col(x, "n"), Col(y, "n")),
+        op("+", Col(x, "v"), Col(y, "n")),
+    ]
+    anything = [*numbers, Col(x, "name"), Col(y, "ts"), Col(y, "f"), op("lower", Col(x, "name"))]
+    of_numbers = st.builds(Agg, st.sampled_from(("sum", "avg")), st.sampled_from(numbers))
+    of_anything = st.builds(Agg, st.sampled_from(("count", "min", "max")), st.sampled_from(anything))
+    return tuple(draw(st.lists(st.one_of(of_numbers, of_anything, st.just(Agg("count"))), min_size=1, max_size=4)))
+
+
+@st.composite
+def distinct_cases(draw: Any, **options: Any) -> Case:
+    """SELECT DISTINCT of columns that repeat."""
+    case = draw(cases(**options))
+    return replace(case, select=draw(repeated(case.names, 1)), distinct=True)
+
+
+@st.composite
+def grouped_cases(draw: Any, **options: Any) -> Case:
+    """GROUP BY, or aggregates of everything."""
+    case = draw(cases(**options))
+    return replace(case, select=draw(repeated(case.names, 0)), aggregates=draw(aggregates(case.names)))
 
 
 def _satisfiable(names: tuple[str, ...], found: list[Window]) -> bool:
