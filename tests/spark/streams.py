@@ -81,7 +81,7 @@ def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> 
         running.awaitTermination()
         progress = [p for p in map(read, running.recentProgress) if p is not None]
     else:
-        with _entrance(shuffled=runtime == "shuffled"):
+        with entrance(shuffled=runtime == "shuffled"):
             handle = query.start(sink=sink or collect, checkpoint=checkpoint, trigger="availableNow", name=name)
         handle.await_termination()
         progress = handle.history()
@@ -91,7 +91,7 @@ def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> 
 
 
 @contextmanager
-def _entrance(*, shuffled: bool) -> Iterator[None]:
+def entrance(*, shuffled: bool) -> Iterator[None]:
     """How rows enter the rounds of a query that is started meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         if shuffled:

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 import watersmeet as wm
 from watersmeet.cli.arguments import Sink, Source
-from watersmeet.errors import CheckpointError, StreamError
+from watersmeet.errors import CheckpointError, OptionError, StreamError
 
 _READ_OPTIONS = {"csv": {"header": "true"}}
 CHECKPOINT = "_checkpoint"
@@ -74,10 +74,25 @@ def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:
 
 
 def start(
-    frame: Any, sink: Sink, checkpoint: Path, trigger: dict[str, Any], show: Callable[[int, list[str], list[Any]], None]
+    frame: Any,
+    sink: Sink,
+    checkpoint: Path,
+    trigger: dict[str, Any],
+    show: Callable[[int, list[str], list[Any]], None],
+    *,
+    grouped: bool = False,
 ) -> Any:
-    """Start the streaming query; `show` gets (results, columns, some rows) of each batch that goes to the console."""
+    """Start the streaming query; `show` gets (results, columns, some rows) of each batch that goes to the console.
+
+    A grouped query lets out the groups that have changed, which files cannot take back.
+    """
+    if grouped and sink.path is not None:
+        raise OptionError(
+            f"--sink {sink.format}:{sink.path}: groups change, and Spark's file sink only appends; show them on the console, "
+            "or append every batch's changed groups with --runtime rounds"
+        )
     writer = frame.writeStream.option("checkpointLocation", str(checkpoint.absolute())).trigger(**trigger)
+    writer = writer.outputMode("update" if grouped else "append")
     if sink.path is None:
         return writer.foreachBatch(lambda batch, _: show(*_sample(batch))).start()
     return writer.format(sink.format).option("path", str(Path(sink.path).absolute())).start()

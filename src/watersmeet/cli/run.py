@@ -38,7 +38,9 @@ def stream(
                 running = folders.start_rounds(query, sink, folder, dict(trigger), view.rows)
                 watch: Watch = RoundsWatch(running, view.totals, view.batch)
             else:
-                running = folders.start(counted(query.dataframe()), sink, folder, dict(trigger), view.rows)
+                grouped = query.plan.join.grouping is not None
+                frame = counted(query.dataframe())
+                running = folders.start(frame, sink, folder, dict(trigger), view.rows, grouped=grouped)
                 watch = Watch(running, view.totals, view.batch)
             try:
                 with view.shown():

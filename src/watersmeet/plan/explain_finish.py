@@ -40,7 +40,9 @@ def _distinct(plan: Plan, finish: FinishPlan) -> Iterator[str]:
 def _aggregate(plan: Plan, finish: FinishPlan, grouping: Grouping) -> Iterator[str]:
     keys = ", ".join(str(o.expr) for o in plan.join.select[: grouping.keys])
     yield f"{', '.join(map(str, grouping.aggregates))} {f'by {keys}' if keys else 'of all results'}"
-    yield _first_phase(finish, f"local views in {plan.stages[-1].routing.units} units, one row per group and micro-batch")
+    yield _first_phase(
+        finish, f"local views in {plan.stages[-1].routing.units} units, one row per group and micro-batch"
+    )
     merger = f"Spark's groupBy() with dataframe(), {finish.units} mergers by hash of the group elsewhere"
     yield f"second phase: merged by {merger if finish.inside else 'Spark: groupBy() over the rows'}"
     yield "state: one row per group" + ("; groups never expire, so it grows with their number" if keys else "")

@@ -28,6 +28,7 @@ from watersmeet.runtime.spark_stages import bound_messages, passed_on, report_of
 from watersmeet.runtime.spark_state import Heard, take_message
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox, JoinUnit
+from watersmeet.units.leave import leaving
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Release, Sequencer
 from watersmeet.units.state import Manifest
@@ -116,7 +117,8 @@ class UnitRun:
             for now, then in ((self.inbox.tables, later.tables), (self.inbox.probes, later.probes)):
                 _hold_back(now, then, mark)
         self.inbox.marks = self._marks(mark)
-        yield from self.join.step(self.inbox, self.manifest, self.store)
+        results = self.join.step(self.inbox, self.manifest, self.store)
+        yield from leaving(self.plan, results) if self.join.is_last else results
         self.heard.report.include(self.join.report)
         self.inbox = later
         self.held = sum(t.num_rows for by_side in (later.tables, later.probes) for ts in by_side.values() for t in ts)

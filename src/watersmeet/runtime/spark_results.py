@@ -16,35 +16,30 @@ import pandas as pd
 import pyarrow as pa
 
 from watersmeet.plan.model import Plan
-from watersmeet.units.join_unit import ROWS_ONLY
+from watersmeet.units.leave import Fields, leaving_fields
 
 METRICS = "_metrics"
 
 
-def result_fields(plan: Plan) -> list[tuple[str, str]]:
-    """(name, Spark type) of the columns of results."""
-    fields = []
-    for n, ref in enumerate(plan.output):
-        source = plan.input(ref.alias)
-        kind = next(c.type for c in source.columns if c.name == source.column(ref))
-        fields.append((f"o{n}", "bigint" if kind == "timestamp" else kind))
-    return fields or [(ROWS_ONLY, "boolean")]
+def crossing(fields: Fields) -> Fields:
+    """Columns in the types in which they leave Python."""
+    return [(name, "bigint" if kind == "timestamp" else kind) for name, kind in fields]
 
 
-def result_schema(plan: Plan) -> str:
-    """The DDL of the columns of results."""
-    return ", ".join(f"`{name}` {kind}" for name, kind in result_fields(plan))
+def schema_of(fields: Fields) -> str:
+    """The DDL of columns that leave Python."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in crossing(fields))
 
 
 def output_schema(plan: Plan) -> str:
-    """The DDL of the columns that leave a unit: results, and metrics."""
-    return f"{result_schema(plan)}, `{METRICS}` string"
+    """The DDL of the columns that leave a unit that joins: what `units.leave` says, and metrics."""
+    return f"{schema_of(leaving_fields(plan))}, `{METRICS}` string"
 
 
-def result_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """A table of results in the types that leave a unit."""
+def columns_of(fields: Fields, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """A table's columns in the types in which they leave Python, by position."""
     columns: dict[str, pa.ChunkedArray] = {}
-    for (name, kind), column in zip(result_fields(plan), table.columns, strict=True):
+    for (name, kind), column in zip(crossing(fields), table.columns, strict=True):
         if kind == "bigint" and pa.types.is_timestamp(column.type):
             column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
         columns[name] = column
@@ -52,9 +47,9 @@ def result_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def arrow_columns(plan: Plan, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """The same, with an empty column of metrics."""
+    """What leaves a unit that joins, with an empty column of metrics."""
     return {
-        **result_columns(plan, table),
+        **columns_of(leaving_fields(plan), table),
         METRICS: pa.chunked_array([pa.nulls(table.num_rows, pa.string())]),
     }
 

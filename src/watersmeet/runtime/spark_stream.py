@@ -4,6 +4,8 @@
     source b --select--> mapInArrow(pack) ---> groupBy(unit) --> transformWithState --> where, select
     source c --select--> mapInArrow(pack) --/
 
+DISTINCT and GROUP BY follow as a second stage, see `spark_finish`.
+
 Rows travel as a few Arrow blobs; segments are values of a MapState; sinks, triggers and exactly-once are Spark's. On
 static DataFrames the same units run over slices of event time, in memory, without a state store.
 
@@ -18,28 +20,29 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from watersmeet.errors import OptionError, QueryError
+from watersmeet.errors import OptionError
 from watersmeet.plan.model import InputPlan, Plan, Stage
 from watersmeet.plan.source_sql import condition, items
-from watersmeet.query.expr import ColumnRef
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill, StageBackfill
+from watersmeet.runtime.spark_finish import finished
 from watersmeet.runtime.spark_messages import MESSAGE, Packer
 from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
+from watersmeet.runtime.spark_select import check_selection, selected
 from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
 from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
-from watersmeet.runtime.spark_types import SPARK, check
+from watersmeet.runtime.spark_types import SPARK
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit
+from watersmeet.units.leave import leaving
 from watersmeet.units.pack import CONTENT, PASS
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -134,47 +137,9 @@ def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
 
 def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     """Metrics out, conditions that are Spark's, and the SELECT."""
-    check_selection(plan, raw)
+    check_selection(plan, raw.sparkSession)
     observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units"))
-    return selected(plan, observed.where(f"{METRICS} IS NULL"))
-
-
-def selected(plan: Plan, rows: DataFrame) -> DataFrame:
-    """What leaves the units as the query's rows: conditions that are Spark's, and the SELECT."""
-    select = list(plan.join.select)
-    if not plan.after and all(o.expr.spark_template == "{0}" for o in select):
-        typed = dict(zip(plan.output, _typed(plan), strict=True))
-        return rows.select(*(F.expr(typed[o.expr.columns[0]]).alias(o.name) for o in select))
-    named, at = _named(plan, rows)
-    for expr in plan.after:
-        named = named.where(expr.spark(lambda ref: at[ref]))
-    return named.select(*(F.expr(o.expr.spark(lambda ref: at[ref])).alias(o.name) for o in select))
-
-
-def check_selection(plan: Plan, raw: DataFrame) -> None:
-    """Let Spark's analyser look at what `selected` will hand it."""
-    named, at = _named(plan, raw)
-    check(named, {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}, "condition")
-    check(named, {o.expr.text: o.expr.spark(lambda ref: at[ref]) for o in plan.join.select}, "SELECT")
-    try:
-        selected(plan, raw)
-    except AnalysisException as error:
-        raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
-
-
-def _typed(plan: Plan) -> list[str]:
-    """The columns that leave the units, in the types of the streams."""
-    out = []
-    for n, ref in enumerate(plan.output):
-        source = plan.input(ref.alias)
-        kind = next(c.type for c in source.columns if c.name == source.column(ref))
-        out.append(f"timestamp_micros(o{n})" if kind == "timestamp" else f"o{n}")
-    return out
-
-
-def _named(plan: Plan, rows: DataFrame) -> tuple[DataFrame, dict[ColumnRef, str]]:
-    typed = [F.expr(text).alias(f"o{n}") for n, text in enumerate(_typed(plan))]
-    return rows.select(*typed) if typed else rows, {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
+    return selected(plan, observed.where(f"{METRICS} IS NULL")) if plan.finish is None else finished(plan, observed)
 
 
 class JoinProcessor(StatefulProcessor):
@@ -193,7 +158,7 @@ class JoinProcessor(StatefulProcessor):
         inbox = inbox_of(self.plan, rows, self._stage, heard)
         manifest = self._state.read_manifest(self.plan)
         held: list[pa.Table] = []
-        for table in join.step(inbox, manifest, self._state.store):
+        for table in leaving(self.plan, join.step(inbox, manifest, self._state.store)):
             held.append(pa.table(arrow_columns(self.plan, table)))
             if sum(t.num_rows for t in held) >= FRAME_ROWS:
                 yield pandas_frame(held)

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from watersmeet.plan.model import Plan
+from watersmeet.plan.model import TIME, Plan
 from watersmeet.units.deduplicator import first_of_each
+from watersmeet.units.join_unit import ROWS_ONLY
 from watersmeet.units.project import bucketed, projected
 from watersmeet.units.views import merged, view
 
@@ -34,3 +35,44 @@ def leaving(plan: Plan, results: Iterator[pa.Table]) -> Iterator[pa.Table]:
         views = [view(plan, projected(plan, t)) for t in results if t.num_rows]
         if views:
             yield views[0] if len(views) == 1 else merged(plan, views)
+
+
+Fields = list[tuple[str, str]]
+"""(name, Spark type) of columns."""
+
+
+def result_fields(plan: Plan) -> Fields:
+    """The columns of results, inside the units."""
+    kinds = {i.alias: {c.name: c.type for c in i.columns} for i in plan.inputs}
+    found = [(f"o{n}", kinds[r.alias][plan.input(r.alias).column(r)]) for n, r in enumerate(plan.output)]
+    return found or [(ROWS_ONLY, "boolean")]
+
+
+def leaving_fields(plan: Plan) -> Fields:
+    """The columns of what leaves a unit that joins."""
+    if plan.finish is None or not plan.finish.inside:
+        return result_fields(plan) + ([(TIME, "bigint")] if plan.join.distinct else [])
+    if plan.join.distinct:
+        return [*projected_fields(plan), (TIME, "bigint")]
+    partials = [(f"v{n}", p.type) for n, p in enumerate(plan.finish.partials)]
+    return [*_key_fields(plan), *partials]
+
+
+def final_fields(plan: Plan) -> Fields:
+    """The columns of what leaves the last unit: a deduplicator or a merger, if the plan has them."""
+    if plan.finish is None:
+        return result_fields(plan)
+    if plan.join.distinct:
+        return projected_fields(plan)
+    return [*_key_fields(plan), *((f"a{n}", v.type) for n, v in enumerate(plan.finish.values))]
+
+
+def projected_fields(plan: Plan) -> Fields:
+    """The columns of projected rows."""
+    assert plan.finish is not None
+    return [(f"p{n}", kind) for n, kind in enumerate(plan.finish.columns)]
+
+
+def _key_fields(plan: Plan) -> Fields:
+    assert plan.finish is not None
+    return [(f"g{n}", kind) for n, kind in enumerate(plan.finish.keys(plan.join))]

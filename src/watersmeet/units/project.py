@@ -45,8 +45,8 @@ def projected(plan: Plan, results: pa.Table) -> pa.Table:
     columns = {}
     for n, (output, kind) in enumerate(zip(select, plan.finish.columns, strict=True)):
         column = values[n] if n in values else table.column(at[output.expr.columns[0]])
-        columns[f"p{n}"] = _plain_zero(typed(column, kind))
-    return pa.table(columns or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())})
+        columns[f"p{n}"] = typed(column, kind)
+    return plain_zeros(pa.table(columns or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())}))
 
 
 def bucket(plan: Plan, results: pa.Table) -> pa.Array:
@@ -83,5 +83,7 @@ def arrow_type(kind: str) -> pa.DataType | None:
     return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)
 
 
-def _plain_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
+def plain_zeros(rows: pa.Table) -> pa.Table:
+    """The rows with 0.0 in place of -0.0."""
+    columns = [pc.add(c, pa.scalar(0.0, c.type)) if pa.types.is_floating(c.type) else c for c in rows.columns]
+    return pa.table(columns, names=rows.column_names)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernels.hashing import combine, order_floats, remainder
+from watersmeet.routing.biclique import grouped
 from watersmeet.units.codes import codes, integers
-from watersmeet.units.pack import by_unit
 
 HASH = "_hash"
 """The column of a row's hash, in segments of rows and of groups."""
@@ -40,7 +40,8 @@ def row_hash(table: pa.Table) -> np.ndarray:
 def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[int, pa.Table]]:
     """One table per unit that gets rows, by the rows' hashes."""
     if table.num_rows:
-        yield from by_unit(table, np.arange(table.num_rows), remainder(hashes, units), whole=True)
+        for unit, rows in grouped(remainder(hashes, units)):
+            yield unit, table if rows is None else table.take(pa.array(rows))
 
 
 def _values(column: pa.Array) -> np.ndarray:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet import errors
-from watersmeet.errors import OptionError, StreamError, WatersmeetError
+from watersmeet.errors import OptionError, StreamError, UnsupportedError, WatersmeetError
 from watersmeet.plan.model import Plan
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
@@ -29,6 +29,7 @@ from watersmeet.runtime.rounds.sinks import MemorySink, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark_stream import SETTINGS
 from watersmeet.units.program import Program
+from watersmeet.units.programs.finished import FinishedProgram
 from watersmeet.units.programs.join import JoinProgram
 from watersmeet.units.programs.semijoin import SemijoinProgram
 from watersmeet.units.programs.sequenced import SequencedProgram
@@ -88,6 +89,18 @@ def start(
 
 def program_of(plan: Plan) -> Program:
     """How the units of a plan work together."""
+    joins = _joining(plan)
+    if plan.finish is None:
+        return joins
+    if not plan.finish.inside:
+        what = "DISTINCT" if plan.join.distinct else "GROUP BY"
+        raise UnsupportedError(
+            f"start() with {what}: {plan.finish.why_outside}, and no unit can do it between two rounds; use dataframe()"
+        )
+    return FinishedProgram(plan, joins)
+
+
+def _joining(plan: Plan) -> Program:
     if plan.shipping == "semijoin":
         return SemijoinProgram(plan)
     return SequencedProgram(plan) if plan.sequenced else JoinProgram(plan)

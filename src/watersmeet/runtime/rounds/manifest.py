@@ -78,9 +78,8 @@ class BatchManifest:
     def expire(self, cuts: Mapping[str, int]) -> None:
         """Drop segments that lie wholly before a cut; a unit need not run for that."""
         for state in self.units.values():
-            for alias, cut in cuts.items():
-                segments = state["segments"].get(alias, [])
-                state["segments"][alias] = [s for s in segments if s["max_ts"] >= cut]
+            for alias, segments in state["segments"].items():
+                state["segments"][alias] = [s for s in segments if s["max_ts"] >= cuts.get(alias, s["max_ts"])]
 
     def retire(self, units: Set[int]) -> None:
         """Forget units that hold nothing and get nothing; their late rows stay counted."""

@@ -32,9 +32,10 @@ from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, Deliver, Enter, Hand, Orders, Post, Task
-from watersmeet.runtime.spark_results import result_schema
-from watersmeet.runtime.spark_stream import check_selection, selected
+from watersmeet.runtime.spark_results import schema_of
+from watersmeet.runtime.spark_select import check_selection, final
 from watersmeet.units.join_unit import StepReport
+from watersmeet.units.leave import final_fields
 from watersmeet.units.program import Program
 from watersmeet.units.watermark import advance
 
@@ -92,19 +93,19 @@ class Supersteps:
         """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
         self.entrance_tasks = min(self.partitions, plan.units) if program.entrance() is None else 1
         """Tasks of round 0, where Spark shuffles rows to them."""
-        self._ddl = result_schema(plan)
+        self._ddl = schema_of(final_fields(plan))
         self._union, slots = entering(plan, frames, program.entrance())
         schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
         self._task = Task(plan, program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
-        check_selection(plan, self.spark.createDataFrame([], self._ddl))
+        check_selection(plan, self.spark)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
         if self.posts:
             return self._union.mapInArrow(Post(self._task), "nothing int")
         shuffled = self._union.repartitionById(self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
-        return selected(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
+        return final(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
 
     def run(self, batch: Batch, deliver: Run) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
@@ -114,7 +115,7 @@ class Supersteps:
         """The results of a step over `count` shares."""
         if (step, count) not in self._frames:
             rows = self.spark.range(0, count, 1, count).mapInArrow(step(self._task), self._ddl)
-            self._frames[step, count] = selected(self.plan, rows)
+            self._frames[step, count] = final(self.plan, rows)
         return self._frames[step, count]
 
     def seen(self, entered: DataFrame) -> tuple[dict[str, int], dict[str, int]]:

@@ -30,10 +30,11 @@ from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
-from watersmeet.runtime.spark_results import result_columns
+from watersmeet.runtime.spark_results import columns_of
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
 from watersmeet.units.content import WireContent
+from watersmeet.units.leave import final_fields
 from watersmeet.units.pack import route
 from watersmeet.units.program import Call, Mail, Program, kind_of
 from watersmeet.units.programs.semijoin import holder
@@ -150,7 +151,7 @@ class Task:
         self.report(orders, units, post.parcels)
 
     def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        typed = pa.table(result_columns(self.plan, table)).combine_chunks()
+        typed = pa.table(columns_of(final_fields(self.plan), table)).combine_chunks()
         yield from (b.cast(self.schema) for b in typed.to_batches())
 
 
