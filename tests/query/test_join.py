@@ -10,6 +10,7 @@ from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import ColumnRef, Expr, column
 from watersmeet.query.join import Input, Join, Output
 from watersmeet.query.predicate import Comparison, Condition, Equality
+from watersmeet.query.select import GROUP, Aggregate, Grouping
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 
@@ -95,3 +96,19 @@ def test_views_of_the_predicates():
 
 def test_the_stream_behind_an_alias():
     assert join("a", "b", predicates=(equal("a", "b"),)).spec("b").name == "s"
+
+
+def test_a_grouping_refers_to_its_own_keys_and_aggregates_only():
+    count = Aggregate("count", None, "count(*)")
+    made = Grouping(1, (count,), (Output("k", column(GROUP, "g0")), Output("n", column(GROUP, "a0"))))
+    query = join("a", "b", predicates=(equal("a", "b"),), finish=made)
+    assert [o.name for o in query.results] == ["k", "n"]
+    for wrong in ("g1", "a1"):
+        with pytest.raises(AssertionError):
+            Grouping(1, (count,), (Output("x", column(GROUP, wrong)),))
+    with pytest.raises(AssertionError):
+        Grouping(1, (), ())
+    with pytest.raises(AssertionError):
+        join("a", "b", predicates=(equal("a", "b"),), finish=Grouping(2, (count,), ()))
+    with pytest.raises(AssertionError):
+        Aggregate("sum", None, "sum()")

@@ -90,7 +90,8 @@ def test_retention_and_horizon():
     graph = WindowGraph.close(("a", "b"), directed("a", "b", 7, ""))
     assert (graph.retention_us("a"), graph.retention_us("b"), graph.horizon_us) == (7, 0, 7)
     open_ended = WindowGraph.close(("a", "b"), [Edge("a", "b", 7, "")])
-    assert (open_ended.retention_us("a"), open_ended.retention_us("b")) == (7, UNBOUNDED)
+    assert (open_ended.retention_us("a"), open_ended.retention_us("b"), open_ended.horizon_us) == (7, UNBOUNDED, 7)
+    assert WindowGraph.close(("a", "b"), []).horizon_us == UNBOUNDED
 
 
 @pytest.mark.parametrize(

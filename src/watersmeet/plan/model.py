@@ -214,29 +214,26 @@ class Plan:
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
-        shipped = {"shipping": self.shipping} if self.shipping != "full" else {}
-        finish = {} if self.finish is None else {"finish": self.finish.description(self.join)}
-        return (
-            shipped
-            | finish
-            | {
-                "inputs": [
-                    [
-                        i.alias,
-                        i.stream,
-                        [[c.name, c.expr.text, c.type] for c in i.columns],
-                        [f.text for f in i.filters],
-                        i.rows,
-                    ]
-                    for i in self.inputs
-                ],
-                "lateness": {s.name: [s.lateness_us, s.idle_us] for s in self.join.streams.values()},
-                "classes": [[c.type, {a: e.text for a, e in c.members.items()}] for c in self.classes],
-                "conditions": sorted([r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after)]),
-                "windows": [list(row) for row in self.join.windows.bounds],
-                "routing": _placement(self.stages),
-            }
-        )
+        more: dict[str, Any] = {"shipping": self.shipping} if self.shipping != "full" else {}
+        if self.finish is not None:
+            more["finish"] = self.finish.description(self.join)
+        return more | {
+            "inputs": [
+                [
+                    i.alias,
+                    i.stream,
+                    [[c.name, c.expr.text, c.type] for c in i.columns],
+                    [f.text for f in i.filters],
+                    i.rows,
+                ]
+                for i in self.inputs
+            ],
+            "lateness": {s.name: [s.lateness_us, s.idle_us] for s in self.join.streams.values()},
+            "classes": [[c.type, {a: e.text for a, e in c.members.items()}] for c in self.classes],
+            "conditions": sorted([r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after)]),
+            "windows": [list(row) for row in self.join.windows.bounds],
+            "routing": _placement(self.stages),
+        }
 
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""

@@ -34,7 +34,7 @@ def leaving(plan: Plan, results: Iterator[pa.Table]) -> Iterator[pa.Table]:
     else:
         views = [view(plan, projected(plan, t)) for t in results if t.num_rows]
         if views:
-            yield views[0] if len(views) == 1 else merged(plan, views)
+            yield merged(plan, views)
 
 
 Fields = list[tuple[str, str]]

@@ -40,12 +40,16 @@ def view(plan: Plan, rows: pa.Table) -> pa.Table:
 
 
 def merged(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
-    """One view of the same groups."""
+    """One view of the same groups; without keys it has one group, even of nothing."""
+    if len(views) == 1 and (_keys(plan) or views[0].num_rows):
+        return views[0].select(_names(plan))
     return _typed(plan, _asked(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", _views=_concat(plan, views)))
 
 
 def updated(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
     """The groups of a view, merged with what older views hold of them; other groups of older views are left out."""
+    if not any(t.num_rows for t in old):
+        return new
     kept = _concat(plan, old).append_column(_NEW, pa.array([False] * sum(t.num_rows for t in old), pa.bool_()))
     both = pa.concat_tables([_concat(plan, [new]).append_column(_NEW, pa.array([True] * new.num_rows)), kept])
     sql = f"{_merging(plan)} FROM _views{_group_by(_keys(plan))} HAVING bool_or({_NEW})"
