@@ -117,6 +117,20 @@ def test_csv_to_the_console(spark, csv, how):
 
 
 @pytest.mark.spark
+def test_groups_are_shown_as_they_change_and_not_written_to_files(spark, csv):
+    query = (
+        "SELECT x.k, count(*) AS n, max(y.at) AS latest FROM a x, a y WHERE x.k = y.k WINDOW = 1 SECOND GROUP BY x.k"
+    )
+    how = ("--stream", "a=a:csv", "--trigger", "once", "--schema", "a=k int, at timestamp")
+    done = command("run", query, *how)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "2026-01-01 00:00:01" in done.stdout
+    refused = command("run", query, *how, "--sink", "parquet:out")
+    assert refused.exit_code == 2
+    assert "--runtime rounds" in refused.stderr
+
+
+@pytest.mark.spark
 def test_a_backfill_to_json_needs_a_new_folder(spark, csv, tmp_path):
     done = command("run", "@q.sql", "--stream", "a=a:csv", "--static", "--sink", "json:out")
     assert done.stdout == "2 results in out\n"

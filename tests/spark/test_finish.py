@@ -53,9 +53,9 @@ OUTSIDE = {
 QUERIES = INSIDE | OUTSIDE
 
 
-def streaming(spark: Any, query: Case, folder: Path) -> Any:
+def streaming(spark: Any, query: Case, folder: Path, **options: Any) -> Any:
     streams = {name: stream(spark, path, lateness="1 hour") for name, path in write_case(query, folder).items()}
-    return wm.sql(query.sql(), **streams, units=2)
+    return wm.sql(query.sql(), **streams, **{"units": 2, **options})
 
 
 def collected(frame: Any) -> list[tuple[Any, ...]]:
@@ -71,7 +71,8 @@ def updates(query: Any, checkpoint: Path, runtime: Runtime) -> dict[int, list[tu
         out[number] = collected(batch)
 
     if runtime == "stream":
-        writer = query.dataframe().writeStream.outputMode("update").foreachBatch(collect)
+        mode = "append" if query.plan.join.distinct else "update"
+        writer = query.dataframe().writeStream.outputMode(mode).foreachBatch(collect)
         writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
     else:
         with entrance(shuffled=runtime == "shuffled"):
@@ -96,19 +97,22 @@ def test_static(spark: Any, tmp_path: Path, title: str) -> None:
 
 
 ROUNDS = ("distinct", "distinct, no horizon", "groups", "groups, three streams", "of all results")
-RUNS = (
-    [("stream", t) for t in QUERIES]
-    + [("rounds", t) for t in ROUNDS]
-    + [("shuffled", t) for t in ("distinct", "groups")]
-)
+RUNS = [
+    *(("stream", title, {}) for title in QUERIES),
+    *(("rounds", title, {}) for title in ROUNDS),
+    *(("shuffled", title, {}) for title in ("distinct", "groups")),
+    *((runtime, "distinct, three streams", {"routing": "random", "units": 4}) for runtime in ("stream", "rounds")),
+    ("rounds", "groups", {"routing": "contrand(2, 1)", "units": 4}),
+    ("rounds", "distinct, full history", {"shipping": "semijoin"}),
+]
 
 
-@pytest.mark.parametrize(("runtime", "title"), RUNS)
-def test_streaming(spark: Any, tmp_path: Path, title: str, runtime: Runtime) -> None:
+@pytest.mark.parametrize(("runtime", "title", "options"), RUNS, ids=lambda part: str(part) if part else "")
+def test_streaming(spark: Any, tmp_path: Path, title: str, runtime: Runtime, options: dict[str, Any]) -> None:
     """Every batch lets out what the oracle says; a total of all results Spark repeats even where it has not changed."""
     query = QUERIES[title]
     outcome = query.expected(BATCH_ROWS)
-    got = updates(streaming(spark, query, tmp_path), tmp_path / "ck", runtime)
+    got = updates(streaming(spark, query, tmp_path, **options), tmp_path / "ck", runtime)
     assert len(got) > 1, "the input came in one batch"
     for number, rows in got.items():
         want = outcome.in_batch(number)
