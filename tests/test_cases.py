@@ -9,8 +9,8 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.cases import SECOND, All, Case, Col, Interval, Pair, Range, bag, op, rows_of
-from tests.strategies import cases
+from tests.cases import SECOND, All, Case, Col, Interval, Pair, Range, bag, op, rounded, rows_of
+from tests.strategies import cases, grouped_cases
 
 
 def without_windows(case: Case, micros: str) -> str:
@@ -21,10 +21,10 @@ def without_windows(case: Case, micros: str) -> str:
         terms += [f"{difference.format(x, y)} >= {lo}"] if lo is not None else []
         terms += [f"{difference.format(x, y)} <= {hi}"] if hi is not None else []
     terms += [f"({w.sql()})" for w in case.windows if isinstance(w, Interval)]
-    select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate(case.select))
-    return (
-        f"SELECT {select} FROM {', '.join(f'{s} {a}' for a, s in case.aliases)} WHERE {' AND '.join(terms) or 'TRUE'}"
-    )
+    select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate((*case.select, *case.aggregates)))
+    source = ", ".join(f"{s} {a}" for a, s in case.aliases)
+    by = f" GROUP BY {', '.join(e.sql() for e in case.select)}" if case.aggregates and case.select else ""
+    return f"SELECT {select} FROM {source} WHERE {' AND '.join(terms) or 'TRUE'}{by}"
 
 
 @given(cases())
@@ -35,6 +35,17 @@ def test_the_oracle_agrees_with_duckdb(case):
     for name, table in case.tables().items():
         connection.register(name, table)
     assert bag(rows_of(connection.sql(without_windows(case, "epoch_us")).to_arrow_table())) == bag(case.expected().rows)
+
+
+@given(grouped_cases())
+@settings(max_examples=max(1, settings.default.max_examples // 4), suppress_health_check=list(HealthCheck))
+def test_the_oracle_groups_as_duckdb_does(case):
+    connection = duckdb.connect()
+    connection.execute("SET timezone = 'UTC'")
+    for name, table in case.tables().items():
+        connection.register(name, table)
+    found = rows_of(connection.sql(without_windows(case, "epoch_us")).to_arrow_table())
+    assert bag(rounded(found)) == bag(rounded(case.expected().final))
 
 
 @pytest.mark.spark

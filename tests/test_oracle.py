@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.oracle import (
     OracleQuery,
     Predicate,
     Unsatisfiable,
+    aggregate,
     batches_of,
     both,
     closure,
@@ -221,3 +223,55 @@ def test_closure():
 def test_closure_of_a_negative_cycle():
     with pytest.raises(Unsatisfiable):
         closure("ab", [("a", "b", 5, None), ("a", "b", None, 4)])
+
+
+def constant(windows: Any = (), **changes: Any) -> OracleQuery:
+    """Results that are all the same row."""
+    return replace(binary(windows), select=lambda env: ("x",), **changes)
+
+
+@pytest.mark.parametrize(
+    ("windows", "left", "right", "count"),
+    [
+        ([("a", "b", -10, 10)], (5, 12), (5, 9, 10, 19, 22), 3),  # the youngest lie in [0, 10), [10, 20) and [20, 30)
+        ([("a", "b", 0, 0)], (5, 5, 6), (5, 6), 2),  # no horizon: every instant by itself
+        ([("a", "b", 1, None)], (5,), (6, 6, 9), 2),  # the only bound is a - b <= -1
+        ([("a", "b", 0, None)], (5,), (5, 6, 6), 2),
+        ([], (5, 6), (5, 600), 1),
+    ],
+)
+def test_distinct_is_once_per_bucket_of_the_youngest(windows, left, right, count):
+    streams = whole(s=tuples(*left), t=tuples(*right))
+    assert len(run(constant(windows, distinct=True), streams).rows) == count
+
+
+def test_distinct_rows_may_be_forgotten_when_every_watermark_has_passed_their_bucket():
+    batches = [tuples(5), tuples(9), tuples(10), tuples(11)]
+    arrivals = {name: Arrival(batches, lateness_us=0) for name in "st"}
+    outcome = run(constant([("a", "b", -10, 10)], distinct=True), arrivals)
+    assert outcome.results == [(0, ("x",)), (2, ("x",))]
+    assert outcome.kept == [1, 1, 1, 1]
+    assert run(constant([], distinct=True), arrivals).kept == [1, 1, 1, 1]
+
+
+def test_aggregates_skip_null_and_put_nan_last():
+    values = [None, 2.0, NAN, 1.0]
+    assert [aggregate(f, values) for f in ("count", "min")] == [3, 1.0]
+    assert math.isnan(aggregate("max", values))
+    assert [aggregate(f, [None]) for f in ("count", "sum", "avg", "min")] == [0, None, None, None]
+    assert (aggregate("sum", [1, 2]), aggregate("avg", [1, 2])) == (3, 1.5)
+
+
+def test_groups_change_batch_by_batch():
+    query = replace(
+        binary([("a", "b", 0, 0)]),
+        select=lambda env: (env["a"]["k"], env["b"]["v"]),
+        keys=1,
+        aggregates=[("count", None), ("sum", 1)],
+    )
+    left = Arrival([tuples(1, 2, k=[0.0, None]), tuples(3, k=-0.0)])
+    right = Arrival([tuples(1, 2, v=[5, 7]), tuples(3, v=1)])
+    outcome = run(query, {"s": left, "t": right})
+    assert outcome.results == [(0, (0.0, 1, 5)), (0, (None, 1, 7)), (1, (0.0, 2, 6))]
+    assert outcome.final == [(0.0, 2, 6), (None, 1, 7)]
+    assert run(replace(query, keys=0), whole(s=[], t=[])).final == [(0, None)]

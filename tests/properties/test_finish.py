@@ -237,6 +237,12 @@ def test_a_sum_of_what_is_no_number_is_an_error(column):
         grouped("sum(a.v) AS s", v=column)
 
 
+@pytest.mark.parametrize("item", ["a.v", "max(a.v)", "max(a.ts - b.ts)"])
+def test_groups_of_what_is_not_plain_are_an_error(item):
+    with pytest.raises(wm.WatersmeetError, match="plain types only; cast it"):
+        grouped(f"{item} AS x, count(*) AS n", "" if "max" in item else "GROUP BY a.v", v=[[1]])
+
+
 def test_distinct_tells_nested_values_apart():
     columns = {"v": [[1, 2], [1, 2], [2, 1], None]}
     text = "SELECT DISTINCT a.v FROM s a, t b WHERE a.i = b.i WINDOW = 1 SECOND"

@@ -28,18 +28,22 @@ from pyspark.sql.types import StructType
 
 from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.runtime.spark_messages import CONTROL, MESSAGE, Message, record_batch
+from watersmeet.runtime.spark_messages import CONTROL, FLUSH_BYTES, MESSAGE, Message, part_messages, record_batch
 from watersmeet.runtime.spark_results import METRICS, columns_of, pandas_frame, schema_of
 from watersmeet.runtime.spark_select import aggregated, as_typed, final, of_groups, selected
 from watersmeet.runtime.spark_state import UnitState
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.deduplicator import Deduplicator, first_of_each
 from watersmeet.units.leave import leaving_fields, projected_fields
+from watersmeet.units.pack import Part
 from watersmeet.units.project import plain_zeros
 from watersmeet.units.row_hash import by_hash, row_hash
-from watersmeet.units.segment import from_bytes, to_bytes
+from watersmeet.units.segment import from_bytes
 
-FLUSH_BYTES = 16 * 2**20
+FRAME_ROWS = 65_536
+"""Rows leave a deduplicator in frames of at most so many."""
+ROWS = 0
+"""What stands for the alias in messages of projected rows."""
 
 
 def finished(plan: Plan, left: DataFrame) -> DataFrame:
@@ -136,11 +140,11 @@ class RowPacker:
         table = pa.Table.from_batches(held)
         reports = table.column(METRICS).drop_null().to_pylist()
         rows = table.filter(table.column(METRICS).is_null()).drop_columns([METRICS])
-        messages = []
+        messages: list[Message] = []
         if rows.num_rows:
             rows = first_of_each(plain_zeros(rows).combine_chunks())
             parts = by_hash(rows, row_hash(rows.drop_columns([TIME])), self.units)
-            messages += [Message(unit, 0, to_bytes(part)) for unit, part in parts]
+            messages += part_messages((Part((unit,), "store", part) for unit, part in parts), 0, ROWS, sliced=False)
         for marks in {json.dumps(json.loads(text)["watermarks"], sort_keys=True) for text in reports}:
             messages += [Message(unit, CONTROL, marks.encode()) for unit in range(self.units)]
         if messages:
@@ -169,8 +173,9 @@ class DistinctProcessor(StatefulProcessor):
         manifest = self._state.read_manifest(self.plan)
         fresh = Deduplicator(self.plan).step(tables, manifest, self._state.store, marks)
         self._state.write_manifest(manifest)
-        if fresh is not None and fresh.num_rows:
-            yield pandas_frame([pa.table(columns_of(projected_fields(self.plan), fresh))])
+        if fresh is not None:
+            out = pa.table(columns_of(projected_fields(self.plan), fresh))
+            yield from (pandas_frame([out.slice(at, FRAME_ROWS)]) for at in range(0, out.num_rows, FRAME_ROWS))
         after_task()
 
     def close(self) -> None:

@@ -29,12 +29,23 @@ def finish(plan: Plan, types: Types, allowed: Inside) -> Plan:
     if plan.join.finish is None:
         return plan
     columns = tuple(types.type_of(o.expr) for o in plan.join.select)
+    if plan.join.grouping is not None and allowed == "everything":
+        _check_plain(plan, columns)
     partials: list[Partial] = []
     aggregates = plan.join.grouping.aggregates if plan.join.grouping is not None else ()
     values = [_value(a, columns, partials, allowed) for a in aggregates]
     why = _why_outside(plan, columns, allowed)
     made = FinishPlan(columns, not why, plan.units_wanted, why, tuple(partials), tuple(values))
     return replace(plan, finish=made)
+
+
+def _check_plain(plan: Plan, columns: tuple[str, ...]) -> None:
+    """Without Spark only plain types are grouped and aggregated."""
+    for output, kind in zip(plan.join.select, columns, strict=True):
+        if not _GROUPABLE.fullmatch(kind):
+            raise QueryError(
+                f"{output.expr} is {kind}: groups and aggregates in process take plain types only; cast it"
+            )
 
 
 def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
