@@ -261,3 +261,10 @@ def test_updates_of_the_oracle_end_in_its_final_values():
     outcome = case.expected(1)
     assert [n for _, (_, n, _) in outcome.results] == [1, 4, 7]
     assert outcome.results[-1][1] == outcome.final[0]
+
+
+@pytest.mark.parametrize("changes", [{"distinct": True}, {"distinct": False, "aggregates": (Agg("count"),)}])
+def test_a_simulated_network_changes_nothing(changes):
+    case = pair([0, 1, 2, 3], [0, 2, 2, 3], All("WINDOW", SECOND), **changes)
+    found = wm.local.run(case.sql(), case.tables(), network=wm.local.Network(), routing="random", units=4)
+    assert bag(rows_of(found)) == expected(case, 1000)

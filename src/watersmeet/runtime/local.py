@@ -128,9 +128,7 @@ class LocalRun:
 
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
-        results = list(self._batches(batch_rows))
-        if self.second is None:
-            results = [self._project(t) for t in results]
+        results = [self._project(t) if self.second is None else t for t in self._batches(batch_rows)]
         return self._finished(results, {"late": self._late(), "retained": self.retained, "batches": self.batches})
 
     def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
