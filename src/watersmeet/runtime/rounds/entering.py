@@ -26,6 +26,7 @@ from watersmeet.runtime.spark_stream import wire
 from watersmeet.units.pack import PASS
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
+ROWS_SEEN = "rows"
 SEEN = "watersmeet-seen"
 """The name under which a batch's maxima are observed; they stand in Spark's own progress, too."""
 WALL_TIME = f"{TIME}_ntz"
@@ -112,8 +113,8 @@ def _time_us(slots: Slots) -> str:
 
 
 def _seen_columns(plan: Plan, slots: Slots) -> list[Any]:
-    """What a batch's maxima, and the rows without a time, are observed by; two columns per stream, before any filter."""
-    time, columns = _time_us(slots), []
+    """What a batch's rows, its maxima and the rows without a time are observed by, before any filter."""
+    time, columns = _time_us(slots), [F.count(F.lit(1)).alias(ROWS_SEEN)]
     for n, stream in enumerate(plan.join.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"

@@ -169,7 +169,7 @@ class Protocol:
         progress = Progress(
             batch_id=after.batch,
             seconds=seconds,
-            input_rows=sum(unit_rows.values()),
+            input_rows=account.rows,
             results=sum(r.results for r in account.reports.values()),
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
             watermarks={s: moment(m) for s, m in watermarks(self.plan, after.maxima).items()},

@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.model import Plan
-from watersmeet.runtime.rounds.entering import SEEN, UNIT, entering, routed_by_sql
+from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, routed_by_sql
 from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
@@ -45,10 +45,21 @@ Run = Callable[[DataFrame], None]
 """Runs a frame exactly once."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a batch has brought, before any filter: rows of all aliases, highest event times and rows without one by stream."""
+
+    rows: int = 0
+    highest: Mapping[str, int] = field(default_factory=dict)
+    timeless: Mapping[str, int] = field(default_factory=dict)
+
+
 @dataclass
 class Account:
     """What a batch did, for progress."""
 
+    rows: int = 0
+    """That entered, once for every alias."""
     rounds: int = 0
     reports: dict[int, StepReport] = field(default_factory=dict)
     mail_bytes: int = 0
@@ -118,18 +129,18 @@ class Supersteps:
             self._frames[step, count] = final(self.plan, rows)
         return self._frames[step, count]
 
-    def seen(self, entered: DataFrame) -> tuple[dict[str, int], dict[str, int]]:
-        """The batch's highest event times and its rows without a time, by stream: the streaming query observes them."""
+    def seen(self, entered: DataFrame) -> Seen:
+        """What the batch has brought: the streaming query observes it."""
         query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()
         observed = json.loads(_metrics(execution)[SEEN])
-        highest, timeless = {}, {}
+        highest, timeless = dict[str, int](), dict[str, int]()
         for n, stream in enumerate(self.plan.join.streams):
             if observed.get(f"max{n}") is not None:
                 highest[stream] = int(observed[f"max{n}"])
             if self.program.entrance() is None and observed[f"timeless{n}"]:
                 timeless[stream] = int(observed[f"timeless{n}"])
-        return highest, timeless
+        return Seen(int(observed[ROWS_SEEN]), highest, timeless)
 
 
 class _Running:
@@ -144,7 +155,7 @@ class _Running:
         self.letters: dict[int, list[Parcel]] = {}
         """Mail that has not been read, by the round that reads it."""
         self._jobs = 0
-        self._seen: tuple[dict[str, int], dict[str, int]] = {}, {}
+        self._seen = Seen()
 
     def run(self) -> Account:
         if self.steps.posts:
@@ -152,11 +163,11 @@ class _Running:
             orders = Orders(self.attempt, 0, routing=self.batch.routing, watches_keys=self.batch.watches_keys)
             self._job(orders, run_all, self.entered, tasks)
             self._seen = self.steps.seen(self.entered)
-            seen = self._seen[0]
+            seen = self._seen.highest
         else:
             self._round(0, None, {})
             self._seen = self.steps.seen(self.entered)
-            seen = {}
+            seen = self._seen.highest
         number = -1 if self.steps.posts else 0
         while self.letters:
             number = min(self.letters)
@@ -217,9 +228,9 @@ class _Running:
                     self.letters.setdefault(parcel.round, []).append(parcel)
 
     def _end(self) -> None:
-        highest, timeless = self._seen
-        self.state.maxima = advance(self.state.maxima, highest)
-        for stream, rows in timeless.items():
+        self.account.rows = self._seen.rows
+        self.state.maxima = advance(self.state.maxima, self._seen.highest)
+        for stream, rows in self._seen.timeless.items():
             self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows
         self.state.expire(self.steps.program.cuts(self.state.maxima))
 
