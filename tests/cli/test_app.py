@@ -86,10 +86,12 @@ def test_results_of_another_checkpoint_are_not_mixed(folders):
     assert "another checkpoint" in result.stderr
 
 
-def test_reproduce_has_nothing_yet_and_says_so():
-    result = command("reproduce", "wjoin")
+def test_reproduce():
+    assert "reproduce bistream" in command("reproduce").output
+    result = command("reproduce", "cobol")
     assert result.exit_code == 2
-    assert "no reproductions yet" in result.stderr
+    assert "there is no reproduction 'cobol'; there are: bistream" in result.stderr
+    assert "--plots" in command("reproduce", "bistream", "--help").output
 
 
 def test_bench():
@@ -99,7 +101,7 @@ def test_bench():
 
 
 def test_every_command_explains_itself():
-    for verb in ("demo", "run", "explain", "reproduce"):
+    for verb in ("demo", "run", "explain"):
         result = command(verb, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.output

@@ -5,6 +5,7 @@ Spark and the benchmarks are imported by the commands that need them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -149,28 +150,36 @@ def bench(
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
     """Measure, answers checked: bench spark, theta, skew, band, shipping or soak [--help]."""
+    _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
+
+
+_REPRODUCTIONS = {"bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix"}
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reproduce(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
+) -> None:
+    """Reproduce a paper's evaluation, claim by claim: reproduce bistream [--help]."""
+    _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
+
+
+def _named(context: typer.Context, verb: str, name: str | None, known: Mapping[str, str], module: str) -> None:
+    """Run the command of a module that is chosen by name; without a name, list them."""
     if name in (None, "--help"):
-        for title, what in _BENCHES.items():
-            Console().print(f"watersmeet bench {title:<10}{what}", highlight=False)
+        for title, what in known.items():
+            Console().print(f"watersmeet {verb} {title:<10}{what}", highlight=False)
         return
-    if name not in _BENCHES:
+    if name not in known:
+        noun = {"bench": "benchmark", "reproduce": "reproduction"}[verb]
         Console(stderr=True).print(
-            Text(f"there is no benchmark {name!r}; there are: {', '.join(_BENCHES)}", style="bold red")
+            Text(f"there is no {noun} {name!r}; there are: {', '.join(known)}", style="bold red")
         )
         raise typer.Exit(OURS)
-    measure = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    measure.command()(import_module(f"watersmeet.bench.{name}").command)
-    measure(context.args, prog_name=f"watersmeet bench {name}")
-
-
-@app.command()
-def reproduce(name: Annotated[str | None, typer.Argument(help="Which one.", show_default=False)] = None) -> None:
-    """Reproduce the experiments of a paper."""
-    asked = f"there is no reproduction {name!r}: " if name else ""
-    Console(stderr=True).print(
-        Text(f"{asked}this release has no reproductions yet; they come with the papers' systems")
-    )
-    raise typer.Exit(OURS)
+    chosen = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    chosen.command()(import_module(module.format(name)).command)
+    chosen(context.args, prog_name=f"watersmeet {verb} {name}")
 
 
 def _sources(

@@ -1,0 +1,1 @@
+"""What the paper claims, one module per part of its evaluation; each function measures and returns claims."""
