@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from watersmeet.plan.explain_finish import finish_sections
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
-from watersmeet.plan.rules.ship import REFERENCE_BYTES, payload_refs, widths
+from watersmeet.plan.rules.ship import break_even, payload_refs, widths
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique, Cells, Keys
@@ -147,13 +147,17 @@ def _keyed(plan: Plan) -> bool:
 def _shipping(plan: Plan) -> Iterator[str]:
     if plan.shipping == "full":
         yield "full: whole tuples travel to the units once"
+        offers = [(i.alias, even) for i in plan.inputs if (even := break_even(plan, i)) is not None]
+        if offers:
+            said = ", ".join(f"{alias} has fewer than {even:.2f} results per tuple" for alias, even in offers)
+            yield f"with start(), shipping='semijoin' would ship less as long as {said}"
         return
     yield "semijoin (forced): keys and references travel first, payloads of matches are fetched in later rounds"
     for i in plan.inputs:
         first, late = widths(i)
         if i.payload:
             names = ", ".join(ref.column for ref in payload_refs(plan, i))
-            yield f"{i.alias}: about {first} bytes first, {names} (about {late} bytes) for matches; pays while fewer than {1 - REFERENCE_BYTES / late:.0%} of its tuples match"
+            yield f"{i.alias}: about {first} bytes first, {names} (about {late} bytes) for matches; ships less as long as it has fewer than {break_even(plan, i):.2f} results per tuple"
         else:
             yield f"{i.alias}: whole, about {first} bytes: nothing worth fetching later"
 

@@ -6,7 +6,7 @@ lies: (`_in`, `_row`), a segment and a row in it. Results visit the holders of t
 
 It ships less if
 
-    width of a tuple  >  width of its narrow form + share of tuples that match * width of its payload
+    copies * width of a tuple  >  copies * width of its narrow form + results per tuple * width of its payload
 
 which nobody knows before the streams have run, so `auto` ships whole tuples and `explain` says where the break-even is.
 
@@ -75,6 +75,19 @@ def widths(source: InputPlan) -> tuple[int, int]:
     late = sum(_width(c.type) for c in source.columns if c.name in source.payload)
     first = sum(_width(c.type) for c in source.columns if c.name not in source.payload)
     return first + (REFERENCE_BYTES if source.payload else 0), late
+
+
+def break_even(plan: Plan, source: InputPlan) -> float | None:
+    """Results per tuple of an alias below which references first ship less of it; None if it has no payload worth it.
+
+    A copy saves the payload and costs the reference; a result costs the payload.
+    """
+    payload = source.payload or _payload(plan, source)
+    if not payload or plan.sequenced or len(plan.stages) > 1:
+        return None
+    late = sum(_width(c.type) for c in source.columns if c.name in payload)
+    stage, side = plan.entry(source.alias)
+    return stage.routing.copies(side) * (1 - REFERENCE_BYTES / late)
 
 
 def _payload(plan: Plan, source: InputPlan) -> tuple[str, ...]:
