@@ -147,6 +147,10 @@ def test_explain(spark, csv):
     assert (plan.exit_code, plan.stderr) == (0, "")
     assert "x, y: |y - x| <= 1 s (written)" in plan.stdout
     assert "exactly once" in plan.stdout
+    spread = command(
+        "explain", "@q.sql", "--stream", "a=a:csv", "--schema", "a=k int, at timestamp", "--routing", "contrand(2, 1)"
+    )
+    assert "biclique, contrand" in spread.stdout
 
 
 @pytest.mark.spark
@@ -159,6 +163,7 @@ def test_explain(spark, csv):
         ("@q.sql", ("--schema", "a=k int"), "--time a=COLUMN"),
         ("@q.sql", ("--schema", "a=k whatever"), "stream a: Spark cannot read a as csv"),
         ("@q.sql", ("--units", "0"), "units=0"),
+        ("@q.sql", ("--routing", "magic"), "routing='magic'"),
     ],
 )
 def test_what_cannot_be_bound_is_one_message(spark, csv, query, options, said):

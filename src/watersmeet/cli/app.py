@@ -50,6 +50,9 @@ Schemas = Annotated[
 ]
 Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
 Kernel = Annotated[Literal["auto", "hw", "sorted", "nlw"], typer.Option(help="The join algorithm.")]
+Routing = Annotated[
+    str, typer.Option(help="auto, hash, hypercube, range, random, contrand, 'contrand(d, e)', matrix or pipeline.")
+]
 Runtime = Annotated[
     Literal["stream", "rounds"],
     typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),
@@ -93,6 +96,7 @@ def run(
     ] = None,
     units: Units = None,
     kernel: Kernel = "auto",
+    routing: Routing = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
     static: Static = False,
@@ -105,9 +109,11 @@ def run(
     from watersmeet.cli import run as runs
 
     if static:
-        runs.backfill(text, found, _options(units, kernel, runtime, shipping), to)
+        runs.backfill(text, found, _options(units, kernel, routing, runtime, shipping), to)
     else:
-        runs.stream(text, found, _options(units, kernel, runtime, shipping), to, checkpoint, when, files_per_trigger)
+        runs.stream(
+            text, found, _options(units, kernel, routing, runtime, shipping), to, checkpoint, when, files_per_trigger
+        )
 
 
 @app.command()
@@ -121,6 +127,7 @@ def explain(
     schema: Schemas = None,
     units: Units = None,
     kernel: Kernel = "auto",
+    routing: Routing = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
     static: Static = False,
@@ -131,7 +138,7 @@ def explain(
         found = _sources(stream, time, lateness, idle, schema, static)
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, _options(units, kernel, runtime, shipping), streaming=not static)
+    runs.explain(text, found, _options(units, kernel, routing, runtime, shipping), streaming=not static)
 
 
 _BENCHES = {
@@ -193,5 +200,6 @@ def _sources(
     return sources(stream or (), time or (), lateness or (), idle or (), schema or (), streaming=not static)
 
 
-def _options(units: int | None, kernel: str, runtime: str, shipping: str) -> dict[str, Any]:
-    return {"units": "auto" if units is None else units, "kernel": kernel, "runtime": runtime, "shipping": shipping}
+def _options(units: int | None, kernel: str, routing: str, runtime: str, shipping: str) -> dict[str, Any]:
+    given = {"kernel": kernel, "routing": routing, "runtime": runtime, "shipping": shipping}
+    return {"units": "auto" if units is None else units, **given}
