@@ -4,8 +4,8 @@ Q7 over a 5-minute window with JB8 at first. Once a minute the resource manager 
 bytes, with the paper's thresholds; what it decides holds from the next batch on. Nothing is migrated: removed units are
 probed until what they hold has expired (`routing.epochs`).
 
-The rate curve is read off the text of section 6.4: it rises so that units are added, is shortly high and shortly low between
-minutes 22 and 31, and falls so that units are removed.
+The rate curve is made after the text of section 6.4, which does not give the rates: it rises so that units are added, is
+shortly high and shortly low between minutes 22 and 31, for two requests each, and falls so that units are removed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CURVE = (
     (8, 1.0),
     (10, 1.42),
     (22, 1.42),
-    (22.01, 3.3),
-    (23.3, 3.3),
-    (23.31, 0.35),
-    (27, 0.35),
+    (22.01, 4.7),
+    (23.3, 4.7),
+    (23.31, 0.2),
+    (27, 0.2),
     (27.01, 1.42),
     (33, 1.42),
     (35, 0.68),
