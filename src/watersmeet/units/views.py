@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import QueryError
-from watersmeet.plan.finish import FinishPlan, Value
+from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
 from watersmeet.units.evaluator import ask
 from watersmeet.units.project import arrow_type, typed
+from watersmeet.units.quick_views import quick_view
 
 _NEW = "_new"
 
@@ -29,6 +30,9 @@ _NEW = "_new"
 def view(plan: Plan, rows: pa.Table) -> pa.Table:
     """The local view of projected rows."""
     made, keys = _finish(plan), _keys(plan)
+    quick = quick_view([f"p{n}" for n in range(len(keys))], made.partials, rows)
+    if quick is not None:
+        return _typed(plan, quick)
     items = [f"p{n} AS {key}" for n, key in enumerate(keys)]
     for n, partial in enumerate(made.partials):
         argument = "*" if partial.argument is None else partial.argument
@@ -43,16 +47,24 @@ def merged(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
     """One view of the same groups; without keys it has one group, even of nothing."""
     if len(views) == 1 and (_keys(plan) or views[0].num_rows):
         return views[0].select(_names(plan))
-    return _typed(plan, _asked(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", _views=_concat(plan, views)))
+    every = _concat(plan, views)
+    quick = quick_view(_keys(plan), _merges(plan), every)
+    if quick is not None:
+        return _typed(plan, quick)
+    return _typed(plan, _asked(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", _views=every))
 
 
 def updated(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
     """The groups of a view, merged with what older views hold of them; other groups of older views are left out."""
     if not any(t.num_rows for t in old):
         return new
-    kept = _concat(plan, old).append_column(_NEW, pa.array([False] * sum(t.num_rows for t in old), pa.bool_()))
-    both = pa.concat_tables([_concat(plan, [new]).append_column(_NEW, pa.array([True] * new.num_rows)), kept])
-    sql = f"{_merging(plan)} FROM _views{_group_by(_keys(plan))} HAVING bool_or({_NEW})"
+    kept = _concat(plan, old)
+    both = pa.concat_tables([_marked(_concat(plan, [new]), 1), _marked(kept, 0)])
+    quick = quick_view(_keys(plan), (*_merges(plan), Partial("max", _NEW, "int")), both)
+    if quick is not None:
+        marks = quick.column(quick.num_columns - 1)
+        return _typed(plan, quick.filter(pc.equal(marks, 1)).select(_names(plan)))
+    sql = f"{_merging(plan)} FROM _views{_group_by(_keys(plan))} HAVING max({_NEW}) = 1"
     return _typed(plan, _asked(sql, _views=both))
 
 
@@ -78,6 +90,15 @@ def _finish(plan: Plan) -> FinishPlan:
 def _keys(plan: Plan) -> list[str]:
     assert plan.join.grouping is not None
     return [f"g{n}" for n in range(plan.join.grouping.keys)]
+
+
+def _marked(view: pa.Table, mark: int) -> pa.Table:
+    return view.append_column(_NEW, pa.repeat(pa.scalar(mark, pa.int32()), view.num_rows))
+
+
+def _merges(plan: Plan) -> tuple[Partial, ...]:
+    """Partials of views from partials of views."""
+    return tuple(Partial(p.merge, f"v{n}", p.type) for n, p in enumerate(_finish(plan).partials))
 
 
 def _merging(plan: Plan) -> str:
