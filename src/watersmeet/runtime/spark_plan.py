@@ -1,4 +1,4 @@
-"""Planning with Spark's analyser, and what Spark cannot run (yet).
+"""Planning with Spark's analyser.
 
 Invariant: every expression that the query will hand to Spark has passed its analyser here, in the driver.
 """
