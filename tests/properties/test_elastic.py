@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cases import Case, bag, rows_of
@@ -95,7 +95,6 @@ class ElasticRun(LocalRun):
     st.data(), cases(aliases=2, null_ts=True), BATCHES, st.sampled_from(("random", "contrand(2, 1)", "range")),
     st.integers(0, 2**32),
 )  # fmt: skip
-@settings(max_examples=2 * settings.default.max_examples)
 def test_scaling_changes_nothing(data: Any, case: Case, batch_rows: int, routing: str, seed: int) -> None:
     case = data.draw(with_lateness(case))
     try:

@@ -248,7 +248,6 @@ ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)"
 
 
 @given(st.data(), cases(null_ts=True), BATCHES, st.sampled_from(ROUTINGS), st.sampled_from((3, 4, 9)))
-@settings(max_examples=2 * settings.default.max_examples)
 def test_routings_change_nothing(data, case, batch_rows, routing, units):
     """What a routing cannot do it refuses when the query is bound; random routing and pipelines do everything."""
     case = data.draw(with_lateness(case, idle=True))
