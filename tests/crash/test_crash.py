@@ -20,7 +20,7 @@ from tests.crash.state import assert_no_orphans, units_ever
 from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
 
 ASKED = int(os.environ.get("CRASH_KILLS", "0"))
-KILLS = {"stream": ASKED or 20, "rounds": ASKED or 4, "theta": ASKED or 2, "scaling": ASKED or 4}
+KILLS = {"stream": ASKED or 20, "rounds": ASKED or 6, "theta": ASKED or 3, "scaling": ASKED or 5}
 MANY = 20
 """So many kills and more surely hit the short time between the sink's commit and the batch's."""
 
