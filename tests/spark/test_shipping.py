@@ -80,6 +80,78 @@ def test_wide_payloads_and_rare_matches_ship_less_than_a_fifth(spark: Any, tmp_p
     assert sent["semijoin"] <= sent["full"] / 5
 
 
+def changing(spark: Any, tmp_path: Path) -> tuple[str, list[dict[str, pa.Table]]]:
+    """Streams with wide payloads that hardly match at first, then often, then hardly; and their query."""
+    text = "SELECT a.v AS x, b.v AS y, a.k AS k FROM s a, t b WHERE a.k = b.k WINDOW = 3 SECONDS"
+    batches = []
+    for b in range(15):
+        often = 5 <= b < 9
+        batches.append(
+            {
+                n: table(
+                    [
+                        (i // 40 if often else 1000 * b + 10 * i + (i % 50 > 0) * (1 + "st".index(n)), f"{n}{b}-{i} " + "x" * 500, 2 * b + i / 200)
+                        for i in range(200)
+                    ]
+                )
+                for n in "st"
+            }
+        )  # fmt: skip
+    return text, batches
+
+
+def test_auto_changes_with_the_traffic_and_loses_nothing(spark: Any, tmp_path: Path) -> None:
+    text, batches = changing(spark, tmp_path)
+    paths = {n: write(tmp_path, n, [b[n] for b in batches]) for n in "st"}
+    expected = bag(
+        wm.local.run(text, {n: wm.Stream(pa.concat_tables([b[n] for b in batches]), time="ts") for n in "st"})
+    )
+    rows: list[Any] = []
+    broken = {9, 11}
+
+    def sink(found: Any, batch_id: int) -> None:
+        if batch_id in broken:
+            broken.discard(batch_id)
+            raise RuntimeError("the sink is down")
+        rows.extend(found.collect())
+
+    said: list[str] = []
+    ways: set[str] = set()
+    for _ in range(3):
+        query = wm.sql(text, **{n: stream(spark, p) for n, p in paths.items()}, bandwidth=2e5, units=4)
+        handle = query.start(sink=sink, checkpoint=str(tmp_path / "ck"), trigger="availableNow")
+        if broken:
+            with pytest.raises(Exception, match="the sink is down"):
+                handle.await_termination()
+        else:
+            handle.await_termination()
+        said += [word for p in handle.history() for word in p.scaled]
+        ways |= {p.shipping for p in handle.history()}
+        shown = handle.explain()
+    assert Counter(tuple(r) for r in rows) == expected
+    assert sum(expected.values()) > 1000
+    assert len(said) >= 2, "it never changed, or never back"
+    assert said[0].startswith("from the next batch on with payloads of a, b later")
+    assert any(word.startswith("from the next batch on of whole tuples") for word in said)
+    assert {"of whole tuples", "with payloads of a, b later"} <= ways
+    assert "bytes of payload" in shown
+    assert "results per tuple" in shown
+
+
+def test_shipping_may_change_between_two_lives(spark: Any, tmp_path: Path) -> None:
+    text = "SELECT DISTINCT a.v AS x, b.v AS y FROM s a, t b WHERE abs(a.k - b.k) <= 1 WINDOW = 6 SECONDS"
+    batches = [table([(3 * n, f"{b} {n} wide", 2 * b + n / 10) for n in range(10)]) for b in range(4)]
+    expected = bag(wm.local.run(text, {n: wm.Stream(pa.concat_tables(batches), time="ts") for n in "st"}))
+    for upto, shipping in enumerate(("full", "semijoin", "full", "auto"), start=1):
+        made = {n: stream(spark, write(tmp_path, n, batches[:upto])) for n in "st"}
+        query = wm.sql(text, **made, shipping=shipping, units=4)
+        out, progress = run(query, tmp_path / "ck", tmp_path / "out", "rounds")
+        wanted = "with payloads of a, b later" if shipping == "semijoin" else "of whole tuples"
+        assert progress[-1].shipping == wanted
+    assert out == expected
+    assert sum(expected.values()) > 100
+
+
 def test_what_semijoin_shipping_cannot_do_is_said(spark: Any, tmp_path: Path) -> None:
     s = streams(tmp_path, spark, "st", [table([(1, "v", 1)])])
     with pytest.raises(wm.WatersmeetError, match="start"):

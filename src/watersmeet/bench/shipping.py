@@ -1,4 +1,4 @@
-"""`watersmeet bench shipping`: whole tuples against late materialisation on the rounds runtime.
+"""`watersmeet bench shipping`: whole tuples, late materialisation, and what `auto` makes of it, on the rounds runtime.
 
 Two streams of tuples with a wide payload, of which one in `one_in` has a partner. Both ways run in turn in one session,
 after a warm-up; every answer is checked with DuckDB before a figure is shown.
@@ -25,7 +25,7 @@ import watersmeet as wm
 from watersmeet.bench.data import START, START_US
 from watersmeet.runtime.session import local_session
 
-WAYS = ("full", "semijoin")
+WAYS = ("full", "semijoin", "auto")
 QUERY = "SELECT a.key AS key, a.payload AS a_payload, b.payload AS b_payload FROM a, b WHERE a.key = b.key WINDOW = 10 SECONDS"
 _ANSWER = """
     SELECT count(*), sum(length(a.payload) + length(b.payload)), bit_xor(hash(a.payload, b.payload)) FROM a JOIN b USING (key)
@@ -48,8 +48,11 @@ def command(
     payload: Annotated[int, typer.Option(help="Bytes of a payload.", min=1)] = 1000,
     one_in: Annotated[int, typer.Option(help="One tuple in so many has a partner.", min=1)] = 100,
     repeat: Annotated[int, typer.Option(help="Runs of each way, in turn.", min=1)] = 2,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Bytes per second that 'auto' reckons with; by default those of one machine.")
+    ] = None,
 ) -> None:
-    """Bytes shipped and rows/s, whole tuples against keys first, on the rounds runtime."""
+    """Bytes shipped and rows/s, whole tuples, keys first and 'auto', on the rounds runtime."""
     console, shape = Console(), Shape(rows, 10, payload, one_in)
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
         folder = Path(scratch)
@@ -61,7 +64,7 @@ def command(
             for n in range(repeat + 1):
                 for way in WAYS:
                     status.update(f"{way}, {'warm-up' if n == 0 else f'run {n}'}")
-                    outcome = run(spark, folder, way, folder / f"{way}-{n}")
+                    outcome = run(spark, folder, way, folder / f"{way}-{n}", bandwidth or "auto")
                     if n:
                         found[way].append(outcome)
         want = answer(folder)
@@ -78,6 +81,7 @@ class Outcome:
     shipped: int
     rate: float
     rounds: int
+    """Of the last batch."""
 
 
 def write(folder: Path, shape: Shape, number: int) -> None:
@@ -95,12 +99,12 @@ def write(folder: Path, shape: Shape, number: int) -> None:
         os.utime(path, (START.timestamp() + part, START.timestamp() + part))
 
 
-def run(spark: Any, folder: Path, way: str, scratch: Path) -> Outcome:
+def run(spark: Any, folder: Path, way: str, scratch: Path, bandwidth: float | str) -> Outcome:
     """One run of one way, from the first file to the last."""
     schema = "key BIGINT, ts TIMESTAMP, payload STRING"
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     streams = {alias: wm.Stream(reader.parquet(str(folder / alias)), time="ts") for alias in "ab"}
-    query = wm.sql(QUERY, **streams, units=spark.sparkContext.defaultParallelism, shipping=way)
+    query = wm.sql(QUERY, **streams, units=spark.sparkContext.defaultParallelism, shipping=way, bandwidth=bandwidth)
     handle = query.start(sink=scratch / "out", checkpoint=scratch / "checkpoint", trigger="availableNow")
     handle.await_termination()
     with duckdb.connect() as con:

@@ -33,6 +33,8 @@ class Options:
     driver: Literal["auto"] = "auto"
     units: Literal["auto"] | int = "auto"
     shipping: Shipping = "auto"
+    bandwidth: Literal["auto"] | float = "auto"
+    """Bytes per second between units, which `shipping="auto"` reckons with."""
     runtime: Literal["auto", "stream", "rounds"] = "auto"
 
     def __post_init__(self) -> None:
@@ -43,6 +45,10 @@ class Options:
         _one_of("runtime", self.runtime, ("auto", "stream", "rounds"))
         if self.shipping == "semijoin" and self.runtime == "stream":
             raise OptionError("shipping='semijoin' needs a second round: use runtime='rounds' and start()")
+        if self.bandwidth != "auto" and not (
+            isinstance(self.bandwidth, (int, float)) and not isinstance(self.bandwidth, bool) and self.bandwidth > 0
+        ):
+            raise OptionError(f"bandwidth={self.bandwidth!r}: give bytes per second, such as 125e6, or 'auto'")
         if self.units != "auto" and (
             not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096
         ):
@@ -64,6 +70,7 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
     plan = sequence(plan)
     plan = place_units(plan, Routing.of(options.routing), None if options.order == "auto" else _order(plan, options))
     plan = ship(plan, options.shipping)
+    plan = replace(plan, bandwidth=None if options.bandwidth == "auto" else float(options.bandwidth))
     plan = finish(plan, types, inside)
     return _forced(plan, options)
 

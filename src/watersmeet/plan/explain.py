@@ -6,12 +6,13 @@ copies, kernel, probe orders, and how long each alias is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from watersmeet.plan.explain_finish import finish_sections
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
-from watersmeet.plan.rules.ship import break_even, payload_refs, widths
+from watersmeet.plan.rules.ship import REFERENCE_BYTES, following, offers, payload_refs, widths
+from watersmeet.plan.shipping import break_even
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique, Cells, Keys
@@ -24,8 +25,8 @@ KERNELS = {
 }
 
 
-def explain(plan: Plan, runtime: str) -> str:
-    """The whole plan, section by section."""
+def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = ()) -> str:
+    """The whole plan, section by section; `shipping_now` is what a running query has decided."""
     sections = [
         ("query", [" ".join(plan.join.text.split())]),
         ("streams", list(_streams(plan))),
@@ -34,7 +35,7 @@ def explain(plan: Plan, runtime: str) -> str:
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         ("routing", list(_routing(plan))),
-        ("shipping", list(_shipping(plan))),
+        ("shipping", [*_shipping(plan), *shipping_now]),
         ("kernel", list(_kernel(plan))),
         ("orders", list(_orders(plan))),
         ("state", list(_state(plan))),
@@ -147,19 +148,19 @@ def _keyed(plan: Plan) -> bool:
 def _shipping(plan: Plan) -> Iterator[str]:
     if plan.shipping == "full":
         yield "full: whole tuples travel to the units once"
-        offers = [(i.alias, even) for i in plan.inputs if (even := break_even(plan, i)) is not None]
-        if offers:
-            said = ", ".join(f"{alias} has fewer than {even:.2f} results per tuple" for alias, even in offers)
-            yield f"with start(), shipping='semijoin' would ship less as long as {said}"
         return
-    yield "semijoin (forced): keys and references travel first, payloads of matches are fetched in later rounds"
+    if plan.shipping == "auto":
+        yield "auto: whole tuples travel to the units; with start(), payloads follow later as soon as that is measured to be cheaper"
+    else:
+        yield "semijoin (forced): keys and references travel first, payloads of matches are fetched in later rounds"
     for i in plan.inputs:
-        first, late = widths(i)
-        if i.payload:
-            names = ", ".join(ref.column for ref in payload_refs(plan, i))
-            yield f"{i.alias}: about {first} bytes first, {names} (about {late} bytes) for matches; ships less as long as it has fewer than {break_even(plan, i):.2f} results per tuple"
+        first, late = widths(plan, i)
+        if i.alias in offers(plan):
+            apart = following(plan, (i.alias,))
+            names = ", ".join(ref.column for ref in payload_refs(apart, apart.input(i.alias)))
+            yield f"{i.alias}: about {first + REFERENCE_BYTES} bytes first, {names} (about {late} bytes) for matches; ships less as long as it has fewer than {break_even(plan, i.alias, late):.2f} results per tuple"
         else:
-            yield f"{i.alias}: whole, about {first} bytes: nothing worth fetching later"
+            yield f"{i.alias}: whole, about {first + late} bytes: nothing worth fetching later"
 
 
 def _orders(plan: Plan) -> Iterator[str]:

@@ -176,7 +176,10 @@ class Plan:
     kernel: Kernel = "hw"
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
-    shipping: Literal["full", "semijoin"] = "full"
+    shipping: Literal["full", "semijoin", "auto"] = "full"
+    """'auto': whole tuples at first, and on the rounds runtime what is cheaper from then on."""
+    bandwidth: float | None = None
+    """Bytes per second between units, where the user has said so."""
     notes: tuple[str, ...] = ()
     finish: FinishPlan | None = None
     """The second stage: DISTINCT or GROUP BY."""
@@ -214,9 +217,7 @@ class Plan:
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
-        more: dict[str, Any] = {"shipping": self.shipping} if self.shipping != "full" else {}
-        if self.finish is not None:
-            more["finish"] = self.finish.description(self.join)
+        more = {} if self.finish is None else {"finish": self.finish.description(self.join)}
         return more | {
             "inputs": [
                 [

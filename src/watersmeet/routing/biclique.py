@@ -128,6 +128,10 @@ class Biclique:
         visited = TOUCHED if isinstance(self.by, Cells) and len(other) > 1 else 1.0
         return 1 + visited * sum(len(g) for g in other) / len(other)
 
+    def homes(self, side: int) -> float:
+        """How many units store a tuple of a side."""
+        return 1.0
+
     def deliveries(self, side: int, content: Content) -> list[Delivery]:
         """Where the rows of a side go."""
         return [*self.store(side, content), *self.probe(side, content)]

@@ -76,6 +76,9 @@ class Hypercube:
         known = self.fixed(position)
         return int(np.prod([s for s, f in zip(self.shares, known, strict=True) if not f], dtype=np.int64))
 
+    homes = copies
+    """How many units store an alias' tuple."""
+
     def is_primary(self, position: int, unit: int) -> bool:
         """Whether the unit holds the first of an alias' copies: the one that counts."""
         coordinates = [unit // stride % share for stride, share in zip(self.strides, self.shares, strict=True)]

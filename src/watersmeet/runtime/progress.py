@@ -43,7 +43,9 @@ class Progress:
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
 
     scaled: tuple[str, ...] = ()
-    """What has changed in the routing from the next batch on, in words."""
+    """What will change from the next batch on, routing or shipping, in words."""
+    shipping: str = ""
+    """How tuples were sent, in words."""
 
     @property
     def rows_per_second(self) -> float:

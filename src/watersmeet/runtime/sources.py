@@ -18,6 +18,8 @@ from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DuckDBTypes
 
+ROUNDS = "spark_rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
+
 
 def spec(name: str, stream: Stream) -> StreamSpec:
     """What planning may know of a stream."""
@@ -42,7 +44,7 @@ def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     if not all(_is_frame(s.source) for s in streams.values()):
         return "local (in process)"
     if wanted == "rounds" or plan.shipping == "semijoin":
-        return "spark_rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
+        return ROUNDS
     if all(s.source.isStreaming for s in streams.values()):
         return "spark_stream (transformWithState, RocksDB, exactly once)"
     return "spark_stream on static data (a backfill in event-time slices)"

@@ -72,7 +72,8 @@ class Settler:
             run = self._mergeable(infos)
             if not run:
                 return infos
-            merged = Segment.of(pa.concat_tables([self.store.read(i).table for i in run]))
+            tables = [self.store.read(i).table for i in run]
+            merged = Segment.of(pa.concat_tables([t.select(tables[0].column_names) for t in tables]))
             for info in run:
                 self.store.remove(info)
             at = infos.index(run[0])

@@ -4,17 +4,14 @@ An alias' payload is what only the SELECT (or a condition that Spark evaluates a
 `shipping="semijoin"` its tuples travel with their time, keys and operands, and with a reference to where the payload
 lies: (`_in`, `_row`), a segment and a row in it. Results visit the holders of the payloads in later rounds.
 
-It ships less if
-
-    copies * width of a tuple  >  copies * width of its narrow form + results per tuple * width of its payload
-
-which nobody knows before the streams have run, so `auto` ships whole tuples and `explain` says where the break-even is.
+What that costs is for `plan.shipping` to say; `auto` ships whole tuples until the rounds runtime has measured the streams.
 
 Invariant: the narrow plan stores and joins exactly the tuples of the whole one; only the columns that leave differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -34,21 +31,33 @@ _VARIABLE_BYTES = 32
 
 
 def ship(plan: Plan, shipping: Shipping) -> Plan:
-    """Decide what travels first."""
+    """Decide what travels first; under `auto` the runtime decides, if there is anything to decide."""
     if shipping != "semijoin":
-        return plan
+        return replace(plan, shipping="auto") if shipping == "auto" and offers(plan) else plan
     if plan.sequenced:
         raise OptionError("shipping='semijoin': a ROWS window is numbered over whole tuples; use shipping='full'")
     if len(plan.stages) > 1:
         raise OptionError(
             "shipping='semijoin': the stages of a pipeline pass whole tuples on; use shipping='full', or routing='hypercube'"
         )
-    inputs = tuple(replace(i, payload=_payload(plan, i)) for i in plan.inputs)
-    if not any(i.payload for i in inputs):
+    if not offers(plan):
         raise OptionError(
             "shipping='semijoin': no stream has columns worth fetching later: those that the join does not need are no wider than a reference; use shipping='full'"
         )
-    return replace(plan, inputs=inputs, shipping="semijoin")
+    return following(plan, offers(plan))
+
+
+def offers(plan: Plan) -> tuple[str, ...]:
+    """The aliases whose payload may follow later."""
+    if plan.sequenced or len(plan.stages) > 1:
+        return ()
+    return tuple(i.alias for i in plan.inputs if payload_of(plan, i))
+
+
+def following(plan: Plan, aliases: Collection[str]) -> Plan:
+    """The plan under which just these aliases' payloads follow later."""
+    inputs = tuple(replace(i, payload=payload_of(plan, i) if i.alias in aliases else ()) for i in plan.inputs)
+    return replace(plan, inputs=inputs, shipping="semijoin" if aliases else "full")
 
 
 def narrow(plan: Plan) -> Plan:
@@ -70,27 +79,15 @@ def payload_refs(plan: Plan, source: InputPlan) -> tuple[ColumnRef, ...]:
     return tuple(r for r in plan.output if r.alias == source.alias and source.column(r) in source.payload)
 
 
-def widths(source: InputPlan) -> tuple[int, int]:
-    """Estimated bytes of an alias' tuple: what travels first, and the payload."""
-    late = sum(_width(c.type) for c in source.columns if c.name in source.payload)
-    first = sum(_width(c.type) for c in source.columns if c.name not in source.payload)
-    return first + (REFERENCE_BYTES if source.payload else 0), late
-
-
-def break_even(plan: Plan, source: InputPlan) -> float | None:
-    """Results per tuple of an alias below which references first ship less of it; None if it has no payload worth it.
-
-    A copy saves the payload and costs the reference; a result costs the payload.
-    """
-    payload = source.payload or _payload(plan, source)
-    if not payload or plan.sequenced or len(plan.stages) > 1:
-        return None
+def widths(plan: Plan, source: InputPlan) -> tuple[int, int]:
+    """Estimated bytes of an alias' tuple, before any has been seen: without its payload, and the payload."""
+    payload = payload_of(plan, source)
     late = sum(_width(c.type) for c in source.columns if c.name in payload)
-    stage, side = plan.entry(source.alias)
-    return stage.routing.copies(side) * (1 - REFERENCE_BYTES / late)
+    return sum(_width(c.type) for c in source.columns) - late, late
 
 
-def _payload(plan: Plan, source: InputPlan) -> tuple[str, ...]:
+def payload_of(plan: Plan, source: InputPlan) -> tuple[str, ...]:
+    """The wire columns of an alias that only results need, if they are wider than a reference."""
     inside = {ref for e in plan.inside for ref in e.columns if ref.alias == source.alias}
     needed = {TIME, *source.required, *source.keys.values(), *(source.column(ref) for ref in inside)}
     late = [c for c in source.columns if c.name not in needed]

@@ -17,22 +17,23 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet import errors
-from watersmeet.errors import OptionError, StreamError, UnsupportedError, WatersmeetError
+from watersmeet.errors import OptionError, StreamError, WatersmeetError
+from watersmeet.plan.explain import explain
 from watersmeet.plan.model import Plan
+from watersmeet.plan.rules.ship import following
+from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.sinks import MemorySink, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark_stream import SETTINGS
-from watersmeet.units.program import Program
-from watersmeet.units.programs.finished import FinishedProgram
-from watersmeet.units.programs.join import JoinProgram
-from watersmeet.units.programs.semijoin import SemijoinProgram
-from watersmeet.units.programs.sequenced import SequencedProgram
+from watersmeet.units.programs.of_plan import program_of as program_of
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -79,31 +80,20 @@ def start(
             spark.conf.set(setting, value)
     folder = StateFolder.under(os.fspath(checkpoint))
     folder.prepare()
-    steps = Supersteps(plan, program_of(plan), frames, folder)
-    protocol = Protocol(plan, steps, folder, to, elastic)
+    steps = Supersteps(plan, program_of(following(plan, ())), frames, folder)
+    shipping = Shipping(plan, _bandwidth(plan, spark), plan.shipping == "auto" and steps.posts and scaling is None)
+    protocol = Protocol(plan, steps, folder, to, elastic, shipping)
     writer = steps.source().writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
     if name is not None:
         writer = writer.queryName(name)
     return Handle(started(writer.trigger(**_trigger(trigger)), spark, is_local=folder.is_local), protocol)
 
 
-def program_of(plan: Plan) -> Program:
-    """How the units of a plan work together."""
-    joins = _joining(plan)
-    if plan.finish is None:
-        return joins
-    if not plan.finish.inside:
-        what = "DISTINCT" if plan.join.distinct else "GROUP BY"
-        raise UnsupportedError(
-            f"start() with {what}: {plan.finish.why_outside}, and no unit can do it between two rounds; use dataframe()"
-        )
-    return FinishedProgram(plan, joins)
-
-
-def _joining(plan: Plan) -> Program:
-    if plan.shipping == "semijoin":
-        return SemijoinProgram(plan)
-    return SequencedProgram(plan) if plan.sequenced else JoinProgram(plan)
+def _bandwidth(plan: Plan, spark: Any) -> float:
+    """Bytes per second between units: as given, else that of memory where all tasks run on one machine."""
+    if plan.bandwidth is not None:
+        return plan.bandwidth
+    return MEMORY if spark.sparkContext.master.startswith("local") else NETWORK
 
 
 def _trigger(given: Any) -> dict[str, Any]:
@@ -163,6 +153,12 @@ class Handle:
     def on_batch(self, call: Callable[[Progress], None]) -> None:
         """Have a function called after every micro-batch from now on, in the query's own thread."""
         self._protocol.on_batch = call
+
+    def explain(self) -> str:
+        """The plan as text, with what has been decided while it runs."""
+        protocol = self._protocol
+        now = [] if protocol.latest is None else protocol.shipping.explain(protocol.latest)
+        return explain(protocol.plan, ROUNDS, now)
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""

@@ -35,6 +35,8 @@ class BatchManifest:
     """The routing from the next batch on, see `routing.epochs`; empty if it is the plan's."""
     scaling: dict[str, Any] = field(default_factory=dict)
     """What scaling remembers, see `routing.scaling.Memory`."""
+    shipping: dict[str, Any] = field(default_factory=dict)
+    """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.shipping`."""
 
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
@@ -74,6 +76,17 @@ class BatchManifest:
         """Give a unit a segment that was written elsewhere."""
         self._open(plan, unit)
         self.units[unit]["segments"][alias].append(dict(info))
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The aliases whose stored payloads lie apart from their tuples."""
+        return tuple(self.shipping.get("stored", ()))
+
+    def drop(self, alias: str, first: int) -> None:
+        """Let units from a number on forget their segments of an alias."""
+        for unit, state in self.units.items():
+            if unit >= first and alias in state["segments"]:
+                state["segments"][alias] = []
 
     def expire(self, cuts: Mapping[str, int]) -> None:
         """Drop segments that lie wholly before a cut; a unit need not run for that."""
@@ -161,6 +174,8 @@ class Intent:
     """The plan's description: routing among it."""
     routing: list[dict[str, Any]] = field(default_factory=list)
     """The routing of this batch, where it is not the plan's."""
+    shipping: list[str] = field(default_factory=list)
+    """The aliases whose payloads follow later."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

@@ -26,10 +26,12 @@ from pyspark.sql import DataFrame
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
+from watersmeet.plan.shipping import named
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
+from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.units.watermark import watermarks
@@ -42,8 +44,11 @@ KEPT_PROGRESS = 100
 class Protocol:
     """The function that Spark calls with every micro-batch."""
 
-    def __init__(self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink, elastic: Elastic) -> None:
-        self.plan, self.steps, self.folder, self.sink, self.elastic = plan, steps, folder, sink, elastic
+    def __init__(
+        self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink, elastic: Elastic, shipping: Shipping
+    ) -> None:
+        self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
+        self.elastic, self.shipping = elastic, shipping
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -66,8 +71,8 @@ class Protocol:
             self.latest = self._manifest(batch_id, query_id)
             return
         before = self.before(batch_id, query_id)
-        routing = self.intend(batch_id, before)
-        after, account = self.run(entered, batch_id, before, routing)
+        routing, apart = self.intend(batch_id, before)
+        after, account = self.run(entered, batch_id, before, routing, apart)
         self.commit(after)
         self.collect(before, after)
         self._tell(before, after, account, time.monotonic() - began)
@@ -91,8 +96,8 @@ class Protocol:
         manifest.check(self.plan, query_id, where)
         return manifest
 
-    def intend(self, batch_id: int, before: BatchManifest) -> list[dict[str, Any]]:
-        """Write what the batch will do, or find that an earlier attempt has; the routing of the batch."""
+    def intend(self, batch_id: int, before: BatchManifest) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+        """Write what the batch will do, or find that an earlier attempt has: its routing, and whose payloads follow later."""
         intent = Intent(
             batch_id,
             before.query_id,
@@ -100,10 +105,11 @@ class Protocol:
             before.batch,
             self.plan.description(),
             self.elastic.routing(before),
+            list(self.shipping.next(before)),
         )
         if not self.folder.has(INTENTS, batch_id):
             self.folder.write_json(INTENTS, batch_id, intent.to_json())
-            return intent.routing
+            return intent.routing, tuple(intent.shipping)
         found = self.folder.read_json(INTENTS, batch_id)
         wanted = intent.to_json()
         for name in ("format", "query_id", "fingerprint", "previous"):
@@ -112,20 +118,29 @@ class Protocol:
                     f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
                     "restore the query, schemas and units= it was started with, or start with a new checkpoint"
                 )
-        return list(found.get("routing", []))
+        return list(found.get("routing", [])), tuple(found.get("shipping", []))
 
     def run(
-        self, entered: DataFrame, batch_id: int, before: BatchManifest, routing: list[dict[str, Any]]
+        self,
+        entered: DataFrame,
+        batch_id: int,
+        before: BatchManifest,
+        routing: list[dict[str, Any]],
+        apart: tuple[str, ...],
     ) -> tuple[BatchManifest, Account]:
-        """The rounds and the sink, then the routing from the next batch on."""
+        """The rounds and the sink, then routing and shipping from the next batch on."""
         after = deepcopy(before)
         after.batch = batch_id
         attempt = f"{batch_id}-{uuid.uuid4().hex[:12]}"
         account = self.steps.run(
-            Batch(entered, after, attempt, routing, self.elastic.watches_keys),
+            Batch(entered, after, attempt, routing, self.elastic.watches_keys, apart, self.shipping.adapts),
             lambda rows: self.deliver(rows, batch_id),
         )
-        account.said = self.elastic.settle(after, routing, account.heavy)
+        results = sum(report.results for report in account.reports.values())
+        account.said = [
+            *self.elastic.settle(after, routing, account.heavy),
+            *self.shipping.settle(after, apart, account.entered, results),
+        ]
         return after, account
 
     def deliver(self, rows: DataFrame, batch_id: int) -> None:
@@ -179,6 +194,7 @@ class Protocol:
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
             scaled=tuple(account.said),
+            shipping=named(after.apart),
         )
         self.progress.append(progress)
         if self.on_batch is not None:

@@ -27,11 +27,12 @@ from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.model import Plan
+from watersmeet.plan.rules.ship import following
 from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, routed_by_sql
 from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
-from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, Deliver, Enter, Hand, Orders, Post, Task
+from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, Deliver, Enter, Hand, Orders, Post, Reship, Task
 from watersmeet.runtime.spark_results import schema_of
 from watersmeet.runtime.spark_select import check_selection, final
 from watersmeet.units.join_unit import StepReport
@@ -67,7 +68,9 @@ class Account:
     heavy: list[Any] = field(default_factory=list)
     """Frequent keys, see `elastic.Heavy`."""
     said: list[str] = field(default_factory=list)
-    """What scaling has changed."""
+    """What will change from the next batch on, in words."""
+    entered: dict[str, list[int]] = field(default_factory=dict)
+    """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
 
 
 @dataclass
@@ -80,6 +83,10 @@ class Batch:
     routing: list[dict[str, Any]] = field(default_factory=list)
     """The batch's routing, if it is not the plan's, see `routing.epochs`."""
     watches_keys: bool = False
+    apart: tuple[str, ...] = ()
+    """The aliases whose payloads follow later."""
+    weighs: bool = False
+    """Whether source tasks say how wide tuples are."""
 
 
 class Supersteps:
@@ -107,25 +114,25 @@ class Supersteps:
         self._ddl = schema_of(final_fields(plan))
         self._union, slots = entering(plan, frames, program.entrance())
         schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
-        self._task = Task(plan, program, slots, folder, schema, by_sql)
+        self.task = Task(following(plan, ()), program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
         check_selection(plan, self.spark)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
         if self.posts:
-            return self._union.mapInArrow(Post(self._task), "nothing int")
+            return self._union.mapInArrow(Post(self.task), "nothing int")
         shuffled = self._union.repartitionById(self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
-        return final(self.plan, shuffled.mapInArrow(Enter(self._task), self._ddl))
+        return final(self.plan, shuffled.mapInArrow(Enter(self.task), self._ddl))
 
     def run(self, batch: Batch, deliver: Run) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
         return _Running(self, batch, deliver).run()
 
-    def over(self, count: int, step: type[Deliver] | type[Hand]) -> DataFrame:
+    def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship]) -> DataFrame:
         """The results of a step over `count` shares."""
         if (step, count) not in self._frames:
-            rows = self.spark.range(0, count, 1, count).mapInArrow(step(self._task), self._ddl)
+            rows = self.spark.range(0, count, 1, count).mapInArrow(step(self.task), self._ddl)
             self._frames[step, count] = final(self.plan, rows)
         return self._frames[step, count]
 
@@ -149,6 +156,7 @@ class _Running:
     def __init__(self, steps: Supersteps, batch: Batch, deliver: Run) -> None:
         self.steps, self.batch, self.deliver = steps, batch, deliver
         self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
+        self.program = steps.task.under(batch.apart).program
         self.account = Account()
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
@@ -158,9 +166,12 @@ class _Running:
         self._seen = Seen()
 
     def run(self) -> Account:
+        if self.batch.apart != self.state.apart:
+            self._reship()
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
-            orders = Orders(self.attempt, 0, routing=self.batch.routing, watches_keys=self.batch.watches_keys)
+            batch = self.batch
+            orders = self._orders(routing=batch.routing, watches_keys=batch.watches_keys, weighs=batch.weighs)
             self._job(orders, run_all, self.entered, tasks)
             self._seen = self.steps.seen(self.entered)
             seen = self._seen.highest
@@ -181,10 +192,10 @@ class _Running:
         return self.account
 
     def _is_last(self, number: int) -> bool:
-        return self.steps.program.rounds is not None and number == self.steps.program.rounds - 1
+        return self.program.rounds is not None and number == self.program.rounds - 1
 
     def _check_bound(self, number: int) -> None:
-        known = self.steps.program.rounds
+        known = self.program.rounds
         if (known is not None and number >= known) or self.account.rounds >= self.steps.most_rounds:
             raise WatersmeetError(
                 f"the units still send mail after {self.account.rounds} rounds of one micro-batch; a plan that never comes to rest cannot be run (bound: {self.steps.most_rounds} rounds)"
@@ -193,9 +204,10 @@ class _Running:
     def _round(self, number: int, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> None:
         """One round, over letters or, without, over the rows that Spark has shuffled."""
         self.account.rounds += 1
-        states = {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
         shares = _dealt(letters or [], self.steps.partitions)
-        orders = Orders(self.attempt, self._jobs, number, self._is_last(number), states, shares, dict(seen))
+        orders = self._orders(
+            round=number, direct=self._is_last(number), states=self._states(), shares=shares, seen=dict(seen)
+        )
         frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
         tasks = self.steps.entrance_tasks if letters is None else len(shares)
         self._job(orders, self.deliver if orders.direct else run_all, frame, tasks)
@@ -204,8 +216,26 @@ class _Running:
         """Results that were posted on the way, to the sink."""
         count = max(1, min(len(self.posted), self.steps.partitions))
         shares = [self.posted[n::count] for n in range(count)]
-        with _ordered(self.steps.spark, Orders(self.attempt, self._jobs, shares=shares).text(self.steps.folder)):
+        with _ordered(self.steps.spark, self._orders(shares=shares).text(self.steps.folder)):
             self.deliver(self.steps.over(count, Hand))
+
+    def _reship(self) -> None:
+        """Turn what is stored into the form that this batch works on."""
+        before, after, plan = self.state.apart, self.batch.apart, self.steps.plan
+        changed = {*before} ^ {*after}
+        if any(unit < plan.units and alias in changed for unit, alias, _ in self.state.segments()):
+            count = min(self.steps.partitions, plan.units)
+            orders = self._orders(states=self._states(), shares=[[] for _ in range(count)], was=list(before))
+            self._job(orders, run_all, self.steps.over(count, Reship), count)
+        for alias in changed - {*after}:
+            self.state.drop(alias, plan.units)
+        self.state.shipping = {**self.state.shipping, "stored": list(after)}
+
+    def _orders(self, **what: Any) -> Orders:
+        return Orders(self.attempt, self._jobs, apart=list(self.batch.apart), **what)
+
+    def _states(self) -> dict[int, str]:
+        return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
 
     def _job(self, orders: Orders, run: Run, frame: DataFrame, tasks: int) -> None:
         """Run a job under orders, and take over what its tasks report: one report per unit, and the letters they sent."""
@@ -220,6 +250,9 @@ class _Running:
             for unit_of, alias, info in said["adopted"]:
                 self.state.adopt(self.steps.plan, unit_of, alias, info)
             self.account.heavy += said["heavy"]
+            for alias, amounts in said["entered"].items():
+                total = self.account.entered.get(alias, [0] * len(amounts))
+                self.account.entered[alias] = [a + b for a, b in zip(total, amounts, strict=True)]
             mail = [Parcel(*p) for p in said["mail"]]
             self.account.mail_bytes += sum(p.bytes for p in mail)
             self.posted += [p for p in mail if p.kind == RESULTS]

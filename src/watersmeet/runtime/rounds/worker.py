@@ -4,6 +4,7 @@
     Enter     round 0 over rows that Spark has shuffled to their units instead
     Deliver   a round over mail
     Hand      results that were posted in earlier rounds, as rows
+    Reship    stored tuples are turned from one form of shipping into another
 
 They are made once per query; what differs from batch to batch, the orders, travels with the job as a local property.
 
@@ -14,9 +15,8 @@ names only files that are complete. A task that runs twice writes other files, a
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.plan.rules.ship import IN, ROW
+from watersmeet.plan.rules.ship import following, payload_of
 from watersmeet.routing.biclique import grouped
 from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
@@ -34,11 +34,12 @@ from watersmeet.runtime.spark_results import columns_of
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
 from watersmeet.units.content import WireContent
+from watersmeet.units.join_unit import StepReport
 from watersmeet.units.leave import final_fields
 from watersmeet.units.pack import route
+from watersmeet.units.payload import holder, number_of, reship, split
 from watersmeet.units.program import Call, Mail, Program, kind_of
-from watersmeet.units.programs.semijoin import holder
-from watersmeet.units.segment import Segment
+from watersmeet.units.programs.of_plan import program_of
 from watersmeet.units.state import Manifest, SegmentInfo
 
 PROPERTY = "watersmeet.orders"
@@ -73,6 +74,12 @@ class Orders:
     routing: list[dict[str, Any]] = field(default_factory=list)
     """Where source tasks send rows, if it is not where the plan says."""
     watches_keys: bool = False
+    weighs: bool = False
+    """Whether source tasks say how wide tuples are."""
+    apart: list[str] = field(default_factory=list)
+    """The aliases whose payloads follow later."""
+    was: list[str] = field(default_factory=list)
+    """The same of the batch before, where stored tuples are to be turned."""
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}.json"
@@ -111,6 +118,13 @@ class Task:
     """Of the rows of results that leave."""
     routed_by_sql: bool
 
+    def under(self, apart: Collection[str]) -> Task:
+        """The task of a batch in which these aliases' payloads follow later."""
+        if not apart:
+            return self
+        plan = following(self.plan, apart)
+        return replace(self, plan=plan, program=program_of(plan))
+
     def report(
         self,
         orders: Orders,
@@ -118,6 +132,7 @@ class Task:
         parcels: Sequence[Parcel],
         adopted: Sequence[tuple[int, str, SegmentInfo]] = (),
         heavy: Sequence[tuple[int, int, list[tuple[int, int]]]] = (),
+        entered: Mapping[str, list[int]] | None = None,
     ) -> None:
         """Say what the task has done; the driver reads it when the job is over."""
         context = TaskContext.get()
@@ -127,6 +142,7 @@ class Task:
             "mail": [astuple(p) for p in parcels],
             "adopted": [(unit, alias, asdict(info)) for unit, alias, info in adopted],
             "heavy": list(heavy),
+            "entered": dict(entered or {}),
         }
         self.folder.write(MAIL, orders.report_name(context.partitionId()), json.dumps(said).encode())
 
@@ -181,8 +197,12 @@ class Posting:
     """One task's mail to the units."""
 
     def __init__(self, task: Task, orders: Orders) -> None:
-        self.task, self.orders = task, orders
-        self.post, self.store = PostOffice(task.folder, orders.attempt), PayloadStore(task, orders.attempt)
+        self.task, self.orders = task.under(orders.apart), orders
+        self.post, self.store = PostOffice(task.folder, orders.attempt), FileStore(task.folder, orders.attempt)
+        self.adopted: list[tuple[int, str, SegmentInfo]] = []
+        """(holder, alias, segment) of payloads, which stay where their tuples entered."""
+        self.entered: dict[str, list[int]] = {}
+        """By alias: tuples, their bytes without payload, bytes of payload."""
         self.routing = Epochs.from_json(orders.routing) if orders.routing else None
         self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
 
@@ -193,11 +213,26 @@ class Posting:
         table = pa.Table.from_batches(held)
         held.clear()
         for position, mine in by_alias(table):
-            wire = self.store.narrowed(wire_of(self.task.slots, position, mine), position)
+            wire = self._narrowed(position, wire_of(self.task.slots, position, mine))
             if self.task.routed_by_sql:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
+
+    def _narrowed(self, position: int, wire: pa.Table) -> pa.Table:
+        """An alias' wire rows, with references in place of a payload that follows later."""
+        plan = self.task.plan
+        source = plan.inputs[position]
+        if self.orders.weighs:
+            late = wire.select(list(payload_of(plan, source))).nbytes
+            before = self.entered.get(source.alias, [0, 0, 0])
+            now = (wire.num_rows, wire.nbytes - late, late)
+            self.entered[source.alias] = [a + b for a, b in zip(before, now, strict=True)]
+        if not source.payload:
+            return wire
+        number, payload, narrow = split(source, wire)
+        self.adopted.append((holder(plan, source, number), source.alias, self.store.write(payload)))
+        return narrow
 
     def _by_sql(self, position: int, wire: pa.Table, units: np.ndarray) -> None:
         alias = self.task.plan.inputs[position].alias
@@ -218,7 +253,7 @@ class Posting:
 
     def close(self) -> None:
         self.post.close()
-        self.task.report(self.orders, [], self.post.parcels, self.store.adopted, self.heavy)
+        self.task.report(self.orders, [], self.post.parcels, self.adopted, self.heavy, self.entered)
 
 
 def frequent(codes: np.ndarray) -> list[tuple[int, int]]:
@@ -234,30 +269,6 @@ def frequent(codes: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(found[often].tolist(), counts[often].tolist(), strict=True))
 
 
-class PayloadStore:
-    """Payloads stay where their tuples entered: written as segments here, adopted by their holders."""
-
-    def __init__(self, task: Task, attempt: str) -> None:
-        self.task, self.store = task, FileStore(task.folder, attempt)
-        self.adopted: list[tuple[int, str, SegmentInfo]] = []
-        """(holder, alias, segment) of what has been written."""
-
-    def narrowed(self, wire: pa.Table, position: int) -> pa.Table:
-        """An alias' wire rows, with references in place of their payload."""
-        source = self.task.plan.inputs[position]
-        if not source.payload:
-            return wire
-        number = uuid.uuid4().int >> 66
-        payload = Segment(f"{number:x}", wire.select([TIME, *source.payload]).combine_chunks())
-        info = self.store.write(payload)
-        self.adopted.append((holder(self.task.plan, source, number), source.alias, info))
-        return (
-            wire.drop_columns(list(source.payload))
-            .append_column(IN, pa.array(np.full(wire.num_rows, number)))
-            .append_column(ROW, pa.array(np.arange(wire.num_rows)))
-        )
-
-
 @dataclass
 class Enter:
     """mapInArrow over the union, shuffled: a partition has all rows of its units."""
@@ -271,7 +282,7 @@ class Enter:
         if held:
             arrivals = by_unit_and_alias(self.task.plan, self.task.slots, pa.Table.from_batches(held))
             held.clear()
-        yield from self.task.run(orders, arrivals, reached(self.task.plan, arrivals))
+        yield from self.task.under(orders.apart).run(orders, arrivals, reached(self.task.plan, arrivals))
         after_task()
 
 
@@ -287,8 +298,34 @@ class Deliver:
         for share in _numbers(batches):
             for parcel, table in opened(self.task.folder, orders.shares[share]):
                 arrivals.setdefault(parcel.to, {}).setdefault(parcel.kind, []).append(table)
-        yield from self.task.run(orders, arrivals, orders.seen)
+        yield from self.task.under(orders.apart).run(orders, arrivals, orders.seen)
         after_task()
+
+
+@dataclass
+class Reship:
+    """mapInArrow over the numbers of shares: stored tuples take the form in which the batch ships."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        orders = Orders.given(self.task.folder)
+        before, after = (self.task.under(apart).plan for apart in (orders.was, orders.apart))
+        manifests = {unit: Manifest.from_json(state, before) for unit, state in orders.states.items()}
+        held: dict[str, dict[int, SegmentInfo]] = {a: {} for a in before.aliases}
+        for unit, manifest in manifests.items():
+            if unit >= before.units:
+                for alias in orders.was:
+                    held[alias] |= {number_of(i): i for i in manifest.segments.get(alias, [])}
+        store, units, adopted = FileStore(self.task.folder, orders.attempt), [], []
+        joining = sorted(unit for unit in manifests if unit < before.units)
+        for share in _numbers(batches):
+            for unit in joining[share :: len(orders.shares)]:
+                adopted += reship(before, after, manifests[unit], store, held)
+                units.append({"unit": unit, "state": manifests[unit].to_json(), "report": asdict(StepReport())})
+        self.task.report(orders, units, [], adopted)
+        after_task()
+        yield from ()
 
 
 @dataclass

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 
 from watersmeet.plan.model import InputPlan, Plan
@@ -25,6 +24,7 @@ from watersmeet.query.expr import ColumnRef
 from watersmeet.routing.biclique import grouped
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import JoinUnit
+from watersmeet.units.payload import gathered, holder, number_of
 from watersmeet.units.program import Call, Mail, inbox_of
 from watersmeet.units.watermark import cuts, watermarks
 
@@ -68,18 +68,12 @@ class SemijoinProgram:
 
     def _fetch(self, call: Call) -> Iterator[pa.Table | Mail]:
         source = self._fetched[call.round - 1]
-        held = {int(i.id, 16): i for i in call.manifest.segments[source.alias]}
+        held = {number_of(i): i for i in call.manifest.segments[source.alias]}
         names = [(_name(ref), source.column(ref)) for ref in payload_refs(self.plan, source)]
         for table in call.inbox.pop(MATCHES):
-            segment_of = integers(table.column(_reference(source, IN)).combine_chunks())
-            order = np.argsort(segment_of, kind="stable")
-            numbers, begins = np.unique(segment_of[order], return_index=True)
-            row = integers(table.column(_reference(source, ROW)).combine_chunks())[order]
-            pieces = []
-            for number, begin, end in zip(numbers.tolist(), begins, [*begins[1:], len(order)], strict=True):
-                segment = call.store.read(held[number])
-                pieces.append(segment.table.select([c for _, c in names]).take(pa.array(row[begin:end])))
-            fetched = pa.concat_tables(pieces).rename_columns([n for n, _ in names])
+            numbers, rows = (integers(table.column(_reference(source, n)).combine_chunks()) for n in (IN, ROW))
+            order, fetched = gathered(call.store, held, numbers, rows, [c for _, c in names])
+            fetched = fetched.rename_columns([n for n, _ in names])
             left = table.take(pa.array(order)).drop_columns([_reference(source, IN), _reference(source, ROW)])
             for name in fetched.column_names:
                 left = left.append_column(name, fetched.column(name))
@@ -95,12 +89,6 @@ class SemijoinProgram:
             first = holder(self.plan, source, 0)
             for slot, rows in grouped(segment % self.plan.units):
                 yield Mail(first + slot, MATCHES, table if rows is None else table.take(pa.array(rows)))
-
-
-def holder(plan: Plan, source: InputPlan, number: int) -> int:
-    """The unit that holds a payload segment, by the segment's number."""
-    units = plan.units
-    return units * (1 + source.position) + number % units
 
 
 def _name(ref: ColumnRef) -> str:
