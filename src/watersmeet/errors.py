@@ -10,6 +10,7 @@ programmers; these are for users, and `except WatersmeetError` catches them all.
     │   ├── WindowError         a window that is malformed, or windows that no result can satisfy
     │   └── UnsupportedError    legal SQL that watersmeet does not run (yet)
     ├── StreamError             a stream's source, time column or lateness is unfit
+    ├── DataError               a value in the data for which an expression of the query has no result
     ├── OptionError             a forced choice that cannot do what the query asks
     └── CheckpointError         a checkpoint that belongs to another query or placement, or is damaged
 """
@@ -41,6 +42,10 @@ class UnsupportedError(QueryError):
 
 class StreamError(WatersmeetError):
     """A stream's source, time column or lateness is unfit."""
+
+
+class DataError(WatersmeetError):
+    """A value in the data for which an expression of the query has no result."""
 
 
 class OptionError(WatersmeetError):

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from watersmeet.errors import QueryError
+from watersmeet.errors import DataError, QueryError
 from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import Expr
 from watersmeet.runtime.arrow_types import normal, spark_name
@@ -47,9 +47,9 @@ class DuckDBTypes:
                 ).empty_table()
                 names = {ref: f'"{n}"' for n, ref in enumerate(expr.columns)}
                 try:
-                    found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])]))
-                except Exception as error:
-                    raise QueryError(f"{expr}: cannot be evaluated: {str(error).splitlines()[0]}") from error
+                    found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}"))
+                except DataError as error:
+                    raise QueryError(f"{expr}: cannot be evaluated: {str(error.__cause__).splitlines()[0]}") from error
                 self._known[expr.text] = spark_name(found.schema.field(0).type)
         return self._known[expr.text]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.errors import OptionError, QueryError, StreamError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items
@@ -245,14 +245,11 @@ class LocalRun:
         at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
         select = self.plan.join.select
         computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
-        try:
-            values = (
-                normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]))
-                if computed
-                else None
-            )
-        except Exception as error:
-            raise QueryError(f"SELECT cannot be evaluated: {str(error).splitlines()[0]}") from error
+        values = (
+            normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT"))
+            if computed
+            else None
+        )
         columns = [
             values.column(computed.index(n))
             if values is not None and n in computed
@@ -283,10 +280,7 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
     if passes is not None:
         computed[PASS] = f"coalesce({passes}, false)"
     if computed:
-        try:
-            values = normal(evaluate(table, list(computed.values())))
-        except Exception as error:
-            raise QueryError(f"stream {source.stream}: cannot be evaluated: {str(error).splitlines()[0]}") from error
+        values = normal(evaluate(table, list(computed.values()), f"a condition or key of {source.alias}"))
         for n, name in enumerate(computed):
             columns[name] = values.column(n)
     if source.rows is not None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from watersmeet.errors import QueryError
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.runtime.arrow_types import normal
 from watersmeet.units.deduplicator import KEPT, Deduplicator
@@ -56,10 +55,7 @@ class SecondStage:
         merger = Merger(self.plan)
         views = [merger.groups(m, s) for m, s in zip(self.manifests, self.stores, strict=True)]
         groups = values(self.plan, merged(self.plan, views))
-        try:
-            found = normal(evaluate(groups, [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results]))
-        except Exception as error:
-            raise QueryError(f"SELECT cannot be evaluated: {str(error).splitlines()[0]}") from error
+        found = normal(evaluate(groups, [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results], "SELECT"))
         return self._named(found)
 
     def _named(self, table: pa.Table) -> pa.Table:

@@ -79,7 +79,9 @@ def first_of_each(rows: pa.Table) -> pa.Table:
         return rows
     names = [f'"{name}"' for name in rows.column_names]
     numbered = rows.append_column("_at", pa.array(np.arange(rows.num_rows)))
-    firsts = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", _rows=numbered).column("at")
+    firsts = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", "DISTINCT", _rows=numbered).column(
+        "at"
+    )
     if len(firsts) == rows.num_rows:
         return rows
     return rows.take(pa.array(np.sort(integers(firsts.combine_chunks()))))
@@ -106,7 +108,7 @@ def _equal(left: pa.Table, right: pa.Table) -> np.ndarray:
     columns = {f"l{n}": left.column(name) for n, name in enumerate(names)}
     columns |= {f"r{n}": right.column(name) for n, name in enumerate(names)}
     same = " AND ".join(f"l{n} IS NOT DISTINCT FROM r{n}" for n in range(len(names))) or "true"
-    answer = ask(f"SELECT {same} AS same FROM _pairs", _pairs=pa.table(columns)).column("same")
+    answer = ask(f"SELECT {same} AS same FROM _pairs", "DISTINCT", _pairs=pa.table(columns)).column("same")
     return np.asarray(answer.to_numpy(zero_copy_only=False), np.bool_)
 
 

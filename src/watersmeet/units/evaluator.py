@@ -3,7 +3,8 @@
 DuckDB evaluates the DuckDB text of expressions over Arrow tables. It has no access to files or the network, and its
 configuration is locked.
 
-Invariant: rows come back in the order in which they were given.
+Invariant: rows come back in the order in which they were given. What the data makes impossible (an overflow, a cast that
+fails) is an error that names the piece of the query.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+from watersmeet.errors import DataError
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,38 +39,39 @@ def connection() -> duckdb.DuckDBPyConnection:
     return _LOCAL.connection
 
 
-def evaluate(table: pa.Table, expressions: Sequence[str]) -> pa.Table:
-    """The values of expressions over a table's rows, as columns 0, 1, ...
+def evaluate(table: pa.Table, expressions: Sequence[str], what: str) -> pa.Table:
+    """The values of expressions over a table's rows, as columns 0, 1, ...; `what` they are, for errors.
 
-    >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"]).column(0).to_pylist()
+    >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"], "SELECT").column(0).to_pylist()
     [2, 3]
     """
-    con = connection()
-    con.register("_rows", table)
-    try:
-        items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
-        return con.sql(f"SELECT {items} FROM _rows").to_arrow_table()
-    finally:
-        con.unregister("_rows")
+    items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
+    return ask(f"SELECT {items} FROM _rows", what, _rows=table)
 
 
-def ask(sql: str, **tables: pa.Table) -> pa.Table:
-    """The answer to a query over tables, by name.
+def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
+    """The answer to a query over tables, by name; `what` it is for, for errors.
 
-    >>> ask("SELECT sum(x) AS s FROM _t", _t=pa.table({"x": [1.5, 2.0]})).to_pydict()
+    >>> ask("SELECT sum(x) AS s FROM _t", "the sum", _t=pa.table({"x": [1.5, 2.0]})).to_pydict()
     {'s': [3.5]}
     """
     con = connection()
+    import duckdb
+
     try:
         for name, table in tables.items():
             con.register(name, table)
         return con.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        raise DataError(
+            f"{what} cannot be evaluated: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
+        ) from error
     finally:
         for name in tables:
             con.unregister(name)
 
 
-def mask(table: pa.Table, condition: str) -> np.ndarray:
+def mask(table: pa.Table, condition: str, what: str) -> np.ndarray:
     """Where a condition is true; NULL is not true."""
-    values = evaluate(table, [f"coalesce({condition}, false)"]).column(0)
+    values = evaluate(table, [f"coalesce({condition}, false)"], what).column(0)
     return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.errors import QueryError
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.expr import ColumnRef
@@ -37,10 +36,7 @@ def projected(plan: Plan, results: pa.Table) -> pa.Table:
     computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
     values: dict[int, pa.ChunkedArray] = {}
     if computed:
-        try:
-            made = evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed])
-        except Exception as error:
-            raise QueryError(f"SELECT cannot be evaluated: {str(error).splitlines()[0]}") from error
+        made = evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT")
         values = {n: made.column(i) for i, n in enumerate(computed)}
     columns = {}
     for n, (output, kind) in enumerate(zip(select, plan.finish.columns, strict=True)):

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.errors import QueryError
 from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
 from watersmeet.units.evaluator import ask
@@ -40,7 +39,7 @@ def view(plan: Plan, rows: pa.Table) -> pa.Table:
             argument = f"CAST({argument} AS DOUBLE)"
         items.append(f"CAST({partial.function}({argument}) AS {_name(partial.type)}) AS v{n}")
     by = [f"p{n}" for n in range(len(keys))]
-    return _typed(plan, _asked(f"SELECT {', '.join(items)} FROM _rows{_group_by(by)}", _rows=rows))
+    return _typed(plan, ask(f"SELECT {', '.join(items)} FROM _rows{_group_by(by)}", "an aggregate", _rows=rows))
 
 
 def merged(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
@@ -51,7 +50,7 @@ def merged(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
     quick = quick_view(_keys(plan), _merges(plan), every)
     if quick is not None:
         return _typed(plan, quick)
-    return _typed(plan, _asked(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", _views=every))
+    return _typed(plan, ask(f"{_merging(plan)} FROM _views{_group_by(_keys(plan))}", "an aggregate", _views=every))
 
 
 def updated(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
@@ -65,7 +64,7 @@ def updated(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
         marks = quick.column(quick.num_columns - 1)
         return _typed(plan, quick.filter(pc.equal(marks, 1)).select(_names(plan)))
     sql = f"{_merging(plan)} FROM _views{_group_by(_keys(plan))} HAVING max({_NEW}) = 1"
-    return _typed(plan, _asked(sql, _views=both))
+    return _typed(plan, ask(sql, "an aggregate", _views=both))
 
 
 def values(plan: Plan, view: pa.Table) -> pa.Table:
@@ -137,13 +136,6 @@ def _concat(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
 def _typed(plan: Plan, table: pa.Table) -> pa.Table:
     columns = [typed(c, kind) for c, kind in zip(table.columns, _kinds(plan), strict=True)]
     return pa.table(columns, names=table.column_names).combine_chunks()
-
-
-def _asked(sql: str, **tables: pa.Table) -> pa.Table:
-    try:
-        return ask(sql, **tables)
-    except Exception as error:
-        raise QueryError(f"an aggregate cannot be evaluated: {str(error).splitlines()[0]}") from error
 
 
 def _value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:

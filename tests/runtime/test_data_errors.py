@@ -1,0 +1,34 @@
+"""What the data makes impossible is an error that names the piece of the query."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+from watersmeet.errors import DataError
+
+TABLE = pa.table(
+    {
+        "k": [1],
+        "x": pa.array([2**62], pa.int64()),
+        "s": ["q"],
+        "ts": pa.array([1], pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("select", "condition", "rest", "piece"),
+    [
+        ("a.x * b.x AS y", "", "", "SELECT"),
+        ("CAST(a.s AS INT) + b.k AS y", "", "", "SELECT"),
+        ("a.k AS y", "AND a.x * b.x > 5", "", r"a\.x \* b\.x > 5"),
+        ("a.k AS y", "AND a.x * 4 > 5", "", "a condition or key of a"),
+        ("a.k AS k, sum(a.x * 4) AS y", "", "GROUP BY a.k", "SELECT"),
+    ],
+)
+def test_overflows_and_casts_that_fail(select: str, condition: str, rest: str, piece: str) -> None:
+    text = f"SELECT {select} FROM s a, t b WHERE a.k = b.k {condition} WINDOW = 1 SECOND {rest}"
+    with pytest.raises(DataError, match=f"^{piece} cannot be evaluated: .*; cast to a wider type"):
+        wm.local.run(text, {"s": TABLE, "t": TABLE})
