@@ -1,0 +1,66 @@
+"""The global conservative approach (GCA): filter with the largest window, then refine with every pair's own.
+
+    gca(k)(problem) = refine(k(problem with the largest window for all pairs))
+
+Invariant: what the filter finds holds all results, since no pair's window is larger than the largest; refining keeps those
+within all windows.
+Implements: Hammad, Aref, Elmagarmid (2002), section 5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numba import njit
+
+from watersmeet.kernels.problem import CHUNK, RESULTS, TIMES, Problem, counters
+
+
+class Kernel(Protocol):
+    """A join of a problem: chunks of at most `limit` combinations, for tuples that arrive in some order."""
+
+    def __call__(
+        self, problem: Problem, arrival: np.ndarray | None = None, counts: np.ndarray | None = None, limit: int = CHUNK
+    ) -> Iterator[np.ndarray]: ...
+
+
+def gca(kernel: Kernel) -> Kernel:
+    """A kernel with one window for all pairs, and every pair's own on what it finds.
+
+    >>> from watersmeet.kernels.tuplewise import nlw
+    >>> hi = np.array([[0, 5], [1, 0]])
+    >>> two = Problem((np.array([1, 9]), np.array([4, 7])), ((), ()), hi)
+    >>> [chunk.tolist() for chunk in gca(nlw)(two)]
+    [[[0], [0]]]
+    """
+
+    def filtered_and_refined(
+        problem: Problem, arrival: np.ndarray | None = None, counts: np.ndarray | None = None, limit: int = CHUNK
+    ) -> Iterator[np.ndarray]:
+        counts = counters() if counts is None else counts
+        for rows in kernel(problem.widened(), arrival, counts, limit):
+            times = np.stack([ts[idx] for ts, idx in zip(problem.ts, rows, strict=True)])
+            keep = refine(times, problem.hi, problem.window_us, counts)
+            if not keep.all():
+                rows = rows[:, keep]
+            if rows.shape[1]:
+                yield rows
+
+    return filtered_and_refined
+
+
+@njit("boolean[::1](int64[:, ::1], int64[:, ::1], int64, int64[::1])", cache=True)
+def refine(times, hi, window, counts):  # type: ignore[no-untyped-def]
+    """Which combinations, given by their times, are within every pair's window, all being within the largest."""
+    n, rows = times.shape
+    keep = np.ones(rows, np.bool_)
+    for i in range(rows):
+        for x in range(n):
+            for y in range(n):
+                if keep[i] and x != y and hi[x, y] < window:
+                    counts[TIMES] += 1
+                    keep[i] = times[y, i] - times[x, i] <= hi[x, y]
+        counts[RESULTS] -= not keep[i]
+    return keep
