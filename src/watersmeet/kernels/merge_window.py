@@ -117,7 +117,7 @@ def _sweep(
         if found:
             yield local_rows(out[:, :found], a.start, called)
         if found < limit:
-            counts[STORED] = np.sum(tail - head)
+            counts[STORED] = np.sum(np.maximum(tail - head, 0))
             return
 
 
@@ -264,24 +264,35 @@ def _run(  # type: ignore[no-untyped-def]
                     fresh |= new_before[tail[s]] > new_before[head[s]]
                 cursor[depth], stop[depth], only_new[depth] = begin, until, not fresh
             entered = False
-            # 7. The next tuple that passes the tests.
-            r, until, matched = cursor[depth], stop[depth], False
+            # 7. The next tuple that passes the tests; an equality comes first, and its key is at hand.
+            r, until, matched, sparse = cursor[depth], stop[depth], False, only_new[depth] > 0
+            test, tested, visited = keys[d, depth], 0, 0
+            own, code = 0, 0
+            if test >= 0:
+                mine = 3 if tests[test, 1] == y else 4
+                own, code = tests[test, mine], values[tests[test, 7 - mine] + chosen[tests[test, 5 - mine]]]
             while r < until:
-                if only_new[depth]:
+                if sparse:
                     r = next_new[r]
                     if r >= until:
                         break
-                counts[VISITS] += 1
-                chosen[y] = r
+                visited += 1
                 matched = True
-                for t in range(since[d, depth], since[d, depth + 1]):
-                    counts[TESTS] += 1
-                    if not passes(values, reals, tests, real_bounds, listed[t], chosen):
-                        matched = False
-                        break
+                if test >= 0:
+                    tested += 1
+                    matched = values[own + r] == code
+                if matched:
+                    chosen[y] = r
+                    for t in range(since[d, depth] + (test >= 0), since[d, depth + 1]):
+                        tested += 1
+                        if not passes(values, reals, tests, real_bounds, listed[t], chosen):
+                            matched = False
+                            break
                 r += 1
                 if matched:
                     break
+            counts[TESTS] += tested
+            counts[VISITS] += visited
             cursor[depth] = r
             if not matched:
                 depth -= 1

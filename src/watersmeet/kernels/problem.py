@@ -49,7 +49,7 @@ def counters() -> np.ndarray:
     return np.zeros(len(COUNTERS), np.int64)
 
 
-class Test(NamedTuple):
+class PairTest(NamedTuple):
     """`x.column op y.column`; bands: lo <= x.column - y.column <= hi, where None is no bound.
 
     Of equalities with the same `key` (0 or more) one is enough, once the others' streams are chosen; see `equal_keys`.
@@ -65,13 +65,13 @@ class Test(NamedTuple):
     key: int = -1
 
 
-def equal_keys(key: int, columns: Mapping[int, int]) -> tuple[Test, ...]:
+def equal_keys(key: int, columns: Mapping[int, int]) -> tuple[PairTest, ...]:
     """A key that several streams share, as tests of all pairs: a probe order then finds one wherever it comes from.
 
     >>> [(t.x, t.y) for t in equal_keys(0, {0: 0, 1: 0, 2: 0})]
     [(0, 1), (0, 2), (1, 2)]
     """
-    return tuple(Test(EQUAL, x, columns[x], y, columns[y], key=key) for x, y in combinations(sorted(columns), 2))
+    return tuple(PairTest(EQUAL, x, columns[x], y, columns[y], key=key) for x, y in combinations(sorted(columns), 2))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Problem:
     ts: tuple[np.ndarray, ...]
     columns: tuple[tuple[np.ndarray, ...], ...]
     hi: np.ndarray
-    tests: tuple[Test, ...] = ()
+    tests: tuple[PairTest, ...] = ()
     new: tuple[np.ndarray, ...] | None = None
     order: tuple[tuple[int, ...], ...] | None = None
 
@@ -170,7 +170,8 @@ class Problem:
                     if {t.x, t.y} <= known and y in (t.x, t.y) and t.key not in settled:
                         done.append(m)
                         settled |= {t.key} - {-1}
-                keys[d, k] = next((m for m in done if self.tests[m].op == EQUAL), -1)
+                done.sort(key=lambda m: self.tests[m].op != EQUAL)
+                keys[d, k] = done[0] if done and self.tests[done[0]].op == EQUAL else -1
                 listed += done
             since[d, n] = len(listed)
         return np.array(listed, np.int64), since, keys
@@ -195,7 +196,7 @@ class Arrays(NamedTuple):
     since: np.ndarray
     """The tests of driver d at depth k are listed[since[d, k] : since[d, k + 1]]."""
     keys: np.ndarray
-    """[driver, depth] -> the equality by which the stream is found; -1 if there is none."""
+    """[driver, depth] -> the equality by which the stream is found, the first of its tests; -1 if there is none."""
 
 
 SIGNATURE = "int64[::1], int64[::1], boolean[::1], int64[:, ::1], int64[::1], float64[::1], int64[:, ::1], float64[:, ::1], int64[:, ::1], int64[::1], int64[:, ::1], int64[:, ::1]"
@@ -211,7 +212,9 @@ def local_rows(found: np.ndarray, start: np.ndarray, called: Sequence[np.ndarray
     return rows
 
 
-@njit("boolean(int64[::1], float64[::1], int64[:, ::1], float64[:, ::1], int64, int64[::1])", cache=True)
+@njit(
+    "boolean(int64[::1], float64[::1], int64[:, ::1], float64[:, ::1], int64, int64[::1])", cache=True, inline="always"
+)
 def passes(values, reals, tests, real_bounds, t, chosen):  # type: ignore[no-untyped-def]
     """Whether a test holds for the chosen rows, flat numbers by stream."""
     op, i, j = tests[t, 0], tests[t, 3] + chosen[tests[t, 1]], tests[t, 4] + chosen[tests[t, 2]]
@@ -239,6 +242,20 @@ def in_time(problem: Problem) -> np.ndarray:
 
 
 __all__ = [
-    "BAND", "CHUNK", "COUNTERS", "EQUAL", "LESS", "LESS_EQUAL", "REAL_BAND", "Arrays", "Problem", "Test",
-    "counters", "equal_keys", "in_time", "local_rows", "passes", "round_robin",
+    "BAND",
+    "CHUNK",
+    "COUNTERS",
+    "EQUAL",
+    "LESS",
+    "LESS_EQUAL",
+    "REAL_BAND",
+    "Arrays",
+    "PairTest",
+    "Problem",
+    "counters",
+    "equal_keys",
+    "in_time",
+    "local_rows",
+    "passes",
+    "round_robin",
 ]  # fmt: skip

@@ -70,7 +70,7 @@ def nlw(
     >>> hi = np.array([[0, 5], [5, 0]])
     >>> two = Problem((np.array([1, 9]), np.array([4, 5])), ((), ()), hi)
     >>> [chunk.tolist() for chunk in nlw(two)]
-    [[[0, 0, 1, 1], [0, 1, 1, 0]]]
+    [[[0, 1, 1, 0], [0, 0, 1, 1]]]
     """
     return _join(problem, arrival, counts, limit, False, WHEN_MET, EVERY)
 
