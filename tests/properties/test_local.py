@@ -235,11 +235,17 @@ def test_units_change_nothing(case, batch_rows, units):
 
 
 def may_refuse(case: Case, kernel: str) -> bool:
-    return (kernel == "hw" and not has_key_everywhere(case)) or (kernel == "sorted" and not has_a_range(case))
+    hashed, ranged = ("hw" in kernel or "xjoin" in kernel), "sorted" in kernel
+    return (hashed and not has_key_everywhere(case)) or (ranged and not has_a_range(case))
 
 
-@given(cases(), BATCHES, st.sampled_from(("nlw", "hw", "sorted")))
-def test_kernels_change_nothing(case, batch_rows, kernel):
+KERNELS = ("nlw", "hw", "sorted", "mw", "lca", "ripple", "xjoin")
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, *(f"gca({kernel})" for kernel in KERNELS)])
+@given(case=cases(), batch_rows=BATCHES)
+@settings(max_examples=FEW)
+def test_kernels_change_nothing(kernel, case, batch_rows):
     with suppress(OptionError) if may_refuse(case, kernel) else nullcontext():
         check(case, batch_rows, kernel=kernel)
 
@@ -251,7 +257,7 @@ ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)"
 def test_routings_change_nothing(data, case, batch_rows, routing, units):
     """What a routing cannot do it refuses when the query is bound; random routing and pipelines do everything."""
     case = data.draw(with_lateness(case, idle=True))
-    kernel = data.draw(st.sampled_from(("auto", "auto", "nlw", "sorted")))
+    kernel = data.draw(st.sampled_from(("auto", "auto", "nlw", "sorted", "mw", "lca", "ripple", "gca(mw)", "gca(nlw)")))
     refused = routing not in ("random", "pipeline", "hypercube") or may_refuse(case, kernel)
     with suppress(OptionError) if refused else nullcontext():
         check(case, batch_rows, routing=routing, units=units, kernel=kernel)
@@ -277,7 +283,7 @@ def test_orders_change_nothing(data, case, batch_rows):
 @settings(max_examples=FEW)
 def test_everything_at_once(data, case, batch_rows, units):
     case = data.draw(with_lateness(case, idle=True))
-    kernel = data.draw(st.sampled_from(("nlw", "sorted")))
+    kernel = data.draw(st.sampled_from(("nlw", "sorted", "mw", "lca", "gca(lca)", "ripple")))
     check(case, batch_rows, units=units, kernel=kernel, order=data.draw(st.permutations(case.names)))
 
 
@@ -332,7 +338,7 @@ def test_a_hash_kernel_for_a_band_join_is_an_error_that_says_what_can(equality):
     if equality:
         check(band, 10, kernel="hw")
         return
-    with pytest.raises(OptionError, match=r"no equality.*'sorted', 'nlw' or 'auto'"):
+    with pytest.raises(OptionError, match=r"no equality.*'sorted', 'nlw'.* or 'auto'"):
         local(band, kernel="hw")
 
 
@@ -341,7 +347,7 @@ def test_a_hash_kernel_for_a_band_join_is_an_error_that_says_what_can(equality):
 )
 def test_a_range_probe_without_a_range_is_an_error_that_says_what_can(predicates):
     case = replace(pair((row(0),), (row(0),)), predicates=predicates)
-    with pytest.raises(OptionError, match=r"no comparison or band.*'nlw' or 'auto'") as refused:
+    with pytest.raises(OptionError, match=r"no comparison or band.*'nlw'.* or 'auto'") as refused:
         local(case, kernel="sorted")
     assert ("'hw'" in str(refused.value)) == (predicates == KEY)
 

@@ -49,7 +49,10 @@ Schemas = Annotated[
     typer.Option("--schema", help="NAME='id bigint, ts timestamp': needed for csv and json.", show_default=False),
 ]
 Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
-Kernel = Annotated[Literal["auto", "hw", "sorted", "nlw"], typer.Option(help="The join algorithm.")]
+Kernel = Annotated[
+    str,
+    typer.Option(help="The join algorithm: auto, hw, sorted, nlw, mw, lca, ripple, xjoin, or 'gca(...)' around one."),
+]
 Routing = Annotated[
     str, typer.Option(help="auto, hash, hypercube, range, random, contrand, 'contrand(d, e)', matrix or pipeline.")
 ]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.model import Kernel, Plan, Types
+from watersmeet.plan.model import Plan, Types
+from watersmeet.plan.rules.choose_kernel import Wanted, choose_kernel
 from watersmeet.plan.rules.finish import finish
 from watersmeet.plan.rules.key_classes import key_classes
 from watersmeet.plan.rules.lay_out import lay_out
@@ -27,7 +28,7 @@ DEFAULT_UNITS = 8
 class Options:
     """What a user may force; forcing changes the cost, never the result."""
 
-    kernel: Literal["auto", "hw", "sorted", "nlw"] = "auto"
+    kernel: str = "auto"
     routing: str = "auto"
     order: Literal["auto"] | Sequence[str] = "auto"
     driver: Literal["auto"] = "auto"
@@ -38,7 +39,7 @@ class Options:
     runtime: Literal["auto", "stream", "rounds"] = "auto"
 
     def __post_init__(self) -> None:
-        _one_of("kernel", self.kernel, ("auto", *get_args(Kernel)))
+        Wanted.of(self.kernel)
         Routing.of(self.routing)
         _one_of("driver", self.driver, ("auto",))
         _one_of("shipping", self.shipping, SHIPPINGS)
@@ -76,8 +77,8 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
 
 
 def _forced(plan: Plan, options: Options) -> Plan:
-    kernel = _kernel(plan, options.kernel)
-    return replace(plan, kernel=kernel, order=None if options.order == "auto" else _order(plan, options))
+    plan = choose_kernel(plan, Wanted.of(options.kernel))
+    return replace(plan, order=None if options.order == "auto" else _order(plan, options))
 
 
 def _order(plan: Plan, options: Options) -> tuple[str, ...]:
@@ -85,23 +86,3 @@ def _order(plan: Plan, options: Options) -> tuple[str, ...]:
     if sorted(order) != sorted(plan.aliases):
         raise OptionError(f"order={list(order)!r}: name every alias once: {', '.join(plan.aliases)}")
     return order
-
-
-def _kernel(plan: Plan, wanted: str) -> Kernel:
-    """By key if there is one, else by range if there is one, else by time alone."""
-    possible: list[Kernel] = ["nlw"]
-    if plan.residuals:
-        possible.insert(0, "sorted")
-    if plan.classes:
-        possible.insert(0, "hw")
-    if wanted == "auto":
-        return possible[0]
-    for kernel in possible:
-        if wanted == kernel:
-            return kernel
-    needs = {
-        "hw": "is a hash join, and this query has no equality across streams",
-        "sorted": "is a range probe, and this query has no comparison or band across streams whose sides become 64-bit codes",
-    }
-    use = ", ".join(f"'{kernel}'" for kernel in possible)
-    raise OptionError(f"kernel={wanted!r} {needs[wanted]}; use kernel={use} or 'auto'")

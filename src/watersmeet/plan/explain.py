@@ -14,7 +14,7 @@ from watersmeet.plan.order import probe_order
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, following, offers, payload_refs, widths
 from watersmeet.plan.shipping import break_even
 from watersmeet.query.duration import show_us
-from watersmeet.query.window import UNBOUNDED
+from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.biclique import Biclique, Cells, Keys
 from watersmeet.routing.hypercube import Hypercube
 
@@ -22,6 +22,10 @@ KERNELS = {
     "hw": "hash window join: index by key, then by time; the period is bisected",
     "sorted": "range probe on {on}: index by value, then by time; only the range inside the period is met",
     "nlw": "nested-loop window join: every pair inside the period is tested",
+    "mw": "merge window join: old and new tuples swept together in event-time order, with one window for all; a tuple without a partner in some stream is dropped before any predicate",
+    "lca": "local conservative approach: merge window join with each stream's own largest window",
+    "ripple": "ripple join, a baseline: tuple by tuple, every probe scans all that is stored, which is purged every 10,000 tuples",
+    "xjoin": "XJoin, a baseline: tuple by tuple, every probe meets the bucket of its key, and all buckets are purged every 10,000 tuples",
 }
 
 
@@ -131,7 +135,11 @@ def _biclique(plan: Plan, stage: Stage, routing: Biclique) -> Iterator[str]:
 
 def _kernel(plan: Plan) -> Iterator[str]:
     on = ", ".join(r.text for r in plan.residuals)
-    yield f"{plan.kernel} ({KERNELS[plan.kernel].format(on=on)})"
+    name = f"gca({plan.kernel})" if plan.gca else plan.kernel
+    yield f"{name} ({KERNELS[plan.kernel].format(on=on)})"
+    if plan.gca:
+        largest = widest(plan.join.windows)
+        yield f"filtered with the largest window, {largest.show(*plan.aliases[:2])} for every pair, then refined with each pair's own"
     if plan.kernel == "hw" and plan.residuals and not _keyed(plan):
         yield f"sorted where no key leads to an alias ({KERNELS['sorted'].format(on=on)})"
 

@@ -20,7 +20,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 
-Kernel = Literal["hw", "sorted", "nlw"]
+Kernel = Literal["hw", "sorted", "nlw", "mw", "lca", "ripple", "xjoin"]
 TIME = "_ts"
 """The wire column of event time."""
 SEQUENCE = "_seq"
@@ -174,6 +174,10 @@ class Plan:
     stages: tuple[Stage, ...] = ()
     """One join of all aliases, or a left-deep pipeline of joins of two sides."""
     kernel: Kernel = "hw"
+    gca: bool = False
+    """Whether the kernel filters with the largest window of all, and every pair's own is tested on what it finds."""
+    may_sweep: bool = False
+    """Whether a unit may sweep a batch instead, where it estimates that to be cheaper: nobody has forced a kernel."""
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
     shipping: Literal["full", "semijoin", "auto"] = "full"

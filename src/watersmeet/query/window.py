@@ -111,3 +111,17 @@ def symmetric(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
 def directed(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
     """0 <= y.ts - x.ts <= us."""
     return Edge(x, y, us, text), Edge(y, x, 0, text)
+
+
+def widest(graph: WindowGraph) -> WindowGraph:
+    """The same aliases with the largest window for all pairs: the filter of the global conservative approach.
+
+    Implements: Hammad, Aref, Elmagarmid (2002), section 5.1.
+
+    >>> g = WindowGraph.close(("a", "b", "c"), [*symmetric("a", "b", 5, ""), *directed("b", "c", 7, "")])
+    >>> g.hi("b", "a"), g.hi("c", "b"), widest(g).hi("b", "a"), widest(g).hi("c", "b")
+    (5, 0, 12, 12)
+    """
+    n = range(len(graph.aliases))
+    largest = max(graph.bounds[x][y] for x in n for y in n if x != y)
+    return WindowGraph(graph.aliases, tuple(tuple(0 if x == y else largest for y in n) for x in n), graph.edges)

@@ -8,6 +8,10 @@ graph leaves, given all members bound so far:
 
     max over bound x of (x.ts + lo(x, y))  <=  y.ts  <=  min over bound x of (x.ts + hi(x, y))
 
+Kernels that sweep over time (`mw`, `lca`) or go tuple by tuple (`ripple`, `xjoin`) take all drivers at once, as one problem
+of arrays; see `problem`. Under the global conservative approach (`gca(...)`) the period is that of the largest window, and
+every pair's own is tested at the end.
+
 A side may be several aliases that an earlier stage has bound together: it is found by the time of one of them, its
 reference, and the windows of the others are tested.
 
@@ -18,7 +22,7 @@ Departs from the paper: the period is exact per pair, so no refinement step is n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,19 +30,25 @@ import pyarrow.compute as pc
 
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.expand import pairs
+from watersmeet.kernels.filter_refine import refine
+from watersmeet.kernels.problem import counters
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 from watersmeet.plan.encoding import exact
 from watersmeet.plan.model import Compare, Difference, Plan, Residual
 from watersmeet.plan.order import probe_order
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.query.window import UNBOUNDED
+from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
+from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
 
 CHUNK = 131_072
 """The most combinations that one chunk holds."""
+
+WHOLE = ("mw", "lca", "ripple", "xjoin")
+"""Kernels that take all drivers at once."""
 
 Bound = dict[str, np.ndarray]
 """Combinations so far: for every bound alias the row number of its member."""
@@ -74,11 +84,15 @@ class Multiway:
         self.plan, self.sides, self.stats, self.limit = plan, sides, stats, limit
         self.members = {a: Member(side, plan.input(a)) for side in sides for a in side.spec.aliases}
         self._side_of = {a: side for side in sides for a in side.spec.aliases}
+        self._windows = widest(plan.join.windows) if plan.gca else plan.join.windows
         self._done: set[str] = set()
         self._ordered = False
 
     def combinations(self) -> Iterator[Bound]:
         """All new combinations, in bounded chunks; drivers go in the order of the sides."""
+        if self.plan.kernel in WHOLE:
+            yield from self._whole(None)
+            return
         for driver in self.sides:
             if len(driver.new_idx):
                 yield from self._extend(self._bound(driver), self._order(driver))
@@ -90,8 +104,38 @@ class Multiway:
         Of two new tuples that match, the later in (time, number of the side) probes, here or where the other is stored.
         """
         self._ordered = True
-        if len(driver.new_idx):
+        if self.plan.kernel in WHOLE:
+            yield from self._whole(driver)
+        elif len(driver.new_idx):
             yield from self._extend(self._bound(driver), self._order(driver))
+
+    def _whole(self, probing: Side | None) -> Iterator[Bound]:
+        """All drivers at once, by a kernel that takes the join as one problem; then what such a kernel cannot test."""
+        name = f"gca({self.plan.kernel})" if self.plan.gca else self.plan.kernel
+        orders = [self._order(side) for side in self.sides]
+        for bound in found(self.plan, self.sides, self.members, orders, name, self.limit, probing):
+            for test in self._uncoded():
+                if len(bound[self.sides[0].spec.reference]) == 0:
+                    break
+                keep = test(bound)
+                if not keep.all():
+                    bound = {x: idx[keep] for x, idx in bound.items()}
+            if len(bound[self.sides[0].spec.reference]):
+                yield bound
+
+    def _uncoded(self) -> Iterator[Callable[[Bound], np.ndarray]]:
+        """Equality of values whose codes may collide, and conditions without codes, across sides."""
+        for n, side in enumerate(self.sides[1:], start=1):
+            before = [a for s in self.sides[:n] for a in s.spec.aliases]
+            for c in self._shared(before, side):
+                if not exact(self.plan.classes[c].kind):
+                    x = next(x for x in before if c in self.members[x].keys)
+                    y = next(y for y in side.spec.aliases if c in self.members[y].keys)
+                    yield lambda b, x=x, y=y, c=c: self._equal_values(b, x, y, c)  # type: ignore[misc]
+        sides_of = {a: side.spec.name for side in self.sides for a in side.spec.aliases}
+        for condition in self.plan.inside:
+            if condition.aliases <= {*sides_of} and len({sides_of[a] for a in condition.aliases}) > 1:
+                yield lambda b, e=condition: self._condition(b, e)  # type: ignore[misc]
 
     def _bound(self, driver: Side) -> Bound:
         return dict.fromkeys(driver.spec.aliases, driver.new_idx)
@@ -103,7 +147,9 @@ class Multiway:
 
     def _extend(self, bound: Bound, order: tuple[Side, ...]) -> Iterator[Bound]:
         if not order:
-            yield bound
+            bound = self._refined(bound) if self.plan.gca else bound
+            if len(next(iter(bound.values()))):
+                yield bound
             return
         side, rest = order[0], order[1:]
         ranges = self._ranges(bound, side)
@@ -113,6 +159,14 @@ class Multiway:
             grown = self._filtered(grown, side, ranges.settled if ranges is not None else ())
             if len(grown[side.spec.reference]):
                 yield from self._extend(grown, rest)
+
+    def _refined(self, bound: Bound) -> Bound:
+        """Combinations within every pair's own window, of combinations within the largest."""
+        times = np.stack([self.members[x].ts()[idx] for x, idx in bound.items()])
+        graph = self.plan.join.windows
+        hi = np.array([[0 if x == y else graph.hi(x, y) for y in bound] for x in bound], np.int64)
+        keep = refine(times, hi, self._windows.horizon_us, counters())
+        return bound if keep.all() else {x: idx[keep] for x, idx in bound.items()}
 
     def _ranges(self, bound: Bound, side: Side) -> Ranges | None:
         """What to ask a sorted index for, where there is no key to look up."""
@@ -175,7 +229,7 @@ class Multiway:
         lo, hi = np.full(rows, -UNBOUNDED, np.int64), np.full(rows, UNBOUNDED, np.int64)
         for x, idx in bound.items():
             ts = self.members[x].ts()[idx]
-            low, high = self.plan.join.windows.lo(x, y), self.plan.join.windows.hi(x, y)
+            low, high = self._windows.lo(x, y), self._windows.hi(x, y)
             if low > -UNBOUNDED:
                 np.maximum(lo, ts + low, out=lo)
             if high < UNBOUNDED:
@@ -213,7 +267,7 @@ class Multiway:
                 yield lambda b, r=residual: self._residual(b, r)
         for condition in self.plan.inside:
             if self._completed(condition.aliases, before, new):
-                yield lambda b, e=condition: self._condition(b, e)
+                yield lambda b, e=condition: self._condition(b, e)  # type: ignore[misc]
 
     @staticmethod
     def _completed(aliases: Collection[str], before: Collection[str], new: Collection[str]) -> bool:
@@ -222,7 +276,7 @@ class Multiway:
 
     def _in_window(self, bound: Bound, x: str, y: str) -> np.ndarray:
         apart = self.members[y].ts()[bound[y]] - self.members[x].ts()[bound[x]]
-        return (apart >= self.plan.join.windows.lo(x, y)) & (apart <= self.plan.join.windows.hi(x, y))
+        return (apart >= self._windows.lo(x, y)) & (apart <= self._windows.hi(x, y))
 
     def _equal_codes(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         kind = self.plan.classes[c].kind
