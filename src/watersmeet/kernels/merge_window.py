@@ -106,7 +106,7 @@ def _sweep(
     counts = counters() if counts is None else counts
     next_new, new_before = _new_ones(a.start, a.new)
     head, tail, end = a.start[:-1].copy(), a.start[:-1].copy(), np.full(n, NEVER, np.int64)
-    state = np.array([FIRST, 0, 0, 0], np.int64)
+    state = np.array([FIRST, 0, 0, 0, 0], np.int64)
     chosen, cursor, stop, only_new, with_new = np.zeros((5, n), np.int64)
     while True:
         out = np.empty((n, limit), np.int64)
@@ -117,7 +117,6 @@ def _sweep(
         if found:
             yield local_rows(out[:, :found], a.start, called)
         if found < limit:
-            counts[STORED] = np.sum(np.maximum(tail - head, 0))
             return
 
 
@@ -164,44 +163,49 @@ def _run(  # type: ignore[no-untyped-def]
     reach, refine, next_new, new_before,
     state, head, tail, end, chosen, cursor, stop, only_new, with_new, counts, out,
 ):  # fmt: skip
-    """Fill `out` with combinations; `state` says where to go on: the mode, the stream, the depth, streams passed over."""
+    """Fill `out` with combinations; `state` says where to go on: mode, stream, depth, streams passed over, worst head."""
     n, limit, found = len(start) - 1, out.shape[1], 0
-    mode, d, depth, passed = state[0], state[1], state[2], state[3]
+    mode, d, depth, passed, worst = state[0], state[1], state[2], state[3], state[4]
+    old = len(new) - new_before[len(new)]
     while True:
         if mode == FIRST:
             # 1. Heads in reach of one another: go round until n streams in a row agree.
             agreed, latest, first_end = 0, -NEVER, NEVER
             while agreed < n:
-                counts[TIMES] += 1
-                while head[d] < start[d + 1] and ts[head[d]] + reach[d] < latest:
-                    head[d] += 1
-                    counts[TIMES] += 1
-                    counts[PURGED] += 1
-                if head[d] == start[d + 1]:
+                at, last, far = head[d], start[d + 1], reach[d]
+                while at < last and ts[at] + far < latest:
+                    at += 1
+                counts[TIMES] += at - head[d] + 2
+                counts[PURGED] += at - head[d]
+                counts[STORED] -= max(0, min(at, tail[d]) - head[d])
+                head[d], tail[d] = at, max(tail[d], at)
+                if at == last:
                     state[0] = mode
                     return found
-                t = ts[head[d]]
-                counts[TIMES] += 1
+                t = ts[at]
                 if t > first_end:
                     agreed, latest, first_end = 0, -NEVER, NEVER
-                latest = max(latest, t)
-                first_end = min(first_end, t + reach[d])
+                if t > latest:
+                    latest = t
+                if t + far < first_end:
+                    first_end, worst = t + far, d
                 agreed += 1
-                d = (d + 1) % n
-            # 2. What is behind a head is in no buffer. The end of the period, for each stream.
-            stored, ahead = 0, 0
-            for s in range(n):
-                ahead += new_before[start[s + 1]] - new_before[head[s]]
-                tail[s] = max(tail[s], head[s])
-                stored += tail[s] - head[s]
-                e = ts[head[s]] + max(reach[s], 0)
-                for x in range(n):
-                    if x != s:
-                        e = min(e, ts[head[x]] + reach[x])
-                end[s] = e
-            counts[STORED] = stored
+                d = d + 1 if d + 1 < n else 0
+            # 2. The end of the period: the same for all, unless a stream must be ahead of all others.
+            ahead = 1
+            if old > 0:
+                ahead = 0
+                for s in range(n):
+                    ahead += new_before[start[s + 1]] - new_before[head[s]]
             if ahead == 0:
                 return found
+            for s in range(n):
+                end[s] = first_end
+                if reach[s] < 0:
+                    end[s] = ts[head[s]]
+                    for x in range(n):
+                        if x != s:
+                            end[s] = min(end[s], ts[head[x]] + reach[x])
             counts[SWITCHES] += 1
             mode, d, depth, passed = SECOND, 0, 0, 0
         if depth == 0:
@@ -212,18 +216,14 @@ def _run(  # type: ignore[no-untyped-def]
                     counts[TIMES] += 1
                     admitted = ts[tail[d]] <= end[d]
                 if not admitted:
-                    d = (d + 1) % n
+                    d = d + 1 if d + 1 < n else 0
                     passed += 1
             if not admitted:
-                # 4. Drop the head whose reach ends the period.
-                worst = 0
-                for s in range(1, n):
-                    counts[TIMES] += 1
-                    if ts[head[s]] + reach[s] < ts[head[worst]] + reach[worst]:
-                        worst = s
+                # 4. Drop the head whose reach ends the period: nothing that is to come is in it.
                 head[worst] += 1
                 counts[PURGED] += 1
-                mode, d = FIRST, 0
+                counts[STORED] -= 1
+                mode, d = FIRST, worst
                 continue
             passed = 0
             r = tail[d]
@@ -236,9 +236,10 @@ def _run(  # type: ignore[no-untyped-def]
             possible, some_new = True, new[r]
             for s in range(n):
                 possible &= tail[s] > head[s]
-                some_new |= new_before[tail[s]] > new_before[head[s]]
+                if not some_new:
+                    some_new = new_before[tail[s]] > new_before[head[s]]
             if not (possible and some_new):
-                d = (d + 1) % n
+                d = d + 1 if d + 1 < n else 0
                 continue
             with_new[0] = new[r]
             depth = 1
@@ -260,8 +261,9 @@ def _run(  # type: ignore[no-untyped-def]
                     until = _not_below(ts, begin, until, up + 1, counts)
                 fresh = with_new[depth - 1] > 0
                 for k in range(depth + 1, n):
-                    s = order[d, k]
-                    fresh |= new_before[tail[s]] > new_before[head[s]]
+                    if not fresh:
+                        s = order[d, k]
+                        fresh = new_before[tail[s]] > new_before[head[s]]
                 cursor[depth], stop[depth], only_new[depth] = begin, until, not fresh
             entered = False
             # 7. The next tuple that passes the tests; an equality comes first, and its key is at hand.
@@ -315,6 +317,6 @@ def _run(  # type: ignore[no-untyped-def]
                     found += 1
                     counts[RESULTS] += 1
                     if found == limit:
-                        state[0], state[1], state[2], state[3] = mode, d, depth, passed
+                        state[0], state[1], state[2], state[3], state[4] = mode, d, depth, passed, worst
                         return found
-        d = (d + 1) % n
+        d = d + 1 if d + 1 < n else 0

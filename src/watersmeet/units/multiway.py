@@ -40,6 +40,7 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
+from watersmeet.units.partners import with_partners
 from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
@@ -138,7 +139,9 @@ class Multiway:
                 yield lambda b, e=condition: self._condition(b, e)  # type: ignore[misc]
 
     def _bound(self, driver: Side) -> Bound:
-        return dict.fromkeys(driver.spec.aliases, driver.new_idx)
+        """A driver's new tuples, less those without a window partner where that pays."""
+        others = [(s, [g for _, g in s.visible(self._sees_new(s))]) for s in self.sides if s is not driver]
+        return dict.fromkeys(driver.spec.aliases, with_partners(self._windows, driver, others, driver.new_idx))
 
     def _order(self, driver: Side) -> tuple[Side, ...]:
         if len(self.sides) == 2:
@@ -146,6 +149,8 @@ class Multiway:
         return tuple(self._side_of[a] for a in probe_order(self.plan, driver.spec.name, self.stats))
 
     def _extend(self, bound: Bound, order: tuple[Side, ...]) -> Iterator[Bound]:
+        if len(next(iter(bound.values()))) == 0:
+            return
         if not order:
             bound = self._refined(bound) if self.plan.gca else bound
             if len(next(iter(bound.values()))):

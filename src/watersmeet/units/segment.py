@@ -63,6 +63,11 @@ class Segment:
     def max_ts(self) -> int:
         return int(self.ts.max())
 
+    @cached_property
+    def times(self) -> np.ndarray:
+        """The event times in order."""
+        return self.ts if np.all(self.ts[1:] >= self.ts[:-1]) else np.sort(self.ts)
+
     def column(self, name: str) -> pa.Array:
         chunked = self.table.column(name)
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
