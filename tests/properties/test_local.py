@@ -25,6 +25,7 @@ from tests import oracle
 from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, columns_of, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
 from watersmeet.errors import OptionError
+from watersmeet.units import partners
 
 FEW = max(1, settings.default.max_examples // 2)
 
@@ -248,6 +249,18 @@ KERNELS = ("nlw", "hw", "sorted", "mw", "lca", "ripple", "xjoin")
 def test_kernels_change_nothing(kernel, case, batch_rows):
     with suppress(OptionError) if may_refuse(case, kernel) else nullcontext():
         check(case, batch_rows, kernel=kernel)
+
+
+@pytest.mark.parametrize("probe_ns", [0.0, 35.0, 1e9])
+@given(case=cases(), batch_rows=BATCHES)
+@settings(max_examples=FEW)
+def test_what_time_alone_decides_changes_nothing(probe_ns, case, batch_rows):
+    """Always probe, choose by the sample, always sweep; and drop tuples without partners wherever one is sampled."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("FEW", 1), ("PAYS", 1.0), ("PROBE_NS", probe_ns)):
+            patch.setattr(partners, name, value)
+        ran = report(check(case, batch_rows))["kernels"]
+    assert probe_ns > 0 or "lca" not in ran
 
 
 ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)", "matrix", "pipeline")

@@ -10,7 +10,6 @@ Implements: Hammad, Aref, Elmagarmid (2002), section 3.2, mode 1, for one stream
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 AHEAD = 16

@@ -31,7 +31,7 @@ from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
-from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit
+from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit, StepReport
 from watersmeet.units.leave import leaving
 from watersmeet.units.pack import CONTENT, PASS, Part, route, split, split_for_sequencer
 from watersmeet.units.segment_store import MemoryStore
@@ -122,6 +122,7 @@ class LocalRun:
         self.stores = [MemoryStore() for _ in self.units]
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         self.batches = 0
+        self.ran = StepReport()
         self.sequencer = Sequencer(self.plan) if self.plan.sequenced else None
         self.sequence = Manifest.fresh(self.plan), MemoryStore()
         self.second = SecondStage(self.plan) if self.plan.finish is not None else None
@@ -129,7 +130,8 @@ class LocalRun:
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
         results = [self._project(t) if self.second is None else t for t in self._batches(batch_rows)]
-        return self._finished(results, {"late": self._late(), "retained": self.retained, "batches": self.batches})
+        counts = {"late": self._late(), "retained": self.retained, "batches": self.batches}
+        return self._finished(results, counts | {"kernels": self.ran.kernels, "pruned": self.ran.pruned})
 
     def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
         """Tuple by tuple over a simulated network; DISTINCT and GROUP BY see all results at once."""
@@ -224,9 +226,10 @@ class LocalRun:
                 results = self.units[u].step(inboxes[u], self.manifests[u], self.stores[u])
                 if not following:
                     yield from leaving(self.plan, results)
-                    continue
-                for table in results:
-                    _post(route(self.plan, following[0], 0, table), following[0].sides[0].name, inboxes)
+                else:
+                    for table in results:
+                        _post(route(self.plan, following[0], 0, table), following[0].sides[0].name, inboxes)
+                self.ran.include(self.units[u].report)
 
     def _late(self) -> dict[str, int]:
         return {s: sum(m.late.get(s, 0) for m in (*self.manifests, self.sequence[0])) for s in self.plan.join.streams}

@@ -9,7 +9,7 @@ Invariant: figures are of one micro-batch, except state (after it) and watermark
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,6 +41,10 @@ class Progress:
     """Supersteps of the batch."""
     mail_bytes: int = 0
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
+    kernels: dict[str, int] = field(default_factory=dict)
+    """New tuples that units gave to each kernel, copies included."""
+    pruned: int = 0
+    """New tuples that units dropped before a probe: they had no window partner in some stream."""
 
     scaled: tuple[str, ...] = ()
     """What will change from the next batch on, routing or shipping, in words."""
@@ -76,6 +80,8 @@ def read(progress: Any) -> Progress | None:
         state_rows=_total(reports, "retained"),
         state_bytes=sum(r["bytes"] for r in reports),
         unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
+        kernels=_total(reports, "kernels"),
+        pruned=sum(r.get("pruned", 0) for r in reports),
     )
 
 
@@ -98,6 +104,6 @@ def _unit_texts(event: dict[str, Any]) -> list[str]:
     return []
 
 
-def _total(reports: list[dict[str, Any]], field: str) -> dict[str, int]:
-    names = dict.fromkeys(n for r in reports for n in r[field])
-    return {n: sum(r[field].get(n, 0) for r in reports) for n in names}
+def _total(reports: list[dict[str, Any]], name: str) -> dict[str, int]:
+    names = dict.fromkeys(n for r in reports for n in r.get(name, {}))
+    return {n: sum(r.get(name, {}).get(n, 0) for r in reports) for n in names}

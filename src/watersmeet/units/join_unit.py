@@ -71,13 +71,19 @@ class StepReport:
     watermarks: dict[str, int] = field(default_factory=dict)
     retained: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    kernels: dict[str, int] = field(default_factory=dict)
+    """New tuples that each kernel was given."""
+    pruned: int = 0
+    """New tuples that were dropped before a probe: they had no window partner in some stream."""
 
     def include(self, later: StepReport) -> None:
         """Add a later step: flows add up, levels are the later one's."""
-        for mine, its in ((self.rows_in, later.rows_in), (self.late, later.late)):
+        flows = ((self.rows_in, later.rows_in), (self.late, later.late), (self.kernels, later.kernels))
+        for mine, its in flows:
             for name, rows in its.items():
                 mine[name] = mine.get(name, 0) + rows
         self.results += later.results
+        self.pruned += later.pruned
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
 
 
@@ -107,6 +113,7 @@ class JoinUnit:
                 table = self._result(join, bound)
                 self.report.results += table.num_rows if self.is_last else 0
                 yield table
+            self._book_kernel(join)
         manifest.fanout = stats.memory()
         manifest.maxima = advance(manifest.maxima, {s: p.max_ts for s, p in inbox.punctuations.items()})
         self._settle(manifest, store, new, inbox)
@@ -168,6 +175,12 @@ class JoinUnit:
         if rows:
             manifest.late[stream] = manifest.late.get(stream, 0) + rows
             self.report.late[stream] = self.report.late.get(stream, 0) + rows
+
+    def _book_kernel(self, join: Multiway) -> None:
+        rows = sum(len(side.new_idx) for side in join.sides)
+        if rows:
+            self.report.kernels[join.kernel_name] = self.report.kernels.get(join.kernel_name, 0) + rows
+        self.report.pruned += join.pruned
 
     def _result(self, join: Multiway, bound: Bound) -> pa.Table:
         if not self.is_last:

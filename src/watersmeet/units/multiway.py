@@ -40,7 +40,7 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
-from watersmeet.units.partners import with_partners
+from watersmeet.units.partners import Partners
 from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
@@ -86,12 +86,16 @@ class Multiway:
         self.members = {a: Member(side, plan.input(a)) for side in sides for a in side.spec.aliases}
         self._side_of = {a: side for side in sides for a in side.spec.aliases}
         self._windows = widest(plan.join.windows) if plan.gca else plan.join.windows
+        self._partners = Partners(self._windows, sides)
+        self.pruned = 0
+        """New tuples that were dropped by time alone."""
+        self.kernel = "lca" if plan.may_sweep and self._partners.sweep_pays else plan.kernel
         self._done: set[str] = set()
         self._ordered = False
 
     def combinations(self) -> Iterator[Bound]:
         """All new combinations, in bounded chunks; drivers go in the order of the sides."""
-        if self.plan.kernel in WHOLE:
+        if self.kernel in WHOLE:
             yield from self._whole(None)
             return
         for driver in self.sides:
@@ -105,16 +109,20 @@ class Multiway:
         Of two new tuples that match, the later in (time, number of the side) probes, here or where the other is stored.
         """
         self._ordered = True
-        if self.plan.kernel in WHOLE:
+        if self.kernel in WHOLE:
             yield from self._whole(driver)
         elif len(driver.new_idx):
             yield from self._extend(self._bound(driver), self._order(driver))
 
+    @property
+    def kernel_name(self) -> str:
+        """What this step runs, as `kernel=` spells it."""
+        return f"gca({self.kernel})" if self.plan.gca else self.kernel
+
     def _whole(self, probing: Side | None) -> Iterator[Bound]:
         """All drivers at once, by a kernel that takes the join as one problem; then what such a kernel cannot test."""
-        name = f"gca({self.plan.kernel})" if self.plan.gca else self.plan.kernel
         orders = [self._order(side) for side in self.sides]
-        for bound in found(self.plan, self.sides, self.members, orders, name, self.limit, probing):
+        for bound in found(self.plan, self.sides, self.members, orders, self.kernel_name, self.limit, probing):
             for test in self._uncoded():
                 if len(bound[self.sides[0].spec.reference]) == 0:
                     break
@@ -140,8 +148,9 @@ class Multiway:
 
     def _bound(self, driver: Side) -> Bound:
         """A driver's new tuples, less those without a window partner where that pays."""
-        others = [(s, [g for _, g in s.visible(self._sees_new(s))]) for s in self.sides if s is not driver]
-        return dict.fromkeys(driver.spec.aliases, with_partners(self._windows, driver, others, driver.new_idx))
+        rows = self._partners.worth_probing(driver)
+        self.pruned += len(driver.new_idx) - len(rows)
+        return dict.fromkeys(driver.spec.aliases, rows)
 
     def _order(self, driver: Side) -> tuple[Side, ...]:
         if len(self.sides) == 2:

@@ -1,12 +1,18 @@
-"""The pre-filter by time: a driver's tuples that have no window partner in some other side are dropped before any index is
-probed or any predicate looked at.
+"""What time alone says of a step: which of a driver's new tuples have a window partner in every other side.
 
-It pays where many tuples are dropped: looking a tuple's period up among sorted times costs a third of a probe, or less
-where neighbours share a partner. So a sample of the driver's tuples is looked at first, and the rest only if at least
-PAYS of the sample would go.
+    sample      SAMPLE of each driver's new tuples, looked up among the other sides' times
+    share       how many of them have a partner in every other side; met: how many partners those have, per tuple
+    cheap       to sweep old and new tuples together, if nobody has forced a kernel: see `sweep_ns`
+    small share drop the others before any index is built or any predicate looked at, then probe
 
-Invariant: no tuple is dropped that has a result: a result's members are in one another's windows.
-Implements: Hammad, Aref, Elmagarmid (2002), section 3.2: MW's mode 1, for every other kernel.
+Looking a tuple's period up among sorted times costs about half of a probe, so dropping pays only where most go. A sweep
+finds out the same for less, since it goes through the times once, but it also goes through all that is stored, and tests
+every pair inside the window: so few may have partners, and not too many.
+
+Invariant: no tuple is dropped that has a result: a result's members are in one another's windows. All of this moves
+nothing and changes no result, so every step decides afresh.
+Implements: Hammad, Aref, Elmagarmid (2002), section 3.2: mode 1 of MW, for every other kernel; section 4.3: MW wins where
+rates differ or a stream is often silent.
 """
 
 from __future__ import annotations
@@ -17,35 +23,81 @@ import numpy as np
 
 from watersmeet.kernels.partners import mark
 from watersmeet.query.window import WindowGraph
-from watersmeet.units.segment import Segment
 from watersmeet.units.side import Side
 
-SAMPLE = 128
-PAYS = 0.3
-"""The share of a sample without partners from which on the filter is applied; measured, see docs/kernels.md."""
+SAMPLE, FEW = 64, 256
+"""Tuples in a sample; so few new tuples of a step are not worth one."""
+PAYS = 0.2
+"""Dropping pays up to this share for every other side that a tuple then need not probe."""
+PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 35.0, 8.0, 25.0, 4.0
+"""A new tuple's probes; a sweep: every tuple, every one that has partners, every pair in the window. As measured, see
+docs/kernels.md; only their ratios matter."""
 
 
-def with_partners(
-    windows: WindowGraph, driver: Side, others: Sequence[tuple[Side, Sequence[Segment]]], rows: np.ndarray
-) -> np.ndarray:
-    """The rows of a driver that have a window partner in each of the other sides' segments, or all if few have none."""
-    sample = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
-    if len(_kept(windows, driver, others, sample)) > (1 - PAYS) * len(sample):
+class Partners:
+    """The times of a step's sides."""
+
+    def __init__(self, windows: WindowGraph, sides: Sequence[Side]) -> None:
+        self.windows, self.sides = windows, sides
+        self._new = sum(len(s.new_idx) for s in sides)
+        self._samples: dict[str, tuple[int, np.ndarray]] = {}
+
+    def share(self, driver: Side) -> float:
+        """The share of a driver's new tuples with a window partner in every other side, by a sample."""
+        size, having = self._sample(driver)
+        return len(having) / size
+
+    @property
+    def sweep_pays(self) -> bool:
+        """Whether a sweep is estimated to be cheaper than probing."""
+        return self._new >= FEW and self.sweep_ns < PROBE_NS
+
+    @property
+    def sweep_ns(self) -> float:
+        """What a sweep is estimated to cost per new tuple; once that is too much, no more is found out."""
+        cost = SWEEP_NS * sum(int(s.offsets[-1]) for s in self.sides) / self._new
+        for driver in self.sides:
+            weight = len(driver.new_idx) / self._new
+            if weight and cost < PROBE_NS:
+                most = PROBE_NS / (weight * TEST_NS)
+                cost += weight * (ADMIT_NS * self.share(driver) + TEST_NS * self._met(driver, most))
+        return cost
+
+    def worth_probing(self, driver: Side) -> np.ndarray:
+        """A driver's new tuples, less those without a partner if many have none."""
+        rows = driver.new_idx
+        pays = self._new >= FEW and len(rows) > 0 and self.share(driver) <= PAYS * (len(self.sides) - 1)
+        return self._having(driver, rows) if pays else rows
+
+    def _met(self, driver: Side, most: float) -> float:
+        """How many window partners a new tuple has on average, if it has one in every other side; a bit above `most` at most."""
+        (size, rows), found = self._sample(driver), 0
+        ts, x = driver.ts()[rows], driver.spec.reference
+        for side in self.sides:
+            if side is not driver and len(rows):
+                lo, hi = (ts + bound(x, side.spec.reference) for bound in (self.windows.lo, self.windows.hi))
+                for _, segment in reversed(side.visible(True)):
+                    if found <= most * size:
+                        ends = np.searchsorted(segment.times, hi, side="right")
+                        found += int(np.sum(ends - np.searchsorted(segment.times, lo, side="left")))
+        return found / size
+
+    def _sample(self, driver: Side) -> tuple[int, np.ndarray]:
+        """How many of a driver's new tuples were looked at, and those with a partner in every other side."""
+        if driver.spec.name not in self._samples:
+            rows = driver.new_idx
+            sample = np.ascontiguousarray(rows[:: max(1, len(rows) // SAMPLE)])
+            self._samples[driver.spec.name] = len(sample), self._having(driver, sample)
+        return self._samples[driver.spec.name]
+
+    def _having(self, driver: Side, rows: np.ndarray) -> np.ndarray:
+        ts, x = driver.ts(), driver.spec.reference
+        for side in self.sides:
+            if side is not driver and len(rows):
+                y, found = side.spec.reference, 0
+                marked = np.zeros(len(ts), np.bool_)
+                for _, segment in reversed(side.visible(True)):
+                    if found < len(rows):
+                        found = mark(ts, rows, self.windows.lo(x, y), self.windows.hi(x, y), segment.times, marked)
+                rows = rows if found == len(rows) else rows[marked[rows]]
         return rows
-    return rows if len(sample) == 0 else _kept(windows, driver, others, rows)
-
-
-def _kept(
-    windows: WindowGraph, driver: Side, others: Sequence[tuple[Side, Sequence[Segment]]], rows: np.ndarray
-) -> np.ndarray:
-    ts, reference = driver.ts(), driver.spec.reference
-    for side, segments in others:
-        lo, hi = windows.lo(reference, side.spec.reference), windows.hi(reference, side.spec.reference)
-        marked = np.zeros(len(ts), np.bool_)
-        found = 0
-        for segment in reversed(segments):
-            if found < len(rows):
-                found = mark(ts, rows, lo, hi, segment.times, marked)
-        if found < len(rows):
-            rows = rows[marked[rows]]
-    return rows

@@ -4,8 +4,8 @@
     sorted   needs a comparison or band as codes      xjoin                  is a hash join, as hw
     gca(k)   k with the largest window for all pairs, then every pair's own
 
-Nothing that is stored depends on it, so units may take another for a batch: if nobody has forced a kernel and every stream
-has a window, a unit sweeps where it estimates that to be cheaper (`units.sweep_or_probe`).
+Nothing that is stored depends on it, so units may take another for a batch: if nobody has forced a kernel, every pair has
+a window and conditions have codes, a unit sweeps where it estimates that to be cheaper (`units.partners`).
 
 Invariant: a kernel changes the cost and never the result.
 """
@@ -58,7 +58,7 @@ def choose_kernel(plan: Plan, wanted: Wanted) -> Plan:
     if plan.classes:
         possible = ["hw", *possible, "xjoin"]
     if wanted.name == "auto":
-        return replace(plan, kernel=possible[0], may_sweep=_windowed(plan))
+        return replace(plan, kernel=possible[0], may_sweep=_windowed(plan) and _coded(plan))
     for kernel in possible:
         if wanted.name == kernel:
             return replace(plan, kernel=kernel, gca=wanted.gca)
@@ -70,3 +70,8 @@ def _windowed(plan: Plan) -> bool:
     """Whether the windows of every pair are bounded, so that a sweep leaves most pairs of tuples alone."""
     graph = plan.join.windows
     return all(graph.hi(x, y) < UNBOUNDED for x in plan.aliases for y in plan.aliases if x != y)
+
+
+def _coded(plan: Plan) -> bool:
+    """Whether a sweep tests all that joins aliases before it has chosen all of them: what has no code comes last."""
+    return len(plan.aliases) == 2 or not plan.inside

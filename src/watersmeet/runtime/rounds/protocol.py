@@ -34,6 +34,7 @@ from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
+from watersmeet.units.join_unit import StepReport
 from watersmeet.units.watermark import watermarks
 
 SWEEP_EVERY = 100
@@ -181,11 +182,14 @@ class Protocol:
             if unit < self.plan.units or after.routing:
                 rows[alias] = rows.get(alias, 0) + info.rows
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
+        flows = StepReport()
+        for report in account.reports.values():
+            flows.include(report)
         progress = Progress(
             batch_id=after.batch,
             seconds=seconds,
             input_rows=account.rows,
-            results=sum(r.results for r in account.reports.values()),
+            results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
             watermarks={s: moment(m) for s, m in watermarks(self.plan, after.maxima).items()},
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
@@ -195,6 +199,8 @@ class Protocol:
             mail_bytes=account.mail_bytes,
             scaled=tuple(account.said),
             shipping=named(after.apart),
+            kernels=flows.kernels,
+            pruned=flows.pruned,
         )
         self.progress.append(progress)
         if self.on_batch is not None:
