@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json as json_format
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ import watersmeet as wm
 from watersmeet.bench.answer import Answer
 from watersmeet.bench.data import INTERARRIVAL_US, KEYS, START_US
 from watersmeet.bench.machine import describe
+from watersmeet.bench.turns import turn
 
 WINDOW_US = 10_000_000
 SEED = 1
@@ -147,19 +147,8 @@ def measure(
         for n in range(repeat):
             for system, run in systems.items():
                 say(f"{case.name}: turn {n + 1} of {repeat}, {system}")
-                _turn(run, outcome.seconds.setdefault(system, []), outcome.cpu_seconds.setdefault(system, []))
+                turn(run, TURN_S, outcome.seconds.setdefault(system, []), outcome.cpu_seconds.setdefault(system, []))
     return outcome
-
-
-def _turn(run: Callable[[], pa.Table], seconds: list[float], cpu_seconds: list[float]) -> None:
-    end = time.perf_counter() + TURN_S
-    while True:
-        wall, cpu = time.perf_counter(), time.process_time()
-        run()
-        cpu_seconds.append(time.process_time() - cpu)
-        seconds.append(time.perf_counter() - wall)
-        if time.perf_counter() >= end:
-            return
 
 
 def answer(result: pa.Table) -> Answer:

@@ -149,6 +149,7 @@ _BENCHES = {
     "theta": "a band join against the equality join on the same files, both runtimes",
     "skew": "how evenly routings spread skewed keys",
     "band": "a band and an inequality join in process, against DuckDB",
+    "kernel": "every join kernel on arrays in memory, against DuckDB",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
 }
@@ -159,7 +160,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, theta, skew, band, shipping or soak [--help]."""
+    """Measure, answers checked: bench spark, theta, skew, band, kernel, shipping or soak [--help]."""
     _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
 
 
