@@ -8,7 +8,7 @@ stream's tuples in it. The result is pairs of row numbers, materialised.
     all      few tuples, and every kernel: those that units run batch by batch, and those that go tuple by tuple
     silent   1,000,000 tuples of which few have a window partner at all: probing them, dropping them by time, sweeping
 
-A comparison is one of times or of a predicate; only kernels that go tuple by tuple count them. The join alone is timed:
+Comparisons, of times and of predicates, are per tuple; only kernels that go tuple by tuple count them. The join alone is timed:
 columns are in memory, results are arrays (watersmeet) or an Arrow table (DuckDB, fastest of two spellings of the window).
 Every answer, count and checksum, is compared before a time is taken. Then the systems run in turn, each as often as fits into
 TURN_S and at least once; the figure is the median of all runs.
@@ -273,7 +273,7 @@ def _table(outcome: Outcome) -> Table:
         title=f"{case.name}: 2 x {case.rows:,} tuples, {case.keys:,} keys, {case.in_window:,g} tuples of the other stream in a window, {outcome.answer.count:,} pairs",
         title_justify="left",
     )
-    for title in ("", "seconds", "CPU s", "tuples/s", "it / DuckDB", "comparisons per tuple"):
+    for title in ("", "seconds", "CPU s", "tuples/s", "/ DuckDB", "comparisons"):
         table.add_column(title, justify="right" if title else "left", no_wrap=True)
     for title, seconds in outcome.seconds.items():
         wall, cpu = statistics.median(seconds), statistics.median(outcome.cpu_seconds[title])

@@ -24,7 +24,8 @@ Implements: Hammad, Aref, Elmagarmid (2002), sections 3.1.1 (figure 5), 3.1.2 an
 Departs from the paper: figure 5 is a pipeline of binary joins with intermediate buffers; here an arriving tuple meets the
 streams themselves, as in 3.1. IsOut looks at distances, and would purge a tuple that is ahead of all other streams, as
 happens when streams of unequal rates are read in turn: ours looks only behind. A stream need not bring its tuples in time
-order: IsOut takes the lowest time that is still to come if that is below the highest that came.
+order: IsOut takes the lowest time that is still to come if that is below the highest that came. What IsOut compares with
+every stream is one bound, computed once for all that a probe meets: so it is one comparison of times.
 """
 
 from __future__ import annotations
@@ -192,32 +193,33 @@ def _marks(start, ts, arrival):  # type: ignore[no-untyped-def]
     return stream_of, marks
 
 
-@njit("boolean(int64, int64, int64[::1], int64[:, ::1], int64[::1], int64[::1])", cache=True, inline="always")
-def _is_out(r, s, ts, hi, seen, counts):  # type: ignore[no-untyped-def]
-    """Whether nothing that is still to come can be in a window with row r of stream s."""
+@njit("int64(int64, int64[:, ::1], int64[::1])", cache=True, inline="always")
+def _floor(s, hi, seen):  # type: ignore[no-untyped-def]
+    """The time below which a tuple of stream s is out: nothing that is still to come can be in a window with it."""
+    floor = -NEVER
     for y in range(len(seen)):
         if y != s:
-            counts[TIMES] += 1
-            if seen[y] <= ts[r] + hi[s, y]:
-                return False
-    return True
+            floor = min(floor, seen[y] - hi[s, y])
+    return floor
 
 
 @njit(
-    "void(int64, int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], boolean[::1], int64[::1])",
+    "void(int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], boolean[::1], int64[::1])",
     cache=True,
 )
-def _purge_bucket(b, table, ts, hi, heads, links, seen, dead, counts):  # type: ignore[no-untyped-def]
+def _purge_bucket(b, floor, table, ts, heads, links, dead, counts):  # type: ignore[no-untyped-def]
     """Unlink from bucket b of a table what is out."""
-    s, link, before, r = table[0], table[4], -1, heads[b]
+    link, before, r = table[4], -1, heads[b]
     while r >= 0:
         after = links[link + r]
         gone = dead[r]
-        if not gone and _is_out(r, s, ts, hi, seen, counts):
-            gone = True
-            dead[r] = True
-            counts[PURGED] += 1
-            counts[STORED] -= 1
+        if not gone:
+            counts[TIMES] += 1
+            if ts[r] < floor:
+                gone = True
+                dead[r] = True
+                counts[PURGED] += 1
+                counts[STORED] -= 1
         if gone:
             if before < 0:
                 heads[b] = after
@@ -260,9 +262,10 @@ def _run(  # type: ignore[no-untyped-def]
             # 2. Now and then, purge.
             if purge != WHEN_MET and (i + 1) % every == 0:
                 for table in range(len(shape)):
+                    floor = _floor(shape[table, 0], hi, seen)
                     for b in range(shape[table, 2], shape[table, 2] + shape[table, 3] + 1):
                         if purge & ALL or met[b] < swept:
-                            _purge_bucket(b, shape[table], ts, hi, heads, links, seen, dead, counts)
+                            _purge_bucket(b, floor, shape[table], ts, heads, links, dead, counts)
                 swept = i
             if not new[r]:
                 i += 1
@@ -287,17 +290,24 @@ def _run(  # type: ignore[no-untyped-def]
                 met[b] = i
                 bucket[depth], before[depth], cursor[depth] = b, -1, heads[b]
             entered = False
-            # 4. The next stored tuple that is in the period and passes the tests.
+            # 4. The next stored tuple that is in the period and passes the tests; an equality comes first.
             lo, up, r, last, matched = low[depth], high[depth], cursor[depth], before[depth], False
+            floor = _floor(y, hi, seen) if purge & WHEN_MET else NEVER
+            visited, timed, tested = 0, 0, 0
+            test, own, code = keys[d, depth], 0, 0
+            if test >= 0:
+                mine = 3 if tests[test, 1] == y else 4
+                own, code = tests[test, mine], values[tests[test, 7 - mine] + chosen[tests[test, 5 - mine]]]
             while r >= 0 and not matched:
-                after = links[link + r]
-                counts[VISITS] += 1
-                gone = dead[r]
-                if not gone and purge & WHEN_MET and _is_out(r, y, ts, hi, seen, counts):
-                    gone = True
-                    dead[r] = True
-                    counts[PURGED] += 1
-                    counts[STORED] -= 1
+                after, t, gone = links[link + r], ts[r], dead[r]
+                visited += 1
+                if not gone and purge & WHEN_MET:
+                    timed += 1
+                    if t < floor:
+                        gone = True
+                        dead[r] = True
+                        counts[PURGED] += 1
+                        counts[STORED] -= 1
                 if gone:
                     if last < 0:
                         heads[bucket[depth]] = after
@@ -305,18 +315,23 @@ def _run(  # type: ignore[no-untyped-def]
                         links[link + last] = after
                 else:
                     last = r
-                    counts[TIMES] += 1
-                    if ts[r] >= lo:
-                        counts[TIMES] += 1
-                        if ts[r] <= up:
+                    timed += 1 + (t >= lo)
+                    if t >= lo and t <= up:
+                        matched = True
+                        if test >= 0:
+                            tested += 1
+                            matched = values[own + r] == code
+                        if matched:
                             chosen[y] = r
-                            matched = True
-                            for t in range(since[d, depth], since[d, depth + 1]):
-                                counts[TESTS] += 1
-                                if not passes(values, reals, tests, real_bounds, listed[t], chosen):
+                            for m in range(since[d, depth] + (test >= 0), since[d, depth + 1]):
+                                tested += 1
+                                if not passes(values, reals, tests, real_bounds, listed[m], chosen):
                                     matched = False
                                     break
                 r = after
+            counts[VISITS] += visited
+            counts[TIMES] += timed
+            counts[TESTS] += tested
             cursor[depth], before[depth] = r, last
             if not matched:
                 # 5. Backtrack.
