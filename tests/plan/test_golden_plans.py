@@ -1,6 +1,6 @@
 """Golden plans: titled pairs of a query and its explain text; each query is also executed against DuckDB.
 
-A fixture holds the query, an equivalent query for DuckDB, and the plan. To accept changed plans:
+A fixture holds the query, below a line `-- options` if it has any, an equivalent query for DuckDB, and the plan. To accept changed plans:
 `python -m tests.plan.test_golden_plans` rewrites the plans; read the diff.
 """
 
@@ -41,12 +41,18 @@ def table(seed: int, rows: int = 200) -> pa.Table:
 TABLES = {name: table(seed) for seed, name in enumerate(("s", "t", "u"))}
 
 
+def forced(query: str) -> dict[str, str]:
+    """The options of a fixture: its first line may be `-- kernel=lca`."""
+    first = query.split("\n")[0]
+    return dict(item.split("=") for item in first.removeprefix("-- ").split()) if first.startswith("-- ") else {}
+
+
 def explained(query: str) -> str:
     streams = {
         name: wm.Stream(t, time="ts", lateness="2 seconds" if name == "t" else "0 seconds")
         for name, t in TABLES.items()
     }
-    return wm.sql(query, **streams).explain()
+    return wm.sql(query, **streams, **forced(query)).explain()
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
@@ -64,7 +70,7 @@ def test_answer(path: Path, batch_rows: int, units: int) -> None:
     for name, rows in TABLES.items():
         connection.register(name, rows)
     expected = Counter(map(tuple, connection.execute(truth).fetchall()))
-    found = wm.local.run(query, TABLES, batch_rows=batch_rows, units=units)
+    found = wm.local.run(query, TABLES, batch_rows=batch_rows, units=units, **forced(query))
     assert Counter(zip(*(c.to_pylist() for c in found.columns), strict=True)) == expected
     assert expected, "an empty answer proves nothing"
 

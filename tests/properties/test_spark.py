@@ -76,9 +76,12 @@ QUERIES = {
     "three streams in a grid": case(ABC, [equal("a", "b", "k"), op("<", Col("b", "v"), Col("c", "v"))], [All("WINDOW", SECOND)], rows=40),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
+    "an integer meets a double": {"kernel": "xjoin"},
+    "three streams, two keys, a missing pair": {"kernel": "lca"},
+    "a self-join in a shared key": {"kernel": "gca(hw)"},
     "a band": {"units": 5},
-    "a key in subgroups": {"routing": "contrand(2, 1)", "units": 5},
-    "three streams, no key": {"routing": "pipeline", "units": 4},
+    "a key in subgroups": {"routing": "contrand(2, 1)", "units": 5, "kernel": "mw"},
+    "three streams, no key": {"routing": "pipeline", "units": 4, "kernel": "gca(mw)"},
     "three streams in a grid": {"routing": "hypercube", "units": 6},
 }
 
@@ -127,4 +130,6 @@ def test_streaming(spark, tmp_path, title, runtime):
         runtime = "shuffled"
     _, progress = run(bound, tmp_path / "checkpoint", tmp_path / "sink", runtime)
     assert len(progress) > 1, "the input came in one batch"
+    ran, forced = {kernel for p in progress for kernel in p.kernels}, OPTIONS.get(title, {}).get("kernel")
+    assert ran and (forced is None or ran == {forced})
     assert found(spark.read.parquet(str(tmp_path / "sink"))) == bag(query.expected().rows)

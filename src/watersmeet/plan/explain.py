@@ -137,14 +137,11 @@ def _kernel(plan: Plan) -> Iterator[str]:
     on = ", ".join(r.text for r in plan.residuals)
     name = f"gca({plan.kernel})" if plan.gca else plan.kernel
     yield f"{name} ({KERNELS[plan.kernel].format(on=on)})"
-    if plan.may_sweep:
-        yield (
-            "chosen for its index; a unit sweeps a batch instead (lca) where its event times say that this is cheaper: few new tuples "
-            "have a window partner in every other stream, as when rates differ much or a stream is often silent, and little is stored"
-        )
+    yield plan.kernel_why
     if plan.gca:
-        largest = widest(plan.join.windows)
-        yield f"filtered with the largest window, {largest.show(*plan.aliases[:2])} for every pair, then refined with each pair's own"
+        largest = widest(plan.join.windows).horizon_us
+        wide = "which is unbounded" if largest >= UNBOUNDED else f"{show_us(largest)} either way"
+        yield f"filtered with the largest window of any pair, {wide}, then refined with each pair's own"
     if plan.kernel == "hw" and plan.residuals and not _keyed(plan):
         yield f"sorted where no key leads to an alias ({KERNELS['sorted'].format(on=on)})"
 

@@ -178,6 +178,8 @@ class Plan:
     """Whether the kernel filters with the largest window of all, and every pair's own is tested on what it finds."""
     may_sweep: bool = False
     """Whether a unit may sweep a batch instead, where it estimates that to be cheaper: nobody has forced a kernel."""
+    kernel_why: str = ""
+    """Who chose the kernel, and what units may make of that, in words."""
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
     shipping: Literal["full", "semijoin", "auto"] = "full"

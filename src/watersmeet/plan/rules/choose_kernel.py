@@ -26,6 +26,15 @@ _NEEDS = {
     "xjoin": "is a hash join, and this query has no equality across streams",
     "sorted": "is a range probe, and this query has no comparison or band across streams whose sides become 64-bit codes",
 }
+_CHOSEN = {
+    "hw": "chosen for the keys",
+    "sorted": "chosen for the comparisons, since no key relates the streams",
+    "nlw": "chosen since neither keys nor comparisons relate the streams",
+}
+_SWEPT = (
+    "a unit sweeps a batch instead (lca) where its event times say that this is cheaper: few new tuples have a window partner "
+    "in every other stream, as when rates differ much or a stream is often silent, and little is stored"
+)
 
 
 class Wanted(NamedTuple):
@@ -58,20 +67,21 @@ def choose_kernel(plan: Plan, wanted: Wanted) -> Plan:
     if plan.classes:
         possible = ["hw", *possible, "xjoin"]
     if wanted.name == "auto":
-        return replace(plan, kernel=possible[0], may_sweep=_windowed(plan) and _coded(plan))
+        never = _never_swept(plan)
+        why = f"{_CHOSEN[possible[0]]}; {never or _SWEPT}"
+        return replace(plan, kernel=possible[0], may_sweep=not never, kernel_why=why)
     for kernel in possible:
         if wanted.name == kernel:
-            return replace(plan, kernel=kernel, gca=wanted.gca)
+            return replace(plan, kernel=kernel, gca=wanted.gca, kernel_why="forced")
     use = ", ".join(f"'{kernel}'" for kernel in possible)
     raise OptionError(f"kernel={wanted.name!r} {_NEEDS[wanted.name]}; use kernel={use} or 'auto'")
 
 
-def _windowed(plan: Plan) -> bool:
-    """Whether the windows of every pair are bounded, so that a sweep leaves most pairs of tuples alone."""
+def _never_swept(plan: Plan) -> str:
+    """Why no unit sweeps: a sweep would leave few pairs of tuples alone, or test what relates streams too late."""
     graph = plan.join.windows
-    return all(graph.hi(x, y) < UNBOUNDED for x in plan.aliases for y in plan.aliases if x != y)
-
-
-def _coded(plan: Plan) -> bool:
-    """Whether a sweep tests all that joins aliases before it has chosen all of them: what has no code comes last."""
-    return len(plan.aliases) == 2 or not plan.inside
+    if any(graph.hi(x, y) >= UNBOUNDED for x in plan.aliases for y in plan.aliases if x != y):
+        return "never swept: the windows leave some pair of streams unbounded"
+    if plan.inside and len(plan.aliases) > 2:
+        return "never swept: a condition without 64-bit codes would be tested only when all streams are bound"
+    return ""
