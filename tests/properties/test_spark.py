@@ -131,5 +131,5 @@ def test_streaming(spark, tmp_path, title, runtime):
     _, progress = run(bound, tmp_path / "checkpoint", tmp_path / "sink", runtime)
     assert len(progress) > 1, "the input came in one batch"
     ran, forced = {kernel for p in progress for kernel in p.kernels}, OPTIONS.get(title, {}).get("kernel")
-    assert ran and (forced is None or ran == {forced})
+    assert ran == {forced} if forced else ran
     assert found(spark.read.parquet(str(tmp_path / "sink"))) == bag(query.expected().rows)
