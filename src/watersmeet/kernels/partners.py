@@ -20,6 +20,7 @@ AHEAD = 16
 def mark(ts, rows, lo, hi, times, marked):  # type: ignore[no-untyped-def]
     """Mark rows with lo <= t - ts <= hi for a t of `times`; how many are marked now, of these rows.
 
+    >>> import numpy as np
     >>> marked = np.zeros(3, np.bool_)
     >>> mark(np.array([10, 20, 30]), np.arange(3), -2, 2, np.array([5, 12, 33]), marked), marked.tolist()
     (1, [True, False, False])
