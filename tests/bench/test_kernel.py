@@ -21,7 +21,7 @@ def test_every_kernel_is_timed(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["bench", "kernel", "--repeat", "1", "--json", str(tmp_path / "raw")])
     assert result.exit_code == 0, result.output
     for case in json.loads((tmp_path / "raw").read_text())["cases"]:
-        assert case["answer"]["count"] > 0
+        assert case["answer"]["count"] > 0 or case["case"]["name"] == "silent"
         assert set(case["seconds"]) == {*case["case"]["systems"], "DuckDB, range", "DuckDB, abs"}
         assert all(compared > 0 for compared in case["comparisons"].values())
 

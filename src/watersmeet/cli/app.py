@@ -16,6 +16,7 @@ from rich.text import Text
 
 from watersmeet.cli.arguments import Source, query_text, sink, sources, trigger
 from watersmeet.cli.failure import OURS, reported
+from watersmeet.plan.rules.choose_kernel import Wanted
 
 app = typer.Typer(
     help="Joins any number of data streams, on any predicate, over any window, on Spark.",
@@ -109,14 +110,13 @@ def run(
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
         to, when = sink(sink_), trigger(trigger_)
+        options = _options(units, kernel, routing, runtime, shipping)
     from watersmeet.cli import run as runs
 
     if static:
-        runs.backfill(text, found, _options(units, kernel, routing, runtime, shipping), to)
+        runs.backfill(text, found, options, to)
     else:
-        runs.stream(
-            text, found, _options(units, kernel, routing, runtime, shipping), to, checkpoint, when, files_per_trigger
-        )
+        runs.stream(text, found, options, to, checkpoint, when, files_per_trigger)
 
 
 @app.command()
@@ -139,9 +139,10 @@ def explain(
     with reported():
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
+        options = _options(units, kernel, routing, runtime, shipping)
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, _options(units, kernel, routing, runtime, shipping), streaming=not static)
+    runs.explain(text, found, options, streaming=not static)
 
 
 _BENCHES = {
@@ -150,6 +151,7 @@ _BENCHES = {
     "skew": "how evenly routings spread skewed keys",
     "band": "a band and an inequality join in process, against DuckDB",
     "kernel": "every join kernel on arrays in memory, against DuckDB",
+    "choice": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
 }
@@ -160,7 +162,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, theta, skew, band, kernel, shipping or soak [--help]."""
+    """Measure, answers checked: bench spark, theta, skew, band, kernel, choice, shipping or soak [--help]."""
     _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
 
 
@@ -205,5 +207,6 @@ def _sources(
 
 
 def _options(units: int | None, kernel: str, routing: str, runtime: str, shipping: str) -> dict[str, Any]:
+    Wanted.of(kernel)
     given = {"kernel": kernel, "routing": routing, "runtime": runtime, "shipping": shipping}
     return {"units": "auto" if units is None else units, **given}

@@ -29,9 +29,9 @@ SAMPLE, FEW = 64, 256
 """Tuples in a sample; so few new tuples of a step are not worth one."""
 PAYS = 0.2
 """Dropping pays up to this share for every other side that a tuple then need not probe."""
-PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 35.0, 8.0, 25.0, 4.0
-"""A new tuple's probes; a sweep: every tuple, every one that has partners, every pair in the window. As measured, see
-docs/kernels.md; only their ratios matter."""
+PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 16.0, 8.0, 25.0, 4.0
+"""A new tuple's probe of one other side; and of a sweep every tuple, every one that has partners, every pair in the window. As
+measured by `watersmeet bench choice`; only their ratios matter."""
 
 
 class Partners:
@@ -50,7 +50,11 @@ class Partners:
     @property
     def sweep_pays(self) -> bool:
         """Whether a sweep is estimated to be cheaper than probing."""
-        return self._new >= FEW and self.sweep_ns < PROBE_NS
+        return self._new >= FEW and self.sweep_ns < self._probe_ns
+
+    @property
+    def _probe_ns(self) -> float:
+        return PROBE_NS * (len(self.sides) - 1)
 
     @property
     def sweep_ns(self) -> float:
@@ -58,8 +62,8 @@ class Partners:
         cost = SWEEP_NS * sum(int(s.offsets[-1]) for s in self.sides) / self._new
         for driver in self.sides:
             weight = len(driver.new_idx) / self._new
-            if weight and cost < PROBE_NS:
-                most = PROBE_NS / (weight * TEST_NS)
+            if weight and cost < self._probe_ns:
+                most = self._probe_ns / (weight * TEST_NS)
                 cost += weight * (ADMIT_NS * self.share(driver) + TEST_NS * self._met(driver, most))
         return cost
 
