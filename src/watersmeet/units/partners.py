@@ -60,11 +60,13 @@ class Partners:
     def sweep_ns(self) -> float:
         """What a sweep is estimated to cost per new tuple; once that is too much, no more is found out."""
         cost = SWEEP_NS * sum(int(s.offsets[-1]) for s in self.sides) / self._new
-        for driver in self.sides:
-            weight = len(driver.new_idx) / self._new
-            if weight and cost < self._probe_ns:
-                most = self._probe_ns / (weight * TEST_NS)
-                cost += weight * (ADMIT_NS * self.share(driver) + TEST_NS * self._met(driver, most))
+        drivers = [(s, len(s.new_idx) / self._new) for s in self.sides if len(s.new_idx)]
+        for driver, weight in drivers:
+            if cost < self._probe_ns:
+                cost += weight * ADMIT_NS * self.share(driver)
+        for driver, weight in drivers:
+            if cost < self._probe_ns and self.share(driver):
+                cost += weight * TEST_NS * self._met(driver, self._probe_ns / (weight * TEST_NS))
         return cost
 
     def worth_probing(self, driver: Side) -> np.ndarray:

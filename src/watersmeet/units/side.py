@@ -11,6 +11,7 @@ Invariant: row numbers are stable within a step; nothing is copied that no resul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ class Side:
         self.offsets = np.cumsum([0, *(s.rows for s in self.segments)])
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
 
-    @property
+    @cached_property
     def new_idx(self) -> np.ndarray:
         """The row numbers of this batch's tuples."""
         return np.arange(self.offsets[len(self.old)], self.offsets[-1])
