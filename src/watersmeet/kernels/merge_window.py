@@ -49,6 +49,7 @@ from watersmeet.kernels.problem import (
     TIMES,
     VISITS,
     Problem,
+    chunk_sizes,
     counters,
     local_rows,
     passes,
@@ -108,15 +109,15 @@ def _sweep(
     head, tail, end = a.start[:-1].copy(), a.start[:-1].copy(), np.full(n, NEVER, np.int64)
     state = np.array([FIRST, 0, 0, 0, 0], np.int64)
     chosen, cursor, stop, only_new, with_new = np.zeros((5, n), np.int64)
-    while True:
-        out = np.empty((n, limit), np.int64)
+    for size in chunk_sizes(limit):
+        out = np.empty((n, size), np.int64)
         found = _run(
             *a, reach, refine, next_new, new_before,
             state, head, tail, end, chosen, cursor, stop, only_new, with_new, counts, out,
         )  # fmt: skip
         if found:
             yield local_rows(out[:, :found], a.start, called)
-        if found < limit:
+        if found < size:
             return
 
 

@@ -16,7 +16,7 @@ stream brings them; what that order is, time or not, is the kernel's affair.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
@@ -28,6 +28,8 @@ from watersmeet.kernels.residual import BAND, EQUAL, LESS, LESS_EQUAL, REAL_BAND
 
 CHUNK = 131_072
 """The most results that one chunk holds."""
+FIRST_CHUNK = 4096
+"""The most results that the first chunk holds: fresh memory costs more than a sweep that finds nothing."""
 COUNTERS = ("times", "tests", "visits", "purged", "switches", "admitted", "results", "stored", "most_stored")
 """What kernels count, see `counters`."""
 TIMES, TESTS, VISITS, PURGED, SWITCHES, ADMITTED, RESULTS, STORED, MOST_STORED = range(9)
@@ -203,6 +205,18 @@ SIGNATURE = "int64[::1], int64[::1], boolean[::1], int64[:, ::1], int64[::1], fl
 """The types of Arrays."""
 
 
+def chunk_sizes(limit: int) -> Iterator[int]:
+    """How many results each chunk may hold: few at first, then more, up to a limit.
+
+    >>> [size for size, _ in zip(chunk_sizes(50_000), range(4))], next(chunk_sizes(7))
+    ([4096, 16384, 50000, 50000], 7)
+    """
+    size = FIRST_CHUNK
+    while True:
+        yield min(size, limit)
+        size = min(4 * size, limit)
+
+
 def local_rows(found: np.ndarray, start: np.ndarray, called: Sequence[np.ndarray | None] = ()) -> np.ndarray:
     """Combinations of flat numbers as row numbers by stream, under their names before `by_time`."""
     rows = found - start[:-1, None]
@@ -252,6 +266,7 @@ __all__ = [
     "Arrays",
     "PairTest",
     "Problem",
+    "chunk_sizes",
     "counters",
     "equal_keys",
     "in_time",

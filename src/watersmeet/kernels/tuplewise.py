@@ -49,6 +49,7 @@ from watersmeet.kernels.problem import (
     VISITS,
     Arrays,
     Problem,
+    chunk_sizes,
     counters,
     local_rows,
     passes,
@@ -165,15 +166,15 @@ def _join(
     state = np.zeros(4, np.int64)
     seen, chosen, cursor, before, bucket, lo, hi = np.full((7, n), NEVER, np.int64)
     dead = np.zeros(a.start[-1], np.bool_)
-    while True:
-        out = np.empty((n, limit), np.int64)
+    for size in chunk_sizes(limit):
+        out = np.empty((n, size), np.int64)
         found = _run(
             *a, arrival, stream_of, marks, *tables, dead, purge, every,
             state, seen, chosen, cursor, before, bucket, lo, hi, counts, out,
         )  # fmt: skip
         if found:
             yield local_rows(out[:, :found], a.start)
-        if found < limit:
+        if found < size:
             return
 
 
