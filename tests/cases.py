@@ -220,7 +220,24 @@ class Interval:
         ]
 
 
-Window = All | Pair | Range | Interval
+@dataclass(frozen=True)
+class Path:
+    """`PATH (x, y, ...) = w`, or with a bound for each hop."""
+
+    stops: tuple[str, ...]
+    hops: tuple[int, ...]
+
+    def sql(self) -> str:
+        same = len(set(self.hops)) == 1
+        bounds = span(self.hops[0]) if same else f"({', '.join(map(span, self.hops))})"
+        return f"PATH ({', '.join(self.stops)}) = {bounds}"
+
+    def bounds(self, aliases: tuple[str, ...]) -> list[tuple[str, str, int | None, int | None]]:
+        """None that every result satisfies: see `OracleQuery.paths`."""
+        return []
+
+
+Window = All | Pair | Range | Interval | Path
 
 
 # ---------------------------------------------------------------- the case
@@ -277,7 +294,7 @@ class Case:
     def sql(self) -> str:
         select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate((*self.select, *self.aggregates)))
         select = f"DISTINCT {select}" if self.distinct else select
-        items = " AND ".join(w.sql() for w in self.windows if isinstance(w, All | Pair))
+        items = " AND ".join(w.sql() for w in self.windows if isinstance(w, All | Pair | Path))
         source, where = self._joined() if self.style == "join" else self._listed()
         tail = [items, where] if self.style == "first" else [where, items]
         if self.aggregates and self.select:
@@ -325,6 +342,7 @@ class Case:
             distinct=self.distinct,
             aggregates=found if self.aggregates else None,
             keys=len(self.select),
+            paths=[(w.stops, w.hops) for w in self.windows if isinstance(w, Path)],
         )
 
     def arrivals(self, batch_rows: int) -> dict[str, Arrival]:

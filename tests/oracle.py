@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -34,7 +35,10 @@ class Predicate:
 
 @dataclass(frozen=True)
 class OracleQuery:
-    """`windows` are (x, y, lo_us, hi_us), meaning lo <= y.ts - x.ts <= hi, None being no bound; `rows` is n of ROWS n."""
+    """`windows` are (x, y, lo_us, hi_us), meaning lo <= y.ts - x.ts <= hi, None being no bound; `rows` is n of ROWS n.
+
+    `paths` are (aliases, bound of each hop): one after the other in this order, or in the reverse.
+    """
 
     aliases: Sequence[tuple[str, str]]
     predicates: Sequence[Predicate]
@@ -46,6 +50,7 @@ class OracleQuery:
     """GROUP BY: (function, position of its argument in `select`, None for count(*))."""
     keys: int = 0
     """GROUP BY: so many columns of `select` are the group."""
+    paths: Sequence[tuple[Sequence[str], Sequence[int]]] = ()
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,37 @@ def satisfies(windows: Sequence[tuple[str, str, int | None, int | None]], env: E
     return True
 
 
+def travels(path: tuple[Sequence[str], Sequence[int]], env: Env) -> bool:
+    """Whether those of a path's aliases that are bound can be visited in its order, or in the reverse.
+
+    Hops between neighbours are tested; a hop to an alias that is not bound yet may still turn out either way.
+    """
+    stops, hops = path
+    waits = [
+        env[later]["ts"] - env[earlier]["ts"] if earlier in env and later in env else None
+        for earlier, later in pairwise(stops)
+    ]
+    known = [(wait, hop) for wait, hop in zip(waits, hops, strict=True) if wait is not None]
+    return all(0 <= wait <= hop for wait, hop in known) or all(-hop <= wait <= 0 for wait, hop in known)
+
+
+def widest(query: OracleQuery) -> dict[tuple[str, str], float]:
+    """The largest y.ts - x.ts for every ordered pair, over all directions of the paths that some combination can take."""
+    aliases, found = [alias for alias, _ in query.aliases], []
+    for signs in range(2 ** len(query.paths)):
+        windows = list(query.windows)
+        for n, (stops, hops) in enumerate(query.paths):
+            for (x, y), hop in zip(pairwise(stops), hops, strict=True):
+                windows.append((x, y, 0, hop) if signs >> n & 1 else (y, x, 0, hop))
+        try:
+            found.append(closure(aliases, windows))
+        except Unsatisfiable as error:
+            reason = error
+    if not found:
+        raise reason
+    return {pair: max(bounds[pair] for bounds in found) for pair in found[0]}
+
+
 def closure(
     aliases: Sequence[str], windows: Sequence[tuple[str, str, int | None, int | None]]
 ) -> dict[tuple[str, str], float]:
@@ -210,7 +246,7 @@ def retained(
     query: OracleQuery, arrivals: Mapping[str, Arrival], kept: Mapping[str, list[tuple[int, Row]]], batch: int
 ) -> dict[str, int]:
     """The rows that may be kept after a batch: x goes if for every other alias y watermark(y) > x.ts + hi(x, y)."""
-    bounds = closure([alias for alias, _ in query.aliases], query.windows)
+    bounds = widest(query)
     maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
     marks = {alias: watermark(stream, arrivals, maxima) for alias, stream in query.aliases}
     return {
@@ -236,7 +272,7 @@ def combinations(
     query: OracleQuery, kept: Mapping[str, list[tuple[int, Row]]]
 ) -> list[tuple[int, int, tuple[Any, ...]]]:
     """(batch of the last member, the youngest member's time, projected row) of all combinations, one tuple from each
-    alias, that satisfy every predicate and every window."""
+    alias, that satisfy every predicate, every window and every path."""
     streams = {stream: [row for _, row in tuples] for stream, tuples in kept.items()}
     results: list[tuple[int, int, tuple[Any, ...]]] = []
 
@@ -253,7 +289,8 @@ def combinations(
         for at, row in kept[stream]:
             wider = env | {alias: row}
             known = [p for p in query.predicates if alias in p.aliases and p.aliases <= wider.keys()]
-            if satisfies(query.windows, wider) and all(p.holds(wider) is True for p in known):
+            allowed = satisfies(query.windows, wider) and all(travels(path, wider) for path in query.paths)
+            if allowed and all(p.holds(wider) is True for p in known):
                 extend(wider, max(batch, at))
 
     if all(p.holds({}) is True for p in query.predicates if not p.aliases):
@@ -288,7 +325,7 @@ def told_apart(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def horizon(query: OracleQuery) -> float | None:
     """The largest finite bound of the closed graph; None if there is none."""
-    bounds = closure([alias for alias, _ in query.aliases], query.windows)
+    bounds = widest(query)
     finite = [hi for (x, y), hi in bounds.items() if x != y and hi < math.inf]
     return max(finite, default=None)
 

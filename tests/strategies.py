@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests import oracle
-from tests.cases import SECOND, Agg, All, Case, Col, Data, Expression, Interval, Op, Pair, Range, Window, op
+from tests.cases import SECOND, Agg, All, Case, Col, Data, Expression, Interval, Op, Pair, Path, Range, Window, op
 
 NAN, BIG = math.nan, 2**53
 ROWS_AT_MOST = {2: 25, 3: 14, 4: 8}
@@ -178,7 +178,7 @@ def residuals(draw: Any, names: tuple[str, ...]) -> list[Expression]:
 # ---------------------------------------------------------------- windows
 
 SPANS = st.sampled_from((2 * SECOND, SECOND, SECOND, 2 * SECOND, 3 * SECOND, 5 * SECOND, 1_500_000, 1))
-FORMS = ("all", "pairs", "partial", "directed", "range", "interval", "mixed", "none")
+FORMS = ("all", "pairs", "partial", "directed", "range", "interval", "mixed", "path", "none")
 
 
 @st.composite
@@ -194,6 +194,25 @@ def interval(draw: Any, x: str, y: str) -> Interval:
 
 
 @st.composite
+def paths(draw: Any, names: tuple[str, ...]) -> list[Window]:
+    """One path through some or all aliases, mostly; two, or one beside another window, sometimes."""
+    order = tuple(draw(st.permutations(names)))
+    stops = order if draw(st.integers(0, 3)) else order[: draw(st.integers(2, len(order)))]
+    hops = tuple(draw(SPANS) for _ in stops[1:])
+    found: list[Window] = [Path(stops, hops if draw(st.booleans()) else hops[:1] * len(hops))]
+    more = draw(st.sampled_from(("", "", "", "path", "WINDOW", "DWINDOW", "BETWEEN", "WITHIN")))
+    x, y = draw(st.permutations(names))[:2]
+    if more == "path":
+        again = tuple(draw(st.permutations(names)))
+        found.append(Path(again, tuple(draw(SPANS) for _ in again[1:])))
+    elif more == "WITHIN":
+        found.append(All(more, draw(SPANS)))
+    elif more:
+        found.append(draw(interval(x, y)) if more == "BETWEEN" else Pair(more, x, y, draw(SPANS)))
+    return found
+
+
+@st.composite
 def windows(draw: Any, names: tuple[str, ...], forms: tuple[str, ...] = FORMS) -> list[Window]:
     """Any surface form; the intervals alone can contradict one another."""
     form = draw(st.sampled_from(forms))
@@ -204,6 +223,8 @@ def windows(draw: Any, names: tuple[str, ...], forms: tuple[str, ...] = FORMS) -
         return [Range(x, draw(SPANS)) for x in names if draw(st.integers(0, 3)) < 3]
     if form == "none":
         return []
+    if form == "path":
+        return draw(paths(names))
     some = pairs if form == "pairs" else [pair for pair in pairs if draw(st.booleans())] or pairs[:1]
     kinds = {
         "pairs": ("WINDOW",),
@@ -320,7 +341,7 @@ def grouped_cases(draw: Any, **options: Any) -> Case:
 
 def _satisfiable(names: tuple[str, ...], found: list[Window]) -> bool:
     try:
-        oracle.closure(names, [bound for w in found for bound in w.bounds(names)])
+        oracle.widest(Case(tuple((x, x) for x in names), (), tuple(found), (), ()).query())
     except oracle.Unsatisfiable:
         return False
     return True

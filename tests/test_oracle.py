@@ -23,6 +23,7 @@ from tests.oracle import (
     negated,
     run,
     same,
+    widest,
 )
 
 NAN = math.nan
@@ -223,6 +224,38 @@ def test_closure():
 def test_closure_of_a_negative_cycle():
     with pytest.raises(Unsatisfiable):
         closure("ab", [("a", "b", 5, None), ("a", "b", None, 4)])
+
+
+def path(hops: tuple[int, ...], windows: Any = ()) -> OracleQuery:
+    return OracleQuery(
+        [("a", "s"), ("b", "t"), ("c", "u")], (), windows, times_of("a", "b", "c"), paths=[("abc", hops)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "windows", "count"),
+    [
+        ((1, 3, 5), (), 1),
+        ((5, 3, 1), (), 1),
+        ((3, 3, 3), (), 1),  # both ways, and yet once
+        ((1, 1, 4), (), 0),
+        ((1, 3, 2), (), 0),
+        ((3, 5, 3), (), 0),
+        ((1, 6, 7), (), 0),
+        ((1, 3, 5), [("a", "c", -3, 3)], 0),
+    ],
+)
+def test_a_path_is_travelled_in_either_direction(times, windows, count):
+    streams = whole(**{stream: tuples(ts) for stream, ts in zip("stu", times, strict=True)})
+    assert len(run(path((4, 2), windows), streams).rows) == count
+
+
+def test_the_widest_bounds_of_a_path():
+    bounds = widest(path((4, 2), [("a", "b", -3, 3)]))
+    assert [bounds[pair] for pair in (("a", "b"), ("b", "a"), ("a", "c"), ("c", "a"))] == [3, 3, 5, 5]
+    assert widest(path((4, 2), [("a", "b", 1, None)]))["b", "a"] == -1
+    with pytest.raises(Unsatisfiable):
+        widest(path((4, 2), [("a", "b", 1, None), ("c", "b", 1, None)]))
 
 
 def constant(windows: Any = (), **changes: Any) -> OracleQuery:

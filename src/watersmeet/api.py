@@ -22,7 +22,9 @@ from watersmeet.sql.fluent import Builder
 from watersmeet.sql.parse import parse
 
 _OPTIONS = {f.name for f in fields(Options)}
-_METHODS = ("on", "where", "window", "within", "dwindow", "range", "rows", "select", "distinct", "group_by", "cross")
+_METHODS = (
+    "on", "where", "window", "within", "dwindow", "path", "range", "rows", "select", "distinct", "group_by", "cross",
+)  # fmt: skip
 
 
 class Query:

@@ -13,6 +13,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests import oracle
-from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, bag, columns_of, op, rows_of
+from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, Path, bag, columns_of, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
 from watersmeet.errors import OptionError
 from watersmeet.units import partners
@@ -170,13 +171,13 @@ def test_a_null_time_is_late(case, batch_rows):
     check(case, batch_rows)
 
 
-@given(st.data(), cases(forms=("interval", "mixed"), satisfiable=False))
+@given(st.data(), cases(forms=("interval", "mixed", "path"), satisfiable=False))
 @settings(max_examples=FEW)
 def test_windows_that_no_result_can_satisfy_are_an_error(data, case):
     names = case.names
     case = replace(case, windows=(*case.windows, *data.draw(windows(names, ("interval", "directed")))))
     try:
-        oracle.closure(names, case.query().windows)
+        oracle.widest(case.query())
     except oracle.Unsatisfiable:
         with pytest.raises(wm.WatersmeetError, match=r"(?i)window"):
             local(case)
@@ -204,7 +205,11 @@ def test_idle_streams_follow_the_others(data, case, batch_rows):
     check(data.draw(with_lateness(case, idle=True)), batch_rows)
 
 
-@given(st.data(), cases(forms=("all", "pairs", "partial", "directed", "range", "mixed")), st.sampled_from((1, 2, 3, 7)))
+@given(
+    st.data(),
+    cases(forms=("all", "pairs", "partial", "directed", "range", "mixed", "path")),
+    st.sampled_from((1, 2, 3, 7)),
+)
 def test_retained_rows_obey_the_bound(data, case, batch_rows):
     """Dead rows go with their segment, so a tenth more than the living may be kept."""
     case = data.draw(with_lateness(case, idle=True))
@@ -212,7 +217,7 @@ def test_retained_rows_obey_the_bound(data, case, batch_rows):
     assume(want.retained)
     kept = report(local(case, batch_rows=batch_rows, units=1))["retained"]
     assert kept.keys() == set(case.names)
-    assert {alias: n for alias, n in kept.items() if n > want.most_retained()[alias]} == {}, (
+    assert {alias: n for alias, n in kept.items() if 10 * n > 11 * want.most_retained()[alias]} == {}, (
         case.sql(),
         kept,
         want.most_retained(),
@@ -261,6 +266,18 @@ def test_what_time_alone_decides_changes_nothing(probe_ns, case, batch_rows):
             patch.setattr(partners, name, value)
         ran = report(check(case, batch_rows))["kernels"]
     assert probe_ns > 0 or "lca" not in ran
+
+
+@given(
+    st.data(),
+    cases(forms=("path",), null_ts=True),
+    BATCHES,
+    st.sampled_from(("auto", "random", "pipeline", "hypercube")),
+)
+def test_paths_in_every_place(data, case, batch_rows, routing):
+    """Bicliques, grids and pipelines, any order: in stages, too, a path keeps its direction."""
+    case = data.draw(with_lateness(case, idle=True))
+    check(case, batch_rows, routing=routing, units=4, order=data.draw(st.permutations(case.names)))
 
 
 ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "contrand(2, 1)", "matrix", "pipeline")
@@ -489,3 +506,35 @@ def test_a_missing_pair_gets_the_bound_that_the_others_imply():
         tuple((f"s{i}", Data(rows, 0)) for i in range(3)),
     )
     assert report(check(case, 1, units=1))["retained"]["a"] <= 3
+
+
+def stops(*times: tuple[int, ...], hops: tuple[int, ...] = (SECOND, SECOND)) -> Case:
+    """One stream for each stop of a path, one key; of every tuple of times one row in each."""
+    names = "abcd"[: len(hops) + 1]
+    keys = tuple(op("=", Col(x, "k"), Col(y, "k")) for x, y in pairwise(names))
+    data = tuple((f"s{x}", Data(tuple(row(t[n] * SECOND) for t in times))) for n, x in enumerate(names))
+    return Case(
+        tuple((x, f"s{x}") for x in names), keys, (Path(tuple(names), hops),), tuple(Col(x, "ts") for x in names), data
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kernel": "nlw"}, {"routing": "pipeline", "units": 4}, {"routing": "random", "units": 6}]
+)
+def test_a_path_at_one_instant_comes_once(options):
+    assert len(rows_of(check(stops((3, 3, 3), (5, 5, 5)), 1, **options))) == 2
+
+
+@pytest.mark.parametrize("batch_rows", [1, 100])
+def test_a_path_does_not_turn_round(batch_rows):
+    """There are 1, 2, 1 and 3, 2, 3 too, which go back."""
+    found = check(stops((1, 2, 3), (3, 2, 1)), batch_rows)
+    seen = sorted(tuple((t - BASE_US) // SECOND for t in r) for r in rows_of(found))
+    assert seen == [(1, 2, 3), (1, 2, 3), (3, 2, 1), (3, 2, 1)]
+
+
+@pytest.mark.parametrize("routing", ["hash", "random"])
+def test_a_path_over_a_simulated_network(routing):
+    case = stops((0, 1), (2, 2), (4, 3), (4, 6), hops=(SECOND,))
+    found = wm.local.run(case.sql(), case.tables(), network=wm.local.Network(), routing=routing, units=4)
+    assert bag(rows_of(found)) == bag(case.expected().rows)

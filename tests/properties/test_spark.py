@@ -15,6 +15,7 @@ import pytest
 
 import watersmeet as wm
 from tests.cases import SECOND, All, Case, Col, Data, Interval, Pair, Range, bag, op
+from tests.cases import Path as Stops
 from tests.spark.streams import run
 from tests.strategies import FLOATS, KEYS, NAMES, SMALL, VALUES
 
@@ -74,6 +75,8 @@ QUERIES = {
         [Pair("WINDOW", "a", "b", SECOND), Pair("DWINDOW", "b", "c", SECOND)], Col("c", "ts"), rows=40,
     ),
     "three streams in a grid": case(ABC, [equal("a", "b", "k"), op("<", Col("b", "v"), Col("c", "v"))], [All("WINDOW", SECOND)], rows=40),
+    "a path in a grid": case(ABC, [equal("a", "b", "k"), equal("b", "c", "n")], [Stops(("a", "b", "c"), (3 * SECOND, SECOND))], Col("b", "ts")),
+    "a path in a pipeline": case(ABC, [equal("a", "b", "n"), equal("b", "c", "n")], [Stops(("b", "c", "a"), (SECOND, SECOND)), All("WITHIN", 1_500_000)], rows=40),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
     "an integer meets a double": {"kernel": "xjoin"},
@@ -83,6 +86,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "a key in subgroups": {"routing": "contrand(2, 1)", "units": 5, "kernel": "mw"},
     "three streams, no key": {"routing": "pipeline", "units": 4, "kernel": "gca(mw)"},
     "three streams in a grid": {"routing": "hypercube", "units": 6},
+    "a path in a grid": {"routing": "hypercube", "units": 4},
+    "a path in a pipeline": {"routing": "pipeline", "units": 4},
 }
 
 

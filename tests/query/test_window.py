@@ -106,3 +106,27 @@ def test_retention_and_horizon():
 )
 def test_show(edges, text):
     assert WindowGraph.close(("a", "b"), edges).show("a", "b") == text
+
+
+# ---------------------------------------------------------------- alternatives
+
+
+@given(st.lists(EDGES, min_size=1, max_size=3))
+def test_the_hull_is_pairwise_the_widest_and_closed(choices):
+    closed = [WindowGraph.close(ALIASES, c) for c in choices if all(length >= 0 for length in cycles(c))]
+    if not closed:
+        with pytest.raises(WindowError, match="unsatisfiable window"):
+            WindowGraph.either(ALIASES, choices)
+        return
+    hull = WindowGraph.either(ALIASES, choices)
+    for x, y in permutations(ALIASES, 2):
+        assert hull.hi(x, y) == max(g.hi(x, y) for g in closed)
+        steps = [(hull.hi(x, z), hull.hi(z, y)) for z in ALIASES]
+        assert all(hull.hi(x, y) <= sum(step) for step in steps if UNBOUNDED not in step)
+    assert {g.bounds for g in hull.alternatives or (hull,)} <= {g.bounds for g in closed}
+    assert all(any(g.within(h) for h in hull.alternatives or (hull,)) for g in closed)
+
+
+def test_one_choice_is_no_choice():
+    wide, tight = symmetric("a", "b", 9, ""), directed("a", "b", 5, "")
+    assert WindowGraph.either(("a", "b"), [tight, wide, wide]) == WindowGraph.close(("a", "b"), wide)

@@ -9,6 +9,7 @@ from watersmeet.sql.fluent import Builder
 from watersmeet.sql.parse import parse
 
 AB = Builder((("a", "s0"), ("b", "s1")))
+ABC = Builder((("a", "s0"), ("b", "s1"), ("c", "s2"))).on("a.k = b.k", "b.k = c.k")
 KEY = AB.on("a.k = b.k")
 
 
@@ -22,6 +23,22 @@ KEY = AB.on("a.k = b.k")
         (
             KEY.dwindow("b", "a", "1 hour 30 minutes"),
             "SELECT * FROM s0 a, s1 b WHERE a.k = b.k DWINDOW (b, a) = 90 MINUTES",
+        ),
+        (
+            ABC.window("a", "b", "5s").window("b", "c", "7s"),
+            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k WINDOW (a, b) = 5 s AND WINDOW (b, c) = 7 s",
+        ),
+        (
+            ABC.dwindow("a", "b", "5s").dwindow("b", "c", "7s"),
+            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k DWINDOW (a, b) = 5 s AND DWINDOW (b, c) = 7 s",
+        ),
+        (
+            ABC.path("a", "b", "c", "5s"),
+            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k PATH (a, b, c) = 5 s",
+        ),
+        (
+            ABC.path("c", "a", "b", ("5s", timedelta(seconds=7))),
+            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k PATH (c, a, b) = (5 s, 7 s)",
         ),
         (KEY.range("a", "5s").rows("b", 3), "SELECT * FROM s0 a [RANGE 5 s], s1 b [ROWS 3] WHERE a.k = b.k"),
         (
@@ -53,6 +70,7 @@ def test_same_as_sql_and_its_own_text(builder, sql, streams):
         assert fluent.predicates == other.predicates
         assert fluent.filters == other.filters
         assert fluent.windows.bounds == other.windows.bounds
+        assert [w.bounds for w in fluent.windows.alternatives] == [w.bounds for w in other.windows.alternatives]
         assert fluent.select == other.select
         assert fluent.finish == other.finish
         assert (fluent.crossed, fluent.timed) == (other.crossed, other.timed)
@@ -68,6 +86,11 @@ def test_a_builder_is_a_value():
     [
         (lambda: AB.window("a", "10s"), WindowError, "window takes"),
         (lambda: AB.window("a", "b", "-1s"), WindowError, "negative"),
+        (lambda: AB.path(), WindowError, "path takes"),
+        (lambda: AB.path("a", "b", ()), WindowError, "0 bounds for 1 hops"),
+        (lambda: AB.path("a", "b", ("1s", "2s")), WindowError, "2 bounds for 1 hops"),
+        (lambda: AB.path("a", "b"), WindowError, "not a span of time"),
+        (lambda: AB.path("a", "b", 5), WindowError, "not a span of time"),
         (lambda: AB.window("banana"), WindowError, "banana"),
         (lambda: AB.window(timedelta(0)), WindowError, "zero"),
         (lambda: AB.rows("a", 0), WindowError, "positive"),

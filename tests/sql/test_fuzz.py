@@ -24,6 +24,7 @@ WORDS = [
     "USING",
     "WINDOW",
     "DWINDOW",
+    "PATH",
     "WITHIN",
     "RANGE",
     "ROWS",

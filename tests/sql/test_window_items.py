@@ -3,7 +3,9 @@
 import pytest
 
 from watersmeet.errors import ParseError, UnknownNameError, WindowError
+from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.sql.parse import parse
 from watersmeet.sql.window_items import cut_items
 
 SECOND = 1_000_000
@@ -194,3 +196,94 @@ def test_text_without_items_is_untouched():
 def test_unclosed_bracket(bound):
     with pytest.raises(ParseError, match="closing"):
         bound("SELECT a.k FROM s0 a [RANGE 5 s, s1 b WHERE a.k = b.k")
+
+
+# ---------------------------------------------------------------- PATH
+
+FROM3 = "SELECT a.k FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k"
+
+
+@pytest.mark.parametrize(
+    ("item", "hops"),
+    [
+        ("PATH (a, b, c) = 5 s", (5, 5)),
+        ("path (A, B, C) = interval '5' seconds", (5, 5)),
+        ("PATH (a, b, c) = (5 s)", (5, 5)),
+        ("PATH (a, b, c) = (5 s, 1 MINUTE)", (5, 60)),
+        ("AND PATH (a, b, c) = (INTERVAL 5 SECONDS, '1 minute 5 seconds') AND a.v > 1", (5, 65)),
+        ("PATH (c, b, a) = (60 s, 5 s) WITHIN 1 DAY", (5, 60)),
+    ],
+)
+def test_a_path_has_two_directions(bound, item, hops):
+    windows = bound(f"{FROM3} {item}").windows
+    ab, bc = (hop * SECOND for hop in hops)
+    found = {tuple(g.hi(x, y) for x, y in ("ab", "ba", "bc", "cb", "ac", "ca")) for g in windows.alternatives}
+    assert found == {(ab, 0, bc, 0, ab + bc, 0), (0, ab, 0, bc, 0, ab + bc)}
+    assert [windows.hi(x, y) for x, y in ("ab", "ba", "bc", "cb", "ac", "ca")] == [ab, ab, bc, bc, ab + bc, ab + bc]
+
+
+def test_a_path_of_one_hop_is_a_window(joined):
+    windows = joined("a.k = b.k PATH (a, b) = 5 s").windows
+    assert windows.show("a", "b") == "|b - a| <= 5 s"
+    assert windows.alternatives == ()
+
+
+def test_other_items_hold_in_both_directions(bound):
+    windows = bound(f"{FROM3} PATH (a, b, c) = 5 s AND WINDOW (a, c) = 7 s").windows
+    assert [way.hi("a", "c") for way in windows.alternatives] == [7 * SECOND, 0]
+    assert [way.hi("c", "a") for way in windows.alternatives] == [0, 7 * SECOND]
+
+
+@pytest.mark.parametrize("other", ["AND b.ts > a.ts", "DWINDOW (a, c) = 1 HOUR AND b.ts <> a.ts AND a.ts < c.ts"])
+def test_a_direction_that_nothing_can_take_is_left_out(bound, other):
+    windows = bound(f"{FROM3} PATH (a, b, c) = 5 s {other}").windows
+    assert windows.alternatives == ()
+    assert windows.lo("a", "b") >= 0
+
+
+def test_two_paths_have_four_alternatives_less_those_that_others_hold(bound):
+    windows = bound(f"{FROM3} PATH (a, b, c) = 5 s AND PATH (b, a, c) = 3 s").windows
+    assert 1 < len(windows.alternatives) <= 4
+    assert not any(g.within(h) for g in windows.alternatives for h in windows.alternatives if g is not h)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("PATH (a, b, a) = 5 s", r"PATH \(a, b, a\).*visits 'a' twice.*second alias"),
+        ("PATH (a) = 5 s", r"names 1 alias.*PATH \(a, b, c\) = 10 SECONDS"),
+        ("PATH = 5 s", "names no aliases"),
+        ("PATH (a, b, c) = (5 s, 6 s, 7 s)", "3 bounds for 2 hops"),
+        ("PATH (a, b, c) = 5", "not a span of time"),
+        ("PATH (a, b, c) = (5 s, 0 s)", "zero"),
+        ("PATH (a, b, c) = ()", "not a span of time"),
+        ("AND (b.v > 1 OR PATH (a, b, c) = 5 s)", "inside parentheses"),
+        ("AND b.v > 1 OR PATH (a, b, c) = 5 s", "cannot stand under OR"),
+        ("PATH (a, b, c) = 5 s AND a.ts < b.ts AND b.ts > c.ts", "unsatisfiable window.*PATH"),
+        (" AND ".join(["PATH (a, b, c) = 5 s"] * 4), "4 PATHs in one query: 3 are supported.*DWINDOW"),
+    ],
+)
+def test_a_path_that_makes_no_sense_is_refused(bound, item, message):
+    with pytest.raises(WindowError, match=message):
+        bound(f"{FROM3} {item}")
+
+
+def test_unknown_alias_in_a_path(bound):
+    with pytest.raises(UnknownNameError, match=r"no alias 'x'.*a, b, c"):
+        bound(f"{FROM3} PATH (a, x, c) = 5 s")
+
+
+def test_the_bounds_of_a_path_must_be_closed(bound):
+    with pytest.raises(ParseError, match=r"no closing \)"):
+        bound(f"{FROM3} PATH (a, b, c) = (5 s, 6 s WHERE a.k = b.k")
+
+
+@pytest.mark.parametrize("where", ["p.path = 'x'", "path = '5 s'", "`path` = 'x'", "path LIKE '/a%'", "'x' = path"])
+def test_a_column_named_path_still_works(where):
+    schema = {"k": "bigint", "path": "string", "ts": "timestamp"}
+    specs = {
+        "pages": StreamSpec("pages", schema, time="ts"),
+        "s": StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts"),
+    }
+    join = parse(f"SELECT p.path FROM pages p, s WHERE p.k = s.k AND {where}", specs)
+    assert any("path" in str(f) for f in join.filters)

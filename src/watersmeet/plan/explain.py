@@ -7,6 +7,7 @@ copies, kernel, probe orders, and how long each alias is kept.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from watersmeet.plan.explain_finish import finish_sections
 from watersmeet.plan.model import Plan, Stage
@@ -73,6 +74,9 @@ def _windows(plan: Plan) -> Iterator[str]:
             said = "written" if frozenset((x, y)) in written else "implied by the others"
             bounds = graph.show(x, y)
             yield f"{x}, {y}: {bounds}" + ("" if bounds == "unbounded" else f" ({said})")
+    pairs = [(x, y) for x, y in combinations(plan.aliases, 2) if frozenset((x, y)) in written]
+    for n, way in enumerate(graph.alternatives):
+        yield f"{'or' if n else 'either'} {' and '.join(way.show(x, y) for x, y in pairs)}"
 
 
 def _conditions(plan: Plan) -> Iterator[str]:

@@ -223,7 +223,9 @@ class Plan:
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
-        more = {} if self.finish is None else {"finish": self.finish.description(self.join)}
+        more: dict[str, Any] = {} if self.finish is None else {"finish": self.finish.description(self.join)}
+        if self.join.windows.alternatives:
+            more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
         return more | {
             "inputs": [
                 [

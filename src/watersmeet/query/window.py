@@ -8,13 +8,23 @@ All surface forms become such edges; both ends are inclusive, times are whole mi
 by shortest paths, so that a missing pair gets the tightest bound that the others imply. Windows that no result can
 satisfy are a negative cycle, and an error.
 
-Implements: Hammad, Aref, Elmagarmid (2002), section 5.2, the partially constrained W-join (Form 3), for directed edges.
-Departs from the paper: its graph is undirected (absolute differences); ours is directed, so DWINDOW is the same thing.
+PATH leaves a choice: a result satisfies one of a few closed graphs, the alternatives. The graph of such a query is their
+hull, pair by pair the widest bound. It is closed like them, since
+
+    hull[x][z] + hull[z][y]  >=  g[x][z] + g[z][y]  >=  g[x][y]      for every alternative g,
+
+and as far as one pair is concerned it is exact: expiry, retention and the horizon ask the hull and know no alternatives.
+Who combines more than two aliases tests the alternatives too (`units.periods`).
+
+Implements: Hammad, Aref, Elmagarmid (2002), section 5.2, the partially constrained W-join (Form 3), for directed edges, and
+section 5.2.1, the path W-join.
+Departs from the paper: its graph is undirected (absolute differences); ours is directed, so DWINDOW is the same thing. The
+two directions of a path are one query, not a union of two: what satisfies both comes once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from watersmeet.errors import WindowError
@@ -36,7 +46,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class WindowGraph:
-    """The closed graph.
+    """The closed graph; with `alternatives` the hull of them, of which a result satisfies one.
 
     >>> g = WindowGraph.close(("a", "b", "c"), [Edge("a", "b", 5, ""), Edge("b", "a", 0, ""), Edge("b", "c", 7, "")])
     >>> g.hi("a", "c"), g.hi("c", "a") == UNBOUNDED
@@ -46,6 +56,7 @@ class WindowGraph:
     aliases: tuple[str, ...]
     bounds: tuple[tuple[int, ...], ...]
     edges: tuple[Edge, ...]
+    alternatives: tuple[WindowGraph, ...] = ()
 
     @classmethod
     def close(cls, aliases: tuple[str, ...], edges: Iterable[Edge]) -> WindowGraph:
@@ -68,6 +79,40 @@ class WindowGraph:
                 f"unsatisfiable window: no result can satisfy the windows of {', '.join(wrong)} together ({said}); widen or drop one of them"
             )
         return cls(aliases, tuple(map(tuple, hi)), edges)
+
+    @classmethod
+    def either(cls, aliases: tuple[str, ...], choices: Sequence[Iterable[Edge]]) -> WindowGraph:
+        """The graph of results that satisfy one of the choices; unsatisfiable ones are left out, unless all are.
+
+        >>> there, back = directed("a", "b", 5, ""), directed("b", "a", 5, "")
+        >>> g = WindowGraph.either(("a", "b"), [there, back])
+        >>> g.show("a", "b"), len(g.alternatives)
+        ('|b - a| <= 5 us', 2)
+        """
+        found: list[WindowGraph] = []
+        refused: list[WindowError] = []
+        for edges in choices:
+            try:
+                found.append(cls.close(aliases, edges))
+            except WindowError as error:
+                refused.append(error)
+        found = [
+            g
+            for n, g in enumerate(found)
+            if not any(g.within(h) and (n > m or not h.within(g)) for m, h in enumerate(found) if m != n)
+        ]
+        if not found:
+            raise refused[0]
+        if len(found) == 1:
+            return found[0]
+        hull = tuple(tuple(map(max, *rows)) for rows in zip(*(g.bounds for g in found), strict=True))
+        return cls(aliases, hull, tuple(dict.fromkeys(e for g in found for e in g.edges)), tuple(found))
+
+    def within(self, other: WindowGraph) -> bool:
+        """Whether all that satisfies this graph satisfies the other."""
+        return all(
+            a <= b for mine, its in zip(self.bounds, other.bounds, strict=True) for a, b in zip(mine, its, strict=True)
+        )
 
     def hi(self, x: str, y: str) -> int:
         """The largest y.ts - x.ts."""

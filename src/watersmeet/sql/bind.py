@@ -19,7 +19,7 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.group import group, is_grouped
-from watersmeet.sql.items import WindowItem, edges_of
+from watersmeet.sql.items import WindowItem, choices_of
 from watersmeet.sql.names import Scope, find, stream_named
 from watersmeet.sql.predicates import sort_conjuncts
 from watersmeet.sql.refuse import refuse_inside
@@ -64,7 +64,7 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
         streams={i.stream: streams[i.stream] for i in inputs},
         filters=tuple(found.filters),
         predicates=tuple(found.predicates),
-        windows=WindowGraph.close(aliases, [*edges_of(items, aliases), *found.edges]),
+        windows=WindowGraph.either(aliases, [[*edges, *found.edges] for edges in choices_of(items, aliases)]),
         select=select,
         crossed=frozenset(t.alias for t in draft.tables if t.crossed),
         timed=frozenset(frozenset((edge.old, edge.young)) for edge in found.edges),
@@ -115,6 +115,10 @@ def _from(draft: Draft, streams: Mapping[str, StreamSpec]) -> tuple[list[Input],
 def _with_aliases(item: WindowItem, scope: Scope) -> WindowItem:
     """The item with its aliases spelled as in FROM."""
     names = tuple(scope.alias(name, f"window {item.text!r}") for name in item.aliases)
+    if item.kind == "path" and (twice := next((n for n in names if names.count(n) > 1), None)):
+        raise WindowError(
+            f"window {item.text!r} visits {twice!r} twice: a path has different aliases; to visit a stream again, give it a second alias in FROM"
+        )
     if len(names) == 2 and names[0] == names[1]:
         raise WindowError(f"window {item.text!r} names {names[0]!r} twice: a window is between two different aliases")
     return replace(item, aliases=names)

@@ -7,9 +7,10 @@ A `Builder` is a value: every method gives a new one. Nothing is resolved before
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from watersmeet.errors import ParseError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.join import Join
@@ -70,6 +71,17 @@ class Builder:
         """0 <= b.ts - a.ts <= span: a first."""
         return self._paired("DWINDOW", (a, b), span)
 
+    def path(self, *args: Span | Sequence[Span]) -> Builder:
+        """`path(a, b, c, span)`: one after the other, from a to c or from c to a; `path(a, b, c, (span, span))` hop by hop."""
+        if not args:
+            raise WindowError("path takes aliases and a span, or a span for each hop: path('a', 'b', 'c', '10s')")
+        *stops, last = args
+        spans: list[Any] = list(last) if isinstance(last, list | tuple) else [last]
+        shown = [_show(span) for span in spans]
+        bounds = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+        text = f"PATH ({', '.join(_name(str(alias)) for alias in stops)}) = {bounds}"
+        return self._with(WindowItem.path([str(a) for a in stops], [read_span(s, text) for s in spans], text))
+
     def range(self, alias: str, span: Span) -> Builder:
         """A tuple of the alias joins tuples up to span younger than itself."""
         text = f"[RANGE {_show(span)}]"
@@ -128,7 +140,7 @@ class Builder:
         """The query as SQL."""
         tables = "".join(f"{self._connector(i)}{self._table(*pair)}" for i, pair in enumerate(self.aliases))
         conditions = [f"({condition})" for condition in self.conditions] + [
-            item.text for item in self.items if item.kind in ("window", "dwindow")
+            item.text for item in self.items if item.kind in ("window", "dwindow", "path")
         ]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         select = "SELECT DISTINCT" if self.is_distinct else "SELECT"

@@ -3,6 +3,8 @@
 WINDOW = w, WITHIN w     abs(difference) <= w, every pair
 WINDOW (a, b) = w        the same, that pair
 DWINDOW (a, b) = w       0 <= b.ts - a.ts <= w
+PATH (a, b, c) = w       0 <= b.ts - a.ts <= w and 0 <= c.ts - b.ts <= w, or the same from c to a
+PATH (a, b, c) = (v, w)  the same with a bound for each hop
 a [RANGE t]              y.ts - a.ts <= t, every other alias y
 a [ROWS n]               no edge: a count
 """
@@ -12,27 +14,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, pairwise, product
 from typing import Literal, cast
 
 from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import Edge, directed, symmetric
 
-Kind = Literal["window", "dwindow", "range", "rows"]
+Kind = Literal["window", "dwindow", "path", "range", "rows"]
 LONGEST_US = 2**60
 """36,000 years: longer windows would not add up within 64 bits."""
+MOST_PATHS = 3
+"""Every path doubles the alternatives."""
 
 
 @dataclass(frozen=True)
 class WindowItem:
-    """One item; `aliases` as written: none for every pair, two for a pair, one for RANGE and ROWS."""
+    """One item; `aliases` as written: none for every pair, two for a pair, all stops of a PATH, one for RANGE and ROWS.
+
+    `hops` are the bounds of a PATH, from stop to stop.
+    """
 
     kind: Kind
     aliases: tuple[str, ...]
     us: int
     rows: int
     text: str
+    hops: tuple[int, ...] = ()
+
+    @classmethod
+    def path(cls, aliases: Sequence[str], hops: Sequence[int], text: str) -> WindowItem:
+        """A PATH with one bound for all hops, or one for each."""
+        if len(aliases) < 2:
+            raise WindowError(
+                f"window {text!r} names {len(aliases) or 'no'} alias{'' if len(aliases) == 1 else 'es'}: a path has two or more stops, as in PATH (a, b, c) = 10 SECONDS"
+            )
+        if len(hops) not in (1, len(aliases) - 1):
+            raise WindowError(
+                f"window {text!r} has {len(hops)} bounds for {len(aliases) - 1} hops: give one bound for all hops, or one for each, as in PATH (a, b, c) = (10 SECONDS, 1 MINUTE)"
+            )
+        each = tuple(hops) * (len(aliases) - 1) if len(hops) == 1 else tuple(hops)
+        return cls("path", tuple(aliases), 0, 0, text, each)
 
     @classmethod
     def read(cls, kind: str, aliases: Sequence[str], us: int, text: str) -> WindowItem:
@@ -58,9 +80,21 @@ class WindowItem:
         elif self.kind == "dwindow":
             x, y = self.aliases
             yield from directed(x, y, self.us, self.text)
+        elif self.kind == "path" and len(self.hops) == 1:
+            x, y = self.aliases
+            yield from symmetric(x, y, self.hops[0], self.text)
         elif self.kind == "range":
             (x,) = self.aliases
             yield from (Edge(x, y, self.us, f"{x} {self.text}") for y in aliases if y != x)
+
+    @property
+    def directions(self) -> tuple[list[Edge], ...]:
+        """The edges of each direction of a PATH; none of other items, and of a single hop, which has no direction."""
+        if len(self.hops) < 2:
+            return ()
+        steps = list(zip(pairwise(self.aliases), self.hops, strict=True))
+        there = [edge for (x, y), us in steps for edge in directed(x, y, us, self.text)]
+        return there, [edge for (x, y), us in steps for edge in directed(y, x, us, self.text)]
 
 
 def read_span(span: str | timedelta, text: str) -> int:
@@ -99,6 +133,13 @@ def read_rows(count: str | int, text: str) -> int:
     return rows
 
 
-def edges_of(items: Iterable[WindowItem], aliases: Sequence[str]) -> list[Edge]:
-    """All edges of all items."""
-    return [edge for item in items for edge in item.edges(aliases)]
+def choices_of(items: Iterable[WindowItem], aliases: Sequence[str]) -> list[list[Edge]]:
+    """All edges of all items, once for every choice of directions that the PATHs leave."""
+    items = list(items)
+    paths = [item for item in items if item.directions]
+    if len(paths) > MOST_PATHS:
+        raise WindowError(
+            f"{len(paths)} PATHs in one query: {MOST_PATHS} are supported, since each doubles the alternatives; give {paths[MOST_PATHS].text!r} a direction with DWINDOW"
+        )
+    always = [edge for item in items for edge in item.edges(aliases)]
+    return [[*always, *(edge for way in choice for edge in way)] for choice in product(*(p.directions for p in paths))]

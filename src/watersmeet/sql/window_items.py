@@ -3,7 +3,7 @@
     FROM s a [RANGE 5 s], t b WHERE a.k = b.k WINDOW (a, b) = 10 s AND a.v > 3
     FROM s a            , t b WHERE (a.k = b.k) AND (a.v > 3)         + two items
 
-Items are recognised in item form only, outside parentheses and after FROM; a column named `window` (qualified,
+Items are recognised in item form only, outside parentheses and after FROM; a column named `window` or `path` (qualified,
 backquoted, or compared with anything but a span) and Spark's function window() are left alone. An item without AND
 before it begins a new conjunct: everything before it is one operand, whatever ORs it holds.
 
@@ -26,7 +26,7 @@ from watersmeet.sql.items import WindowItem, read_rows, read_span
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
-_WORDS = {"WINDOW", "DWINDOW", "WITHIN"}
+_WORDS = {"WINDOW", "DWINDOW", "PATH", "WITHIN"}
 _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
 _BEFORE_OPERAND = {"WHERE", "ON", "AND", "OR", "NOT", "(", ",", "WHEN", "THEN", "ELSE"}
@@ -49,7 +49,7 @@ def cut_items(text: str, columns: Collection[str] = ()) -> Cut:
     >>> cut.sql
     'SELECT * FROM s a, t b WHERE (a.k = b.k) AND (a.v > 1)'
     >>> cut.items
-    (WindowItem(kind='window', aliases=(), us=5000000, rows=0, text='WINDOW = 5 s'),)
+    (WindowItem(kind='window', aliases=(), us=5000000, rows=0, text='WINDOW = 5 s', hops=()),)
     """
     cutter = _Cutter(text, tokenize(text), frozenset(columns))
     cutter.run()
@@ -151,6 +151,8 @@ class _Cutter:
             return False
         if word == "WITHIN":
             return self.span_ahead(i + 1)
+        if self.word(i + 1) == "=" and word == "PATH":
+            return "path" not in self.columns and self.clear_span_ahead(i + 2)
         if self.word(i + 1) == "=":
             could_be_column = word.lower() in self.columns and self.word(i - 1) in _BEFORE_OPERAND
             return not could_be_column or self.clear_span_ahead(i + 2)
@@ -265,20 +267,40 @@ class _Cutter:
     def take_item(self) -> None:
         """Reads one item and closes the gap that it leaves."""
         first, names = self.at, self.take_names()
-        span_at = self.at
-        while (
-            self.at < len(self.tokens)
-            and self.word(self.at) not in _STOPS
-            and not (self.at > span_at and self.item_ahead())
-        ):
-            self.at += 1
+        is_path = self.word(first) == "PATH"
+        spans = self.take_list() if is_path and self.word(self.at) == "(" else [self.take_span()]
         start, end = self.tokens[first].start, self.tokens[self.at - 1].end + 1
         text = self.text[start:end]
         if self.depth:
             raise WindowError(f"window item {text!r} stands inside parentheses: write it after them, joined with AND")
-        us = read_span(self.text[self.tokens[span_at].start : end] if span_at < self.at else "", text)
-        self.items.append(WindowItem.read(self.word(first).lower(), names, us, text))
+        us = [read_span(span, text) for span in spans]
+        kind = self.word(first).lower()
+        self.items.append(WindowItem.path(names, us, text) if is_path else WindowItem.read(kind, names, us[0], text))
         self.close_gap(start, end, text)
+
+    def take_span(self) -> str:
+        """The text up to what can stand in no span."""
+        begin = self.at
+        while (
+            self.at < len(self.tokens)
+            and self.word(self.at) not in _STOPS
+            and not (self.at > begin and self.item_ahead())
+        ):
+            self.at += 1
+        return self.text[self.tokens[begin].start : self.tokens[self.at - 1].end + 1] if begin < self.at else ""
+
+    def take_list(self) -> list[str]:
+        """`(span, span, ...)`."""
+        spans = []
+        while self.word(self.at) in ("(", ","):
+            self.at += 1
+            spans.append(self.take_span())
+        if self.word(self.at) != ")":
+            raise ParseError(
+                f"no closing ) after {', '.join(spans)!r}: write the bounds of a path as (10 SECONDS, 1 MINUTE)"
+            )
+        self.at += 1
+        return spans
 
     def take_names(self) -> list[str]:
         """The names in parentheses, if any, and the `=`."""

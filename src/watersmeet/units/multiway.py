@@ -4,25 +4,24 @@
 
 so every combination with at least one new member is made exactly once, by the last of its new members in driver order.
 A driver's tuples probe one alias after another; each probe is an index look-up inside the period that the closed window
-graph leaves, given all members bound so far:
-
-    max over bound x of (x.ts + lo(x, y))  <=  y.ts  <=  min over bound x of (x.ts + hi(x, y))
+graph leaves, given all members bound so far (`units.periods`).
 
 Kernels that sweep over time (`mw`, `lca`) or go tuple by tuple (`ripple`, `xjoin`) take all drivers at once, as one problem
 of arrays; see `problem`. Under the global conservative approach (`gca(...)`) the period is that of the largest window, and
 every pair's own is tested at the end.
 
 A side may be several aliases that an earlier stage has bound together: it is found by the time of one of them, its
-reference, and the windows of the others are tested.
+reference, and the windows of the others are tested. So are the alternatives of a PATH, after every probe.
 
 Invariant: no intermediate holds more than `limit` combinations per alias probed, however hot one key is.
-Implements: Hammad, Aref, Elmagarmid (2002), section 3.1 (the period shrinks with every member), sections 5.1 and 5.2.
+Implements: Hammad, Aref, Elmagarmid (2002), section 3.1 (the period shrinks with every member), sections 5.1, 5.2, 5.2.1.
 Departs from the paper: the period is exact per pair, so no refinement step is needed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -30,17 +29,16 @@ import pyarrow.compute as pc
 
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.expand import pairs
-from watersmeet.kernels.filter_refine import refine
-from watersmeet.kernels.problem import counters
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 from watersmeet.plan.encoding import exact
 from watersmeet.plan.model import Compare, Difference, Plan, Residual
 from watersmeet.plan.order import probe_order
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.query.window import UNBOUNDED, widest
+from watersmeet.query.window import widest
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.evaluator import mask
 from watersmeet.units.partners import Partners
+from watersmeet.units.periods import period, satisfied
 from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
@@ -133,7 +131,9 @@ class Multiway:
                 yield bound
 
     def _uncoded(self) -> Iterator[Callable[[Bound], np.ndarray]]:
-        """Equality of values whose codes may collide, and conditions without codes, across sides."""
+        """Alternatives of the windows, equality of values whose codes may collide, conditions without codes, across sides."""
+        if self.plan.join.windows.alternatives:
+            yield self._within
         for n, side in enumerate(self.sides[1:], start=1):
             before = [a for s in self.sides[:n] for a in s.spec.aliases]
             for c in self._shared(before, side):
@@ -176,10 +176,7 @@ class Multiway:
 
     def _refined(self, bound: Bound) -> Bound:
         """Combinations within every pair's own window, of combinations within the largest."""
-        times = np.stack([self.members[x].ts()[idx] for x, idx in bound.items()])
-        graph = self.plan.join.windows
-        hi = np.array([[0 if x == y else graph.hi(x, y) for y in bound] for x in bound], np.int64)
-        keep = refine(times, hi, self._windows.horizon_us, counters())
+        keep = self._within(bound)
         return bound if keep.all() else {x: idx[keep] for x, idx in bound.items()}
 
     def _ranges(self, bound: Bound, side: Side) -> Ranges | None:
@@ -194,7 +191,7 @@ class Multiway:
     def _matches(self, bound: Bound, side: Side, ranges: Ranges | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Chunks of (position in bound, row of the side) that agree in keys or ranges, and in the period."""
         classes = self._shared(bound, side) if self.plan.kernel == "hw" else ()
-        lo, hi = self._period(bound, side.spec.reference)
+        lo, hi = period(self._windows, self._times(bound), side.spec.reference)
         key = dimension_code(classes, {c: self._bound_codes(bound, c) for c in classes}) if classes else None
         probes, matches = len(lo), 0
         held: list[tuple[np.ndarray, np.ndarray]] = []
@@ -238,17 +235,11 @@ class Multiway:
         x = next(x for x in bound if c in self.members[x].keys)
         return self.members[x].codes(self.members[x].keys[c], self.plan.classes[c].kind)[bound[x]]
 
-    def _period(self, bound: Bound, y: str) -> tuple[np.ndarray, np.ndarray]:
-        rows = len(next(iter(bound.values())))
-        lo, hi = np.full(rows, -UNBOUNDED, np.int64), np.full(rows, UNBOUNDED, np.int64)
-        for x, idx in bound.items():
-            ts = self.members[x].ts()[idx]
-            low, high = self._windows.lo(x, y), self._windows.hi(x, y)
-            if low > -UNBOUNDED:
-                np.maximum(lo, ts + low, out=lo)
-            if high < UNBOUNDED:
-                np.minimum(hi, ts + high, out=hi)
-        return lo, hi
+    def _times(self, bound: Bound) -> dict[str, np.ndarray]:
+        return {x: self.members[x].ts()[idx] for x, idx in bound.items()}
+
+    def _within(self, bound: Bound) -> np.ndarray:
+        return satisfied(self.plan.join.windows, self._times(bound))
 
     def _filtered(self, grown: Bound, added: Side, settled: tuple[Residual, ...]) -> Bound:
         """Drop what keys, windows, residuals and conditions that the added side completes refuse; settled ones hold."""
@@ -271,10 +262,10 @@ class Multiway:
                 yield lambda b, x=x, y=y, c=c: self._equal_codes(b, x, y, c)
             if not exact(self.plan.classes[c].kind):
                 yield lambda b, x=x, y=y, c=c: self._equal_values(b, x, y, c)
-        for x in before:
-            for y in new:
-                if y != added.spec.reference:
-                    yield lambda b, x=x, y=y: self._in_window(b, x, y)
+        if self._windows.alternatives:
+            yield self._within
+        elif len(new) > 1:
+            yield from self._window_tests(before, [y for y in new if y != added.spec.reference])
         for residual in self.plan.residuals:
             pair = {residual.left[0], residual.right[0]}
             if self._completed(pair, before, new) and residual not in settled:
@@ -283,14 +274,15 @@ class Multiway:
             if self._completed(condition.aliases, before, new):
                 yield lambda b, e=condition: self._condition(b, e)  # type: ignore[misc]
 
+    def _window_tests(self, before: Collection[str], others: Collection[str]):  # type: ignore[no-untyped-def]
+        """Pairs that the period has not decided."""
+        for x, y in product(before, others):
+            yield lambda b, x=x, y=y: satisfied(self._windows, self._times({x: b[x], y: b[y]}))
+
     @staticmethod
     def _completed(aliases: Collection[str], before: Collection[str], new: Collection[str]) -> bool:
         """Whether a condition on these aliases needs what has just been added, and no more."""
         return {*aliases} <= {*before, *new} and any(a in before for a in aliases) and any(a in new for a in aliases)
-
-    def _in_window(self, bound: Bound, x: str, y: str) -> np.ndarray:
-        apart = self.members[y].ts()[bound[y]] - self.members[x].ts()[bound[x]]
-        return (apart >= self._windows.lo(x, y)) & (apart <= self._windows.hi(x, y))
 
     def _equal_codes(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         kind = self.plan.classes[c].kind
