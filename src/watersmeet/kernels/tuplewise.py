@@ -3,7 +3,8 @@
 A tuple t of stream d arrives, is stored, and looks for partners in one stream after another, as its probe order says:
 
     period at stream y = [ max over chosen x of x.ts + lo(x, y),  min over chosen x of x.ts + hi(x, y) ]
-    every stored tuple of y: out of reach of all that may come? -> purge; in the period? -> test; go on with the next stream
+    every stored tuple of y: in the period? -> test, go on with the next stream; before it, and out of reach of all that
+    may come? -> purge
 
 so a combination is found when its last member arrives, exactly once. One loop does all four; they differ in two choices:
 
@@ -25,7 +26,8 @@ Departs from the paper: figure 5 is a pipeline of binary joins with intermediate
 streams themselves, as in 3.1. IsOut looks at distances, and would purge a tuple that is ahead of all other streams, as
 happens when streams of unequal rates are read in turn: ours looks only behind. A stream need not bring its tuples in time
 order: IsOut takes the lowest time that is still to come if that is below the highest that came. What IsOut compares with
-every stream is one bound, computed once for all that a probe meets: so it is one comparison of times.
+every stream is one bound, computed once for all that a probe meets: so it is one comparison of times. Figure 5 asks it of every
+tuple that it meets; what is not before the period is in reach of the tuple that has just come, so it need not be asked.
 """
 
 from __future__ import annotations
@@ -302,13 +304,15 @@ def _run(  # type: ignore[no-untyped-def]
             while r >= 0 and not matched:
                 after, t, gone = links[link + r], ts[r], dead[r]
                 visited += 1
-                if not gone and purge & WHEN_MET:
+                if not gone:
                     timed += 1
-                    if t < floor:
-                        gone = True
-                        dead[r] = True
-                        counts[PURGED] += 1
-                        counts[STORED] -= 1
+                    if t < lo and purge & WHEN_MET:
+                        timed += 1
+                        if t < floor:
+                            gone = True
+                            dead[r] = True
+                            counts[PURGED] += 1
+                            counts[STORED] -= 1
                 if gone:
                     if last < 0:
                         heads[bucket[depth]] = after
@@ -316,7 +320,7 @@ def _run(  # type: ignore[no-untyped-def]
                         links[link + last] = after
                 else:
                     last = r
-                    timed += 1 + (t >= lo)
+                    timed += t >= lo
                     if t >= lo and t <= up:
                         matched = True
                         if test >= 0:
