@@ -166,7 +166,10 @@ def bench(
     _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
 
 
-_REPRODUCTIONS = {"bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix"}
+_REPRODUCTIONS = {
+    "bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix",
+    "wjoin": "Hammad, Aref, Elmagarmid (2002): nested-loop, hash and merge window joins, and paths",
+}
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -174,7 +177,7 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
 ) -> None:
-    """Reproduce a paper's evaluation, claim by claim: reproduce bistream [--help]."""
+    """Reproduce a paper's evaluation, claim by claim: reproduce bistream or wjoin [--help]."""
     _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from watersmeet.reproduce.bistream.answer import WrongAnswerError, groups
-from watersmeet.reproduce.bistream.claims.words import each
 from watersmeet.reproduce.bistream.claims.work import rate
 from watersmeet.reproduce.bistream.cluster import Cluster, Outcome
 from watersmeet.reproduce.bistream.lab import Lab
@@ -21,6 +20,7 @@ from watersmeet.reproduce.bistream.models import content_sensitive
 from watersmeet.reproduce.bistream.queries import QUERIES
 from watersmeet.reproduce.plot import Plot
 from watersmeet.reproduce.report import Claim, verdict
+from watersmeet.reproduce.words import each
 from watersmeet.units.views import merged, values
 
 NEGLIGIBLE = 0.1

@@ -7,13 +7,13 @@ for all units. The small punctuations (one per stream, unit and batch) are not c
 from __future__ import annotations
 
 from watersmeet.reproduce.bistream.claims.memory import TOLERANCE
-from watersmeet.reproduce.bistream.claims.words import each, furthest
 from watersmeet.reproduce.bistream.lab import Lab
 from watersmeet.reproduce.bistream.models import Model
 from watersmeet.reproduce.bistream.queries import QUERIES
 from watersmeet.reproduce.bistream.routes import Shipped, shipped
 from watersmeet.reproduce.plot import Plot
 from watersmeet.reproduce.report import Claim, verdict
+from watersmeet.reproduce.words import each, furthest
 
 RATES = {
     "Q5": (4_000, 12_000, 20_000, 30_000, 40_000, 60_000),

@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from watersmeet.reproduce.bistream.claims.memory import TOLERANCE, deviation
-from watersmeet.reproduce.bistream.claims.words import each, furthest, shorts
 from watersmeet.reproduce.bistream.equations import scaling_gain_of_column, scaling_gain_of_row
 from watersmeet.reproduce.bistream.lab import Lab
 from watersmeet.reproduce.bistream.routes import Storage
 from watersmeet.reproduce.plot import Plot
 from watersmeet.reproduce.report import Claim, verdict
+from watersmeet.reproduce.words import each, furthest, shorts
 
 SQUARES = (4, 16, 36, 64)
 MORE = (4, 8, 16, 24, 32, 40, 48, 56, 64)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.reproduce.bistream.claims.words import each, furthest, shorts
 from watersmeet.reproduce.bistream.cluster import Outcome
 from watersmeet.reproduce.bistream.equations import memory_of_biclique, memory_of_matrix
 from watersmeet.reproduce.bistream.lab import Lab
 from watersmeet.reproduce.plot import Plot
 from watersmeet.reproduce.report import Claim, verdict
+from watersmeet.reproduce.words import each, furthest, shorts
 
 TOLERANCE = 0.01
 WINDOWS_S = (180, 300, 480)

@@ -17,13 +17,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from watersmeet.reproduce.bistream.claims.words import each, shorts
 from watersmeet.reproduce.bistream.cluster import Outcome
 from watersmeet.reproduce.bistream.lab import LATENCY_ROWS, Lab
 from watersmeet.reproduce.bistream.queries import QUERIES
 from watersmeet.reproduce.bistream.routes import Storage
 from watersmeet.reproduce.plot import Plot
 from watersmeet.reproduce.report import Claim, verdict
+from watersmeet.reproduce.words import each, shorts
 
 LOAD = 0.8
 

@@ -1,0 +1,1 @@
+"""One module per experiment of sections 4.3 and 5.3."""
