@@ -526,9 +526,10 @@ def test_a_path_at_one_instant_comes_once(options):
 
 
 @pytest.mark.parametrize("batch_rows", [1, 100])
-def test_a_path_does_not_turn_round(batch_rows):
+@pytest.mark.parametrize("kernel", ["hw", "nlw", "mw", "lca", "ripple", "xjoin", "gca(hw)", "gca(lca)"])
+def test_a_path_does_not_turn_round(kernel, batch_rows):
     """There are 1, 2, 1 and 3, 2, 3 too, which go back."""
-    found = check(stops((1, 2, 3), (3, 2, 1)), batch_rows)
+    found = check(stops((1, 2, 3), (3, 2, 1)), batch_rows, kernel=kernel)
     seen = sorted(tuple((t - BASE_US) // SECOND for t in r) for r in rows_of(found))
     assert seen == [(1, 2, 3), (1, 2, 3), (3, 2, 1), (3, 2, 1)]
 
