@@ -51,7 +51,7 @@ class WindowItem:
             )
         if len(hops) not in (1, len(aliases) - 1):
             raise WindowError(
-                f"window {text!r} has {len(hops)} bounds for {len(aliases) - 1} hops: give one bound for all hops, or one for each, as in PATH (a, b, c) = (10 SECONDS, 1 MINUTE)"
+                f"window {text!r} has {len(hops)} bound{'' if len(hops) == 1 else 's'} for {len(aliases) - 1} hop{'' if len(aliases) == 2 else 's'}: give one bound for all hops, or one for each, as in PATH (a, b, c) = (10 SECONDS, 1 MINUTE)"
             )
         each = tuple(hops) * (len(aliases) - 1) if len(hops) == 1 else tuple(hops)
         return cls("path", tuple(aliases), 0, 0, text, each)
