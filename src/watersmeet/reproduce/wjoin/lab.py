@@ -37,7 +37,9 @@ from watersmeet.reproduce.wjoin.data import Feed
 
 Order = Literal["in turn", "in time"]
 LIMIT = 1024
-"""Results of a chunk; the curve has a point after each."""
+"""The most results of a chunk; the curve has a point after each."""
+POINTS = 8
+"""Points of a curve for every thousand tuples, where results come evenly."""
 
 
 @dataclass(frozen=True)
@@ -130,18 +132,25 @@ class Lab:
 
     def run(self, kernel: str, feed: Feed, hi: np.ndarray, order: Order = "in turn") -> Run:
         """A kernel's run with these windows, verified."""
-        run = self.measure(kernel, problem(feed, hi), order)
+        results = self.expected(feed, [hi]).results
+        limit = min(max(results * 1000 // (POINTS * feed.rows), 1), LIMIT)
+        run = self.measure(kernel, problem(feed, hi), order, limit=limit)
         self.check(run, feed, [hi])
         return run
 
     def measure(
-        self, kernel: str, of: Problem, order: Order = "in turn", keep: Callable[[np.ndarray], np.ndarray] | None = None
+        self,
+        kernel: str,
+        of: Problem,
+        order: Order = "in turn",
+        keep: Callable[[np.ndarray], np.ndarray] | None = None,
+        limit: int = LIMIT,
     ) -> Run:
         """Count and time; `keep` refines what the kernel finds."""
         self.say(f"{kernel}, {of.streams} streams")
         counts, answer, seconds = counters(), Answer(0, 0), 0.0
         points = [(0, 0, 0.0)]
-        chunks = self._kernel(kernel)(of, (round_robin if order == "in turn" else in_time)(of), counts, LIMIT)
+        chunks = self._kernel(kernel)(of, (round_robin if order == "in turn" else in_time)(of), counts, limit)
         while True:
             begun = thread_time()
             rows = next(chunks, None)
@@ -154,13 +163,17 @@ class Lab:
             answer += found(rows)
         return Run(kernel, sum(map(len, of.ts)), counts, seconds, answer, np.array(points).T)
 
-    def check(self, run: Run, feed: Feed, alternatives: Sequence[np.ndarray]) -> None:
-        """Raise unless the run's answer is DuckDB's."""
+    def expected(self, feed: Feed, alternatives: Sequence[np.ndarray]) -> Answer:
+        """DuckDB's answer, computed once."""
         key = (feed.name, b"".join(hi.tobytes() for hi in alternatives))
         if key not in self._answers:
             self.say(f"DuckDB: {feed.name}")
             self._answers[key] = expected(feed, alternatives)
-        want = self._answers[key]
+        return self._answers[key]
+
+    def check(self, run: Run, feed: Feed, alternatives: Sequence[np.ndarray]) -> None:
+        """Raise unless the run's answer is DuckDB's."""
+        want = self.expected(feed, alternatives)
         if run.answer != want:
             raise WrongAnswerError(
                 f"{run.kernel} on {feed.name}: {run.answer.results} results with checksum {run.answer.checksum}, but DuckDB has"

@@ -131,11 +131,12 @@ def _holds(parts: list[bool]) -> Verdict:
 
 def _plots(costs: Costs) -> tuple[Plot, ...]:
     plots = []
-    for name, unit in (("comparisons", "comparisons per tuple"), ("service_us", "us per tuple")):
+    kinds = (("comparisons", "comparisons per tuple", "comparisons"), ("service", "us per tuple", "service_us"))
+    for name, unit, of in kinds:
         series = {}
         for kernel in ("nlw", "lca"):
             for variation in RATES:
-                points = [(d, getattr(by[kernel], name)) for (v, d), by in costs.items() if v == variation]
+                points = [(d, getattr(by[kernel], of)) for (v, d), by in costs.items() if v == variation]
                 series[f"{kernel.upper()}, {variation} variation"] = tuple(zip(*points, strict=True))
         plots.append(
             Plot(f"figure-14-{name}", "Figure 14: a path of four streams", "number of values", unit, series, log=True)
