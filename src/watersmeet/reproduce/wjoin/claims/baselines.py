@@ -24,7 +24,7 @@ def baselines(lab: Lab) -> list[Claim]:
     size = lab.size
     feed = stores(max(WAYS), size.per_hour, size.days, size.items, size.seeds[0])
     kernels = [kernel for figure in FIGURES.values() for kernel in figure]
-    runs = {n: {k: lab.run(k, feed.first(n), uniform(n, HOUR)) for k in kernels} for n in WAYS}
+    runs = {n: {k: lab.curved(k, feed.first(n), uniform(n, HOUR)) for k in kernels} for n in WAYS}
     return [
         _below("NLW needs less than the ripple join", "figure 7", "nlw", "ripple", runs, _curves("7", runs)),
         _below("HW needs less than XJoin", "figure 8", "hw", "xjoin", runs, _curves("8", runs)),

@@ -92,7 +92,7 @@ def alternates(lab: Lab) -> list[Claim]:
                 orders: tuple[Order, ...] = ("in turn",) if kernel == "mw" else ("in turn", "in time")
                 for order in orders:
                     runs.setdefault((title, kernel, order), []).append(
-                        lab.run(kernel, feed, uniform(4, lab.size.window_us), order)
+                        lab.curved(kernel, feed, uniform(4, lab.size.window_us), order)
                     )
     cost = {key: float(np.mean([r.comparisons for r in of])) for key, of in runs.items()}
     time = {key: float(np.mean([r.service_us for r in of])) for key, of in runs.items()}
