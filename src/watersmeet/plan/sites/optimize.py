@@ -1,0 +1,207 @@
+"""Find a cheap linear plan: greedy, exhaustive, or whichever the number of streams allows.
+
+    exhaustive     states (streams joined, site of the results), from the head to all streams; the cheapest ways into a state
+                   are kept, all others are pruned: what comes after a state costs the same however it was reached
+
+Invariant: exhaustive search finds the cheapest of all linear plans under the formulas; greedy's cost is never below it. Ties go to
+the stream and the algorithm that come first.
+Implements: Tran and Lee (2010), section 4.1, algorithm 10, and the exhaustive search of section 5.2.
+Departs from the paper: greedy keeps the three cheapest beginnings of a sequence instead of one: on random queries of four streams
+that takes most of its distance to the optimum away. Lines differ from pair to pair, so a step's cost depends on where the results so far are. Exhaustive search
+prunes by state, which loses nothing and makes it m^2 2^m instead of m! 6^m.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.sites import bloom_cost
+from watersmeet.plan.sites.cost import FORMULAS, Cost, Join, Setting
+from watersmeet.plan.sites.flow import Flows
+from watersmeet.plan.sites.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, Sequence, SiteQuery, Step
+from watersmeet.plan.sites.statistics import Statistics
+
+PRICES = FORMULAS | {
+    Algorithm.SMB_S1: bloom_cost.smb_s1, Algorithm.SMB_S2: bloom_cost.smb_s2,
+    Algorithm.SMB_D1: bloom_cost.smb_d1, Algorithm.SMB_D2: bloom_cost.smb_d2,
+}  # fmt: skip
+Search = Literal["auto", "greedy", "exhaustive"]
+WIDTH = 3
+"""Beginnings that greedy search keeps."""
+CHEAP = 6
+"""`auto` searches exhaustively up to so many streams: a tenth of a second."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A step of a plan with what it is expected to cost."""
+
+    step: Step
+    source: str
+    """The site where the rows that are joined are."""
+    rows_per_s: float
+    """That go into the step."""
+    cost: Cost
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan, its cost in seconds per second, and how it was found."""
+
+    plan: LinearPlan
+    seconds: float
+    search: Literal["greedy", "exhaustive", "random", "given"]
+    estimates: Mapping[str, tuple[Estimate, ...]] = field(hash=False)
+    """By head."""
+
+    @property
+    def bytes(self) -> float:
+        """Expected, per second."""
+        return sum(e.cost.bytes for steps in self.estimates.values() for e in steps)
+
+    @property
+    def shipments(self) -> float:
+        return sum(e.cost.shipments for steps in self.estimates.values() for e in steps)
+
+
+Way = tuple[float, tuple[tuple[int, Algorithm], ...]]
+"""Seconds, and steps."""
+
+
+class Optimizer:
+    """Prices and searches linear plans of one query."""
+
+    def __init__(
+        self,
+        query: SiteQuery,
+        statistics: Statistics,
+        setting: Setting,
+        algorithms: tuple[Algorithm, ...] = PAPER,
+    ) -> None:
+        self.query, self.setting, self.algorithms = query, setting, algorithms
+        self.flows = Flows(query, statistics, setting.interval_us)
+        self.sites = [s.site for s in query.streams]
+        line = setting.line
+        self._lines = {(x, y): (line(x, y), line(y, x)) for x in self.sites for y in self.sites}
+        self._costs: dict[tuple[int, int, int], list[tuple[Algorithm, Cost]]] = {}
+
+    def find(self, search: Search = "auto") -> Found:
+        """The plan of choice."""
+        if search == "auto":
+            search = "exhaustive" if len(self.sites) <= CHEAP else "greedy"
+        if search == "greedy":
+            return self.greedy()
+        if search == "exhaustive":
+            return self.exhaustive()[0]
+        raise OptionError(f"search={search!r}: there are 'auto', 'greedy' and 'exhaustive'")
+
+    def greedy(self, width: int = WIDTH) -> Found:
+        """Algorithm 10, with the `width` cheapest beginnings kept in every step; with 1 it is the paper's."""
+        ways = [self._ways(head, 1, width)[0] for head in range(len(self.sites))]
+        return self.priced(LinearPlan(self.query, self._named(ways)), "greedy")
+
+    def exhaustive(self, best: int = 1) -> list[Found]:
+        """The so many cheapest plans, the cheapest first."""
+        ways = [self._ways(head, best) for head in range(len(self.sites))]
+        plans = (self._named(combination) for combination in _cheapest(ways))
+        return [self.priced(LinearPlan(self.query, plan), "exhaustive") for plan in islice(plans, best)]
+
+    def random(self, seed: random.Random) -> Found:
+        """Any plan."""
+        sequences = {}
+        for head, alias in enumerate(self.query.aliases):
+            done, steps = 1 << head, list[Step]()
+            while len(steps) < len(self.sites) - 1:
+                to = seed.choice(list(self.flows.reachable(done)))
+                steps.append(Step(self.query.aliases[to], seed.choice(self.algorithms)))
+                done |= 1 << to
+            sequences[alias] = tuple(steps)
+        return self.priced(LinearPlan(self.query, sequences), "random")
+
+    def priced(self, plan: LinearPlan, search: Literal["greedy", "exhaustive", "random", "given"] = "given") -> Found:
+        """Equation 1: the sum over all one-way joins."""
+        estimates: dict[str, tuple[Estimate, ...]] = {}
+        for alias, steps in plan.sequences.items():
+            head = self.query.position[alias]
+            done, out = 1 << head, []
+            for step, at in zip(steps, plan.places(alias), strict=False):
+                to = self.query.position[step.to]
+                cost = dict(self._priced(head, done, to))[step.algorithm]
+                rows = self.flows.flow(head, done).rows / self.flows.interval_s
+                out.append(Estimate(step, at, rows, cost, self._seconds(cost, at, to)))
+                done |= 1 << to
+            estimates[alias] = tuple(out)
+        return Found(plan, sum(e.seconds for steps in estimates.values() for e in steps), search, estimates)
+
+    def one_way(self, head: str, done: frozenset[str], to: str, algorithm: Algorithm) -> Cost:
+        """One formula's answer: from a head joined with streams to another stream."""
+        mask = sum(1 << self.query.position[a] for a in done | {head})
+        return dict(self._priced(self.query.position[head], mask, self.query.position[to]))[algorithm]
+
+    def _priced(self, head: int, done: int, to: int) -> list[tuple[Algorithm, Cost]]:
+        key = head, done, to
+        if key not in self._costs:
+            flows = self.flows
+            counted = self.query.streams[to].window_rows is not None
+            join = Join.of(
+                flows.flow(head, done),
+                flows.meeting(*key),
+                flows.streams[to],
+                flows.window_rows[to],
+                counted,
+                self.setting,
+            )
+            self._costs[key] = [(algorithm, PRICES[algorithm](join)) for algorithm in self.algorithms]
+        return self._costs[key]
+
+    def _seconds(self, cost: Cost, at: str, to: int) -> float:
+        return cost.seconds(*self._lines[at, self.sites[to]])
+
+    def _ways(self, head: int, best: int, width: int | None = None) -> list[Way]:
+        """The cheapest sequences of a head: breadth first, by number of streams joined; `width` states go on."""
+        states: dict[tuple[int, str], list[Way]] = {(1 << head, self.sites[head]): [(0.0, ())]}
+        for _ in range(len(self.sites) - 1):
+            wider: dict[tuple[int, str], list[Way]] = {}
+            for (done, at), ways in states.items():
+                for to in self.flows.reachable(done):
+                    out, back = self._lines[at, self.sites[to]]
+                    for algorithm, cost in self._priced(head, done, to):
+                        more = cost.seconds(out, back)
+                        state = done | 1 << to, at if algorithm in AT_SOURCE else self.sites[to]
+                        found = wider.setdefault(state, [])
+                        for seconds, steps in ways:
+                            found.append((seconds + more, (*steps, (to, algorithm))))
+            states = {state: heapq.nsmallest(best, ways, key=_first) for state, ways in wider.items()}
+            if width is not None:
+                cheapest = heapq.nsmallest(width, states.items(), key=lambda state: state[1][0][0])
+                states = dict(cheapest)
+        return heapq.nsmallest(best, (way for ways in states.values() for way in ways), key=_first)
+
+    def _named(self, ways: list[Way]) -> dict[str, Sequence]:
+        names = self.query.aliases
+        return {names[h]: tuple(Step(names[to], a) for to, a in steps) for h, (_, steps) in enumerate(ways)}
+
+
+def _first(way: Way) -> float:
+    return way[0]
+
+
+def _cheapest(ways: list[list[Way]]):  # type: ignore[no-untyped-def]
+    """One way of each head, the cheapest sums first."""
+    first = (0,) * len(ways)
+    heap, seen = [(sum(w[0][0] for w in ways), first)], {first}
+    while heap:
+        _, at = heapq.heappop(heap)
+        yield [w[n] for w, n in zip(ways, at, strict=True)]
+        for h, n in enumerate(at):
+            following = (*at[:h], n + 1, *at[h + 1 :])
+            if n + 1 < len(ways[h]) and following not in seen:
+                seen.add(following)
+                heapq.heappush(heap, (sum(w[i][0] for w, i in zip(ways, following, strict=True)), following))
