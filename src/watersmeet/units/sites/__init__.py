@@ -1,0 +1,1 @@
+"""What sites do: windows and their copies, and the two halves of every one-way join."""
