@@ -181,7 +181,7 @@ def sm_s1(j: Join) -> Cost:
     """C_ship[K_1] + C_probe[W_2] + C_ship[delta W'_2] + C_probe[B_1] + C_update[W_2] + C_update[W'_2] + the count k."""
     t, c, v = j.seconds, j.per_tuple, j.lives
     sent = v.arriving * v.asked * v.sent_once
-    counts = any_of(v.arriving, v.asked * v.sent_once)
+    counts = any_of(v.arriving * (2 if j.counted else 1), v.asked * v.sent_once)
     processing = (
         j.keys * c.hash + j.near * c.probe + sent * c.insert + j.flow.rows * c.hash + j.matches * c.probe
         + (v.arriving + sent) * c.update

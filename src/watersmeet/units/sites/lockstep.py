@@ -15,7 +15,7 @@ import numpy as np
 from watersmeet.plan.sites.model import Algorithm
 from watersmeet.units.sites.halves import Done, Joint, Sent
 from watersmeet.units.sites.one_way import HALVES
-from watersmeet.units.sites.rows import Arrival, Rows
+from watersmeet.units.sites.rows import NONE, Arrival, Rows
 
 
 @dataclass
@@ -27,7 +27,11 @@ class Shipped:
     back_shipments: np.ndarray
     back_bytes: np.ndarray
     processing_s: np.ndarray
-    results: list[Rows] = field(default_factory=list)
+    results: dict[int, Rows] = field(default_factory=dict)
+
+    def by_interval(self) -> list[Rows]:
+        """Results of every interval; rows without members where there are none."""
+        return [self.results.get(n, Rows(NONE, {})) for n in range(len(self.out_bytes))]
 
     def per_second(self, first: int, interval_s: float) -> tuple[float, float, float]:
         """Shipments, bytes and seconds of processing from an interval on."""
@@ -58,7 +62,7 @@ def run(
         ) -> None:
             for item in out:
                 if isinstance(item, Done):
-                    found.results.append(item.rows)
+                    found.results[item.tick] = item.rows
                     continue
                 queue.append((sender, item))
                 shipments, nbytes = (
