@@ -169,6 +169,7 @@ def bench(
 _REPRODUCTIONS = {
     "bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix",
     "wjoin": "Hammad, Aref, Elmagarmid (2002): nested-loop, hash and merge window joins, and paths",
+    "semijoin": "Tran, Lee (2010): joins across sites, keys first",
 }
 
 
@@ -177,7 +178,7 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
 ) -> None:
-    """Reproduce a paper's evaluation, claim by claim: reproduce bistream or wjoin [--help]."""
+    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin or semijoin [--help]."""
     _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
 
 

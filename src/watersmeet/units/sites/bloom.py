@@ -131,10 +131,8 @@ class FilterOfferer(OfferingSource):
             assert isinstance(message, Sent)
             yield _filter("keys", tick, message.payload)
 
-    def receive(self, message: Sent, low: int) -> Out:
-        _, rows = self.waiting.pop(message.tick)
-        wanted = np.flatnonzero(_passing(message.payload, self.joint.codes(rows)))
-        yield self.joint.rows("rows", message.tick, rows.take(wanted))
+    def _wanted(self, message: Sent, rows: Rows) -> np.ndarray:
+        return _passing(message.payload, self.joint.codes(rows))
 
 
 class FilterWanter(WantingDestination):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from watersmeet.units.sites.rows import Arrival, Rows, Tuples
+from watersmeet.units.sites.rows import NONE, Arrival, Rows, Tuples
 from watersmeet.units.sites.window import Window
 
 NUMBER_BYTES = 8
@@ -69,9 +69,13 @@ class Joint:
     """Whether the destination's window is one of rows."""
     limited: bool = True
     """Constraint 3."""
+    joining: bool = True
+    """Whether results are made; without, only what is shipped can be counted."""
 
     def join(self, rows: Rows, window: Window) -> Rows:
         """The T_2-limit join."""
+        if not self.joining:
+            return rows.take(NONE)
         row_idx, pos = window.join(self.codes(rows), self.lowest(rows.at), rows.at - 1, self.limited)
         return self.extend(rows, row_idx, pos)
 

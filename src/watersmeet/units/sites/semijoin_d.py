@@ -1,6 +1,9 @@
 """SM-D1 and SM-D2: the source ships rows that will be matched, because it knows V_2 or because it has asked.
 
 Implements: Tran and Lee (2010), algorithms 5 (with the vectors of 9) and 6.
+What waits at either site for an answer is dropped when its heads, or all its tuples, are out of every window: an answer that comes
+later than delta allows finds nothing.
+
 Departs from the paper: SM-D2 ships no empty K'_1; results arise at N_2, which knows that there are none.
 """
 
@@ -66,9 +69,12 @@ class OfferingSource(Source):
         yield self.joint.keys("keys", tick, np.unique(self.joint.codes(rows)))
 
     def receive(self, message: Sent, low: int) -> Out:
-        _, rows = self.waiting.pop(message.tick)
-        wanted = np.flatnonzero(np.isin(self.joint.codes(rows), message.payload))
-        yield self.joint.rows("rows", message.tick, rows.take(wanted))
+        if message.tick in self.waiting:
+            _, rows = self.waiting.pop(message.tick)
+            yield self.joint.rows("rows", message.tick, rows.take(np.flatnonzero(self._wanted(message, rows))))
+
+    def _wanted(self, message: Sent, rows: Rows) -> np.ndarray:
+        return np.isin(self.joint.codes(rows), message.payload)
 
 
 class WantingDestination(Destination):
@@ -78,13 +84,18 @@ class WantingDestination(Destination):
         super().__init__(joint)
         self.temp: dict[int, Window] = {}
 
+    def arrive(self, tick: int, arrival: Arrival, low: int) -> Out:
+        self._update(arrival, low)
+        self.temp = {t: w for t, w in self.temp.items() if w.tuples.until.max() >= low}
+        yield from ()
+
     def receive(self, message: Sent) -> Out:
         if message.kind == "keys":
             matching = self.window.tuples.take(np.flatnonzero(self.window.having(message.payload)))
             if len(matching):
                 self.temp[message.tick] = Window(matching)
                 yield self.joint.keys("wanted", message.tick, np.unique(matching.code))
-        else:
+        elif message.tick in self.temp:
             yield Done(message.tick, self.joint.join(message.payload, self.temp.pop(message.tick)))
 
     def oldest(self) -> int | None:

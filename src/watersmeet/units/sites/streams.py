@@ -22,7 +22,7 @@ from watersmeet.units.sites.rows import EVER, NONE, Arrival, Rows, Tuples
 _BITS = 62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Streams:
     """A query with the samples of its streams: times ascending, codes dense from 0 in every class of columns."""
 

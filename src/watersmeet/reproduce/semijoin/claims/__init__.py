@@ -1,0 +1,1 @@
+"""What is claimed, by part of the paper."""
