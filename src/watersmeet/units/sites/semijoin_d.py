@@ -16,7 +16,7 @@ from watersmeet.units.sites.rows import NOTHING, Arrival, Rows
 from watersmeet.units.sites.semijoin_s2 import Update
 from watersmeet.units.sites.simple import JoiningDestination
 from watersmeet.units.sites.values import Values
-from watersmeet.units.sites.window import Window
+from watersmeet.units.sites.window import Window, among
 
 
 class ReducingSource(Source):
@@ -74,7 +74,7 @@ class OfferingSource(Source):
             yield self.joint.rows("rows", message.tick, rows.take(np.flatnonzero(self._wanted(message, rows))))
 
     def _wanted(self, message: Sent, rows: Rows) -> np.ndarray:
-        return np.isin(self.joint.codes(rows), message.payload)
+        return among(self.joint.codes(rows), message.payload)
 
 
 class WantingDestination(Destination):

@@ -124,7 +124,7 @@ class MirroringDestination(Destination):
         asked = message.payload
         at = self.values.find(asked)
         self.values.asked[at[at >= 0]] = True
-        found = self.joint.tuples("tuples", message.tick, self.window.unsent(self.window.having(asked)))
+        found = self.joint.tuples("tuples", message.tick, self.window.unsent(self.window.having(np.sort(asked))))
         yield found._replace(payload=(asked, found.payload))
 
 

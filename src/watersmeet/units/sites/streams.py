@@ -83,7 +83,9 @@ class Keys:
     def of(self, members: Mapping[str, np.ndarray]) -> np.ndarray:
         """Codes of joined tuples, given by number."""
         columns = [self.streams.samples[a].codes[c][members[a]] for a, c in self.columns]
-        out = columns[0].astype(np.int64)
+        out = columns[0].astype(np.int64, copy=False)
+        if len(columns) == 1:
+            return out
         null = out < 0
         for codes, most in zip(columns[1:], self.most[1:], strict=True):
             null = null | (codes < 0)

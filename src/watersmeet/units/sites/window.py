@@ -22,6 +22,17 @@ from watersmeet.units.sites.rows import EVER, NONE, NOTHING, Tuples
 _LIMIT = 1 << 22
 
 
+def among(codes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Which codes are one of these ascending values.
+
+    >>> among(np.array([5, 1, 9]), np.array([1, 5])).tolist()
+    [True, True, False]
+    """
+    if len(values) == 0:
+        return np.zeros(len(codes), bool)
+    return values[np.minimum(np.searchsorted(values, codes), len(values) - 1)] == codes
+
+
 class Window:
     """Tuples that can be probed."""
 
@@ -39,9 +50,11 @@ class Window:
             return
         both = Tuples(*(np.concatenate(columns) for columns in zip(self.tuples, tuples, strict=True)))
         sent = np.concatenate([self.sent, np.zeros(len(tuples), bool)])
-        until = both.until
-        if np.any(until[1:] < until[:-1]) or np.any((until[1:] == until[:-1]) & (both.pos[1:] < both.pos[:-1])):
-            order = np.lexsort((both.pos, until))
+        # What was here is in order: only from its last tuple on can something be out of it.
+        last = max(len(self) - 1, 0)
+        until, pos = both.until[last:], both.pos[last:]
+        if np.any(until[1:] < until[:-1]) or np.any((until[1:] == until[:-1]) & (pos[1:] < pos[:-1])):
+            order = np.lexsort((both.pos, both.until))
             both, sent = both.take(order), sent[order]
         self._set(both, sent)
 
@@ -89,7 +102,7 @@ class Window:
 
     def having(self, values: np.ndarray) -> np.ndarray:
         """Which tuples have one of these values."""
-        return np.isin(self.tuples.code, values)
+        return among(self.tuples.code, values)
 
     def mark(self, pos: np.ndarray) -> None:
         """Tuples that were just sent."""
