@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import math
+import warnings
+from dataclasses import replace
+
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import watersmeet as wm
+from tests import oracle, strategies
+from tests.cases import Case, bag, rows_of
+from tests.properties.test_local import has_key_everywhere
 from tests.sites.cases import bounded_networks, cases, found, linear_plans, tree_plans, wild_networks
 from watersmeet.plan.sites.model import Algorithm
-from watersmeet.runtime.sites import SiteProtocol, SiteRun
+from watersmeet.runtime.network import Link, Network
+from watersmeet.runtime.site_model import SiteProtocol
+from watersmeet.runtime.sites import SiteRun
 from watersmeet.units.sites import lockstep
 from watersmeet.units.sites.rows import Rows
 from watersmeet.units.sites.streams import joint
@@ -60,3 +70,45 @@ def test_all_one_way_joins_are_equivalent(data):
 
 def _pairs(rows: Rows) -> list[tuple[int, int]]:
     return sorted(zip(*(rows.members[a].tolist() for a in "ab"), strict=True)) if len(rows) else []
+
+
+# ---------------------------------------------------------------- SQL across sites
+
+PLANS = ("auto", "greedy", "exhaustive")
+
+
+@given(st.data())
+def test_sql_across_sites(data):
+    """Any query that equalities connect and windows bound: the oracle's results, and no more than the right rows late."""
+    case = ordered(data.draw(strategies.cases()))
+    assume(has_key_everywhere(case))
+    assume(all(hi < math.inf for hi in retentions(case)))
+    places = {a: data.draw(st.sampled_from(("A", "B", f"S{a}"))) for a in case.names}
+    sites = wm.local.Sites(
+        places,
+        data.draw(st.sampled_from(("1 second", "300 milliseconds", "7 seconds"))),
+        data.draw(st.sampled_from(PLANS)),
+        data.draw(st.booleans()),
+        data.draw(st.sampled_from(("delta", "heartbeats"))),
+    )
+    network = data.draw(st.sampled_from((None, Network(Link(latency_us=1_700_000)))))
+    want = case.expected()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        got = wm.local.run(case.sql(), case.tables(), sites=sites, network=network)
+    assert bag(rows_of(got)) == bag(want.rows), case.sql()
+
+
+def ordered(case: Case) -> Case:
+    """Tuples in the order of their times, those without one last."""
+
+    def at(row):
+        return (row[-1] is None, row[-1] or 0)
+
+    return replace(case, data=tuple((name, replace(d, rows=tuple(sorted(d.rows, key=at)))) for name, d in case.data))
+
+
+def retentions(case: Case) -> list[float]:
+    query = case.query()
+    bounds = oracle.closure(case.names, query.windows)
+    return [max(bounds[x, y] for y in case.names if y != x) for x in case.names if x not in query.rows]

@@ -26,7 +26,7 @@ from watersmeet.plan.sites.model import (
 )
 from watersmeet.plan.sites.statistics import Sample
 from watersmeet.runtime.network import Link, Network
-from watersmeet.runtime.sites import Outcome
+from watersmeet.runtime.site_model import Outcome
 from watersmeet.units.sites.streams import Streams
 
 COLUMNS = ("k", "x")

@@ -13,7 +13,8 @@ from tests.sites.cases import SiteCase, found
 from watersmeet.errors import OptionError
 from watersmeet.plan.sites.model import Algorithm, LinearPlan, SiteQuery, TreePlan
 from watersmeet.runtime.network import Link, Network
-from watersmeet.runtime.sites import SiteProtocol, SiteRun
+from watersmeet.runtime.site_model import SiteProtocol
+from watersmeet.runtime.sites import SiteRun
 from watersmeet.units.sites.one_way import MIRRORED
 
 MS = 1000

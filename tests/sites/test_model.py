@@ -7,7 +7,7 @@ import pytest
 
 from watersmeet.errors import OptionError, QueryError, StreamError, UnknownNameError, WindowError
 from watersmeet.plan.sites.model import Algorithm, LinearPlan, SiteQuery, SiteStream, TreePlan
-from watersmeet.plan.sites.statistics import Sample, Statistics, StreamStatistics, measure
+from watersmeet.plan.sites.statistics import Sample, Statistics, StreamStatistics
 from watersmeet.units.sites.streams import Streams
 
 ABC = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.x"], window_us=1)
@@ -37,7 +37,6 @@ ABC = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.x"], w
         (lambda: TreePlan.of(ROWS, "a, b SP-S/SP-D"), OptionError, "use a linear plan"),
         (lambda: Streams(ROWS, {"a": sample([1, 2])}), StreamError, "stream b: there is no data"),
         (lambda: Streams(ROWS, {"a": sample([2, 1]), "b": sample([])}), StreamError, "sort them"),
-        (lambda: measure(ROWS, {"a": sample([1]), "b": sample([1])}), OptionError, "two different times"),
         (lambda: Statistics({}).check(ROWS), OptionError, "none of stream a"),
         (lambda: Statistics({"a": StreamStatistics(1, 1, {}, {})}).check(ROWS), OptionError, "k is joined"),
         (lambda: Statistics({"a": StreamStatistics(0, 1, {"k": 1}, {"k": 1})}).check(ROWS), OptionError, "above 0"),

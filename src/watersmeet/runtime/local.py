@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.build import Options, build
+from watersmeet.plan.explain import explain as explain_plan
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.query.join import Join
@@ -26,6 +27,7 @@ from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
 from watersmeet.runtime.local_finish import SecondStage
+from watersmeet.runtime.local_sites import AcrossSites, Sites
 from watersmeet.runtime.network import Link, Network
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.sql.parse import parse
@@ -38,7 +40,7 @@ from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Sequencer
 from watersmeet.units.state import Manifest
 
-__all__ = ["Link", "LocalRun", "Network", "Protocol", "run"]
+__all__ = ["Link", "LocalRun", "Network", "Protocol", "Sites", "explain", "run"]
 
 
 def run(
@@ -48,6 +50,7 @@ def run(
     batch_rows: int = 10_000,
     network: Network | None = None,
     protocol: Protocol | None = None,
+    sites: Mapping[str, str] | Sites | None = None,
     **options: Any,
 ) -> pa.Table:
     """Run a query over Arrow tables.
@@ -55,6 +58,7 @@ def run(
     A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
     it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
+    With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", {"s": t}).column("k").to_pylist()
@@ -67,7 +71,40 @@ def run(
     sources = {name: _source(name, given) for name, given in tables.items()}
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
     prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
+    if sites is not None:
+        return prepared.run_across(_sites(sites, protocol, options), network)
     return prepared.run(batch_rows) if network is None else prepared.run_on(network, protocol or Protocol())
+
+
+def explain(
+    text: str,
+    tables: Mapping[str, pa.Table | Stream],
+    *,
+    sites: Mapping[str, str] | Sites | None = None,
+    network: Network | None = None,
+    **options: Any,
+) -> str:
+    """The plan that `run` would follow, as text; across sites, with what each one-way join is expected to ship.
+
+    >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
+    >>> text = "SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND"
+    >>> print(explain(text, {"s": t}, sites={"a": "here", "b": "there"}).splitlines()[0])
+    sites      a at here [1 s], b at there [1 s]
+    """
+    sources = {name: _source(name, given) for name, given in tables.items()}
+    join = parse(text, {name: spec for name, (_, spec) in sources.items()})
+    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
+    if sites is None:
+        return explain_plan(prepared.plan, "local, in process")
+    return AcrossSites(prepared.plan, prepared.wires, _sites(sites, None, options), network).explain()
+
+
+def _sites(sites: Mapping[str, str] | Sites, protocol: Protocol | None, options: dict[str, Any]) -> Sites:
+    if protocol is not None:
+        raise OptionError("protocol= is BiStream's; across sites say Sites(bound=..., delta_us=...)")
+    if options:
+        raise OptionError(f"{', '.join(options)}: across sites the plan is Sites(plan=...); drop the option")
+    return sites if isinstance(sites, Sites) else Sites(sites)
 
 
 def _options(options: dict[str, Any]) -> Options:
@@ -142,6 +179,15 @@ class LocalRun:
         else:
             found = [self._project(pa.concat_tables(results))] if results else []
         return self._finished(found, simulated.counts.json())
+
+    def run_across(self, sites: Sites, network: Network | None) -> pa.Table:
+        """Stream by stream at sites; DISTINCT and GROUP BY see all results at once."""
+        results, counts = AcrossSites(self.plan, self.wires, sites, network).run()
+        if self.second is not None:
+            found = list(self.second.step(leaving(self.plan, iter(results)), {}))
+        else:
+            found = [self._project(pa.concat_tables(results))] if results else []
+        return self._finished(found, counts)
 
     def _finished(self, results: list[pa.Table], counts: dict[str, Any]) -> pa.Table:
         """All results as one table, with the counts; late rows are said."""

@@ -127,8 +127,9 @@ class Base:
         return np.arange(begin, end)
 
     def head(self, tick_us: tuple[int, int]) -> Rows:
-        """The new tuples of an interval as rows."""
+        """The new tuples of an interval as rows; one that others of its instant push out of a window of rows is no head."""
         pos = self.numbers(tick_us)
+        pos = pos[self.until[pos] >= self.at[pos]]
         return Rows(self.at[pos], {self.alias: pos})
 
     def arrival(self, tick_us: tuple[int, int], keys: Keys) -> Arrival:
