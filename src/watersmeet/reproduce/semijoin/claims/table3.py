@@ -20,7 +20,7 @@ from watersmeet.reproduce.semijoin.lab import Lab
 
 PAPER_RATIOS = {"star": (1.02, 1.00), "chain": (1.06, 1.01), "cycle": (1.08, 1.01), "full": (1.14, 1.04)}
 """Mean and median of table 3."""
-WARM_S, SECONDS = 2.5, 3.5
+WARM_S, SECONDS = 2.2, 2.8
 RANDOM, TOP = 50, 10
 WITHIN, SHARE = 1.1, 0.9
 
