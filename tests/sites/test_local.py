@@ -148,6 +148,7 @@ def test_rows_without_a_time_are_late():
             OptionError,
             "is BiStream's",
         ),
+        (TWO, {"sites": wm.local.Sites(PLACES, delta_us=-1)}, OptionError, "delta_us=-1"),
         (TWO, {"sites": wm.local.Sites(PLACES, plan="hope")}, OptionError, "search='hope'"),
         (
             TWO,
@@ -161,6 +162,14 @@ def test_rows_without_a_time_are_late():
 def test_what_is_refused(text, given, error, said):
     with pytest.raises(error, match=said):
         wm.local.run(text, tables(50), **given)
+
+
+def test_processing_is_typical_or_measured():
+    data = tables(50)
+    measured = wm.local.Sites(PLACES, processing="measured")
+    assert rounded(wm.local.run(TWO, data, sites=measured)) == rounded(wm.local.run(TWO, data, sites=PLACES))
+    with pytest.raises(OptionError, match="there are 'typical' and 'measured'"):
+        wm.local.Sites(PLACES, processing="guessed")
 
 
 def test_streams_out_of_order_are_refused():

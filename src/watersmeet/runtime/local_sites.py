@@ -22,7 +22,7 @@ import pyarrow as pa
 from watersmeet.errors import OptionError, StreamError, UnknownNameError, WindowError
 from watersmeet.plan import model
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
-from watersmeet.plan.sites.cost import Line, Setting
+from watersmeet.plan.sites.cost import Line, PerTuple, Setting
 from watersmeet.plan.sites.explain import explain
 from watersmeet.plan.sites.model import Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, TreePlan
 from watersmeet.plan.sites.optimize import Found, Optimizer
@@ -49,7 +49,8 @@ class Sites:
     """Where streams arrive, and how they are joined.
 
     `of` is the site of every alias. `plan` is "auto", "greedy" or "exhaustive", sequences by head (`{"a": "b SM-S1, c SP-D", ...}`), or
-    a tree as text (`"a, b SP-S/SM-D1, c SM-D2/SM-S1"`). `bloom` lets the optimizer choose Bloom variants.
+    a tree as text (`"a, b SP-S/SM-D1, c SM-D2/SM-S1"`). `bloom` lets the optimizer choose Bloom variants. `processing` is what it reckons
+    with per tuple: "typical" costs, so that the same tables have the same plan everywhere, or costs "measured" here and now.
     """
 
     of: Mapping[str, str] = field(hash=False)
@@ -58,6 +59,11 @@ class Sites:
     bloom: bool = False
     bound: Literal["delta", "heartbeats"] = "delta"
     delta_us: int | Literal["auto"] = "auto"
+    processing: Literal["typical", "measured"] = "typical"
+
+    def __post_init__(self) -> None:
+        if self.processing not in ("typical", "measured"):
+            raise OptionError(f"processing={self.processing!r}: there are 'typical' and 'measured'")
 
     @cached_property
     def protocol(self) -> SiteProtocol:
@@ -81,7 +87,7 @@ class AcrossSites:
             sites.protocol.interval_us,
             Line() if network is None else lambda s, r: _line(network.link(s, r)),
             0,
-            calibrate(),
+            calibrate() if sites.processing == "measured" else PerTuple(),
         )
         self._check_intervals()
 
