@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from unittest import mock
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -31,6 +32,16 @@ def test_linear_plans(data):
     plan = data.draw(linear_plans(case.query))
     protocol = SiteProtocol(data.draw(INTERVALS))
     outcome = SiteRun(plan, case.streams, data.draw(bounded_networks()), protocol).run()
+    assert found(case, outcome) == case.expected()
+
+
+@given(st.data())
+def test_keys_that_do_not_fit_into_64_bits(data):
+    """They are hashed, and results are verified."""
+    case = data.draw(cases(3, least=3))
+    plan = data.draw(linear_plans(case.query))
+    with mock.patch("watersmeet.units.sites.streams._BITS", 1):
+        outcome = SiteRun(plan, case.streams, protocol=SiteProtocol(10)).run()
     assert found(case, outcome) == case.expected()
 
 

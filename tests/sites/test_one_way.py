@@ -178,6 +178,19 @@ def test_a_window_of_rows_tells_when_sent_tuples_leave_it():
     assert members(done) == []
 
 
+def test_a_tuple_that_comes_and_leaves_a_window_of_rows_in_one_interval():
+    """SM-S2 tells of b's tuple 1 in the message in which it is out of the window already."""
+    p = Pair(Algorithm.SM_S2, streams([(5, 0), (21, 0)], [(1, 0), (20, 0), (21, 0)], window_us=None, rows=1))
+    p.back(p.arrive(0)[0])
+    [done] = p.back(*p.out(p.probe(0)[0]))
+    assert members(done) == [(0, 0)]
+    [update] = p.arrive(2)
+    assert update.payload.full.until.tolist()[0] == 21 * 2 - 1
+    p.back(update)
+    [done] = p.probe(2)
+    assert members(done) == [], "b's last row up to 21 is its tuple of 21, which is younger than the head"
+
+
 def test_values_keep_their_order():
     v, copy = Values(), Values()
     new = v.add(ints(7, 3, 7, 5))

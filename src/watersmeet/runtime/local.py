@@ -88,7 +88,7 @@ def explain(
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> text = "SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND"
-    >>> print(explain(text, {"s": t}, sites={"a": "here", "b": "there"}).splitlines()[0])
+    >>> print(explain(text, {"s": t}, sites={"a": "here", "b": "there"}).splitlines()[1])
     sites      a at here [1 s], b at there [1 s]
     """
     sources = {name: _source(name, given) for name, given in tables.items()}

@@ -108,7 +108,8 @@ class AcrossSites:
     def explain(self) -> str:
         """The plan as text."""
         found = self.found
-        return f"tree       {found}" if isinstance(found, TreePlan) else explain(found, self.setting)
+        text = f"tree       {found}" if isinstance(found, TreePlan) else explain(found, self.setting)
+        return "\n".join([*(f"key        K{n}: {key}" for n, key in enumerate(self.plan.classes)), text])
 
     def run(self) -> tuple[list[pa.Table], dict[str, Any]]:
         """Tables of the plan's output, and counts."""

@@ -115,8 +115,10 @@ class MirroringDestination(Destination):
         known[entry >= 0] = self.values.asked[entry[entry >= 0]]
         new = self.values.add(tuples.code)
         self.values.subtract(gone.code)
-        full = tuples.take(np.flatnonzero(known))
-        self.window.mark(full.pos)
+        # As the window has them: one that has come may be out of a window of rows already.
+        asked = np.isin(self.window.tuples.pos, tuples.pos[known])
+        self.window.sent |= asked
+        full = self.window.tuples.take(np.flatnonzero(asked))
         yield Update(new, self.values.count.copy(), full, times).sent(self.joint, tick)
         self.values.drop_empty()
 

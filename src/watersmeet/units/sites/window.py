@@ -104,10 +104,6 @@ class Window:
         """Which tuples have one of these values."""
         return among(self.tuples.code, values)
 
-    def mark(self, pos: np.ndarray) -> None:
-        """Tuples that were just sent."""
-        self.sent |= np.isin(self.tuples.pos, pos)
-
     def join(self, codes: np.ndarray, lo: np.ndarray, hi: np.ndarray, limited: bool) -> tuple[np.ndarray, np.ndarray]:
         """(probe_idx, pos) of all pairs of equal keys, lo <= at <= hi < until; without limits, of all pairs."""
         if len(codes) == 0 or len(self) == 0:
