@@ -71,12 +71,13 @@ def test_claims_on_table_3(monkeypatch):
     monkeypatch.setattr(table3, "RANDOM", 2)
     monkeypatch.setattr(table3, "TOP", 2)
     monkeypatch.setattr(table3, "SECONDS", 1.0)
-    estimated, executed, chosen, quick = table3.table3(LAB)
+    estimated, executed, chosen, quick, trees = table3.table3(LAB)
     assert set(estimated.raw["wide"]) == set(executed.raw["greedy"]) == set(TOPOLOGIES)
     for literal, wide in zip(estimated.raw["literal"].values(), estimated.raw["wide"].values(), strict=True):
         assert all(1 - 1e-9 <= w <= x + 1e-9 for x, w in zip(literal, wide, strict=True))
     assert all(d < 1.5 for ds in chosen.raw["distance"].values() for d in ds)
     assert set(quick.raw["ms"]) == {4, 6, 8}
+    assert all(0.2 < r < 1.5 for rs in trees.raw.values() for r in rs)
 
 
 def test_a_sweep_of_figure_7():

@@ -13,6 +13,7 @@ from tests.cases import bag, rows_of
 from watersmeet.errors import OptionError, QueryError, StreamError, UnknownNameError, WindowError
 
 TWO = "SELECT a.id, b.id AS other, a.payload, b.payload AS p FROM r a, s b WHERE a.k = b.k WINDOW = 2 SECONDS"
+ROWS = "SELECT a.id FROM r a [ROWS 3], s b [ROWS 3] WHERE a.k = b.k"
 PLACES = {"a": "Paris", "b": "Lima"}
 
 
@@ -82,8 +83,8 @@ def test_counts_and_explain_say_what_is_shipped():
     assert text.startswith("key        K0: a.k = b.k")
     assert (
         wm.local.explain(TWO, data, sites=wm.local.Sites(PLACES, plan="a, b SP-S/SP-D"))
-        .splitlines()[1]
-        .startswith("tree")
+        .splitlines()[4]
+        .startswith("plan       tree")
     )
     assert "in process" in wm.local.explain(TWO, data)
 
@@ -105,8 +106,9 @@ def test_windows_of_rows_with_equal_times(rows):
 
 def test_a_tree():
     data = tables()
-    tree = wm.local.Sites(PLACES, plan="b, a SM-S1/SMB-D1")
-    assert bag(rows_of(wm.local.run(TWO, data, sites=tree))) == bag(rows_of(wm.local.run(TWO, data)))
+    for plan in ("b, a SM-S1/SMB-D1", "tree"):
+        tree = wm.local.Sites(PLACES, plan=plan)
+        assert bag(rows_of(wm.local.run(TWO, data, sites=tree))) == bag(rows_of(wm.local.run(TWO, data)))
 
 
 def test_nothing_arrives():
@@ -154,6 +156,13 @@ def test_rows_without_a_time_are_late():
             "is BiStream's",
         ),
         (TWO, {"sites": wm.local.Sites(PLACES, delta_us=-1)}, OptionError, "delta_us=-1"),
+        (
+            TWO,
+            {"sites": wm.local.Sites(PLACES, plan="tree", bound="heartbeats")},
+            OptionError,
+            "close their intervals by delta",
+        ),
+        (ROWS, {"sites": wm.local.Sites(PLACES, plan="tree")}, OptionError, "use a linear plan"),
         (TWO, {"sites": wm.local.Sites(PLACES, plan="hope")}, OptionError, "search='hope'"),
         (
             TWO,

@@ -13,10 +13,12 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.sites.cost import Line, PerTuple, Setting
 from watersmeet.plan.sites.explain import explain
 from watersmeet.plan.sites.flow import Flows
-from watersmeet.plan.sites.model import PAPER, Algorithm, LinearPlan, SiteQuery, Step
+from watersmeet.plan.sites.model import AT_SOURCE, PAPER, Algorithm, Level, LinearPlan, SiteQuery, Step, TreePlan
 from watersmeet.plan.sites.optimize import Optimizer
 from watersmeet.plan.sites.statistics import Sample, Statistics, StreamStatistics, measure
+from watersmeet.plan.sites.tree import TreeOptimizer
 from watersmeet.runtime.calibrate import calibrate
+from watersmeet.runtime.sites import SiteRun
 from watersmeet.units.sites import lockstep
 from watersmeet.units.sites.streams import Streams, joint
 
@@ -179,6 +181,42 @@ def test_where_one_tuple_in_ten_matches_the_plan_ships_a_quarter_at_most():
     assert chosen.cost.bytes <= simple / 4
 
 
+def every_tree(query: SiteQuery) -> list[TreePlan]:
+    here, there = [[a for a in PAPER if (a in AT_SOURCE) == side] for side in (True, False)]
+    pairs = [(x, y) for x in here for y in there] + [(y, x) for x in here for y in there]
+    out = []
+    for order in permutations(query.aliases):
+        if all(query.between(order[:n], a) for n, a in enumerate(order) if n):
+            for chosen in product(pairs, repeat=len(order) - 1):
+                levels = tuple(Level(a, *both) for a, both in zip(order[1:], chosen, strict=True))
+                out.append(TreePlan(query, order[0], levels))
+    return out
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_tree_search_finds_the_cheapest_tree(setting):
+    query = QUERIES[0]
+    trees = TreeOptimizer(Optimizer(query, known(query), setting))
+    assert trees.find().seconds == pytest.approx(min(trees.priced(t).seconds for t in every_tree(query)))
+
+
+def test_formulas_of_trees_say_what_is_counted():
+    query = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.k = c.k"], window_us=600_000)
+    spec = {"a": (100, 50, 500.0), "b": (50, 20, 300.0), "c": (100, 50, 200.0)}
+    streams = uniform(query, spec, 12)
+    statistics = Statistics({a: StreamStatistics(r, f, {"k": d}, {"k": 5.0}) for a, (r, d, f) in spec.items()})
+    trees = TreeOptimizer(Optimizer(query, statistics, Setting(), tuple(Algorithm)))
+    for text in (
+        "a, b SP-S/SP-D, c SM-D2/SM-S1",
+        "b, c SM-D1/SM-S2, a SMB-S1/SMB-D2",
+        "c, b SM-S2/SM-D1, a SP-D/SMB-S2",
+    ):
+        plan = TreePlan.of(query, text)
+        counts, expected = SiteRun(plan, streams).run().counts, trees.priced(plan)
+        assert expected.bytes == pytest.approx(counts.bytes / 12, rel=0.2), text
+        assert expected.shipments == pytest.approx(counts.shipments / 12, rel=0.1), text
+
+
 def test_explain_shows_sequences_algorithms_and_bytes():
     query = QUERIES[0]
     found = Optimizer(query, known(query), Setting(per_tuple=PerTuple())).find()
@@ -191,6 +229,10 @@ def test_explain_shows_sequences_algorithms_and_bytes():
     assert "25 ms, 128.0 kB/s" in text
     assert f"in {found.shipments:.1f} shipments" in text
     assert "different for each pair" in explain(found, Setting(lines=lines))
+    tree = TreeOptimizer(Optimizer(query, known(query), Setting())).find()
+    text = explain(tree, Setting())
+    assert "plan       tree" in text
+    assert f"{tree.plan.first} with {tree.plan.levels[0].stream}" in text
 
 
 def test_calibration_measures_something():

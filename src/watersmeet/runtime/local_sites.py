@@ -24,9 +24,10 @@ from watersmeet.plan import model
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.sites.cost import Line, PerTuple, Setting
 from watersmeet.plan.sites.explain import explain
-from watersmeet.plan.sites.model import Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, TreePlan
+from watersmeet.plan.sites.model import PAPER, Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, TreePlan
 from watersmeet.plan.sites.optimize import Found, Optimizer
-from watersmeet.plan.sites.statistics import Sample, measure
+from watersmeet.plan.sites.statistics import Sample, Statistics, measure
+from watersmeet.plan.sites.tree import FoundTree, TreeOptimizer
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.calibrate import calibrate
@@ -48,7 +49,7 @@ MOST_INTERVALS = 100_000
 class Sites:
     """Where streams arrive, and how they are joined.
 
-    `of` is the site of every alias. `plan` is "auto", "greedy" or "exhaustive", sequences by head (`{"a": "b SM-S1, c SP-D", ...}`), or
+    `of` is the site of every alias. `plan` is "auto", "greedy" or "exhaustive" (linear plans), "tree", sequences by head (`{"a": "b SM-S1, c SP-D", ...}`), or
     a tree as text (`"a, b SP-S/SM-D1, c SM-D2/SM-S1"`). `bloom` lets the optimizer choose Bloom variants. `processing` is what it reckons
     with per tuple: "typical" costs, so that the same tables have the same plan everywhere, or costs "measured" here and now.
     """
@@ -92,24 +93,37 @@ class AcrossSites:
         self._check_intervals()
 
     @cached_property
-    def found(self) -> Found | TreePlan:
-        """The plan that runs; a tree has no estimates."""
+    def found(self) -> Found | FoundTree:
+        """The plan that runs, priced."""
         given, query = self.sites.plan, self.query
-        if isinstance(given, str) and "," in given:
-            return TreePlan.of(query, given)
-        algorithms = tuple(Algorithm) if self.sites.bloom else None
-        statistics = measure(query, self.streams.samples)
-        optimizer = Optimizer(query, statistics, self.setting, *([algorithms] if algorithms else []))
+        every = Optimizer(query, self._statistics, self.setting, tuple(Algorithm))
         if isinstance(given, Mapping):
-            linear = LinearPlan.of(query, given)
-            return Optimizer(query, statistics, self.setting, tuple(Algorithm)).priced(linear)
-        return optimizer.find(given)  # type: ignore[arg-type]
+            return every.priced(LinearPlan.of(query, given))
+        if "," in given:
+            return TreeOptimizer(every).priced(TreePlan.of(query, given))
+        return self._tree() if given == "tree" else self._optimizer.find(given)  # type: ignore[arg-type]
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        return measure(self.query, self.streams.samples)
+
+    @cached_property
+    def _optimizer(self) -> Optimizer:
+        return Optimizer(self.query, self._statistics, self.setting, tuple(Algorithm) if self.sites.bloom else PAPER)
+
+    def _tree(self) -> FoundTree:
+        return TreeOptimizer(self._optimizer).find()
 
     def explain(self) -> str:
-        """The plan as text."""
-        found = self.found
-        text = f"tree       {found}" if isinstance(found, TreePlan) else explain(found, self.setting)
-        return "\n".join([*(f"key        K{n}: {key}" for n, key in enumerate(self.plan.classes)), text])
+        """The plan as text; if a tree is expected to be cheaper, that too."""
+        lines = [f"key        K{n}: {key}" for n, key in enumerate(self.plan.classes)]
+        lines.append(explain(self.found, self.setting))
+        timed = all(s.window_rows is None for s in self.query.streams) and self.sites.bound == "delta"
+        if isinstance(self.found, Found) and timed and (tree := self._tree()).seconds < self.found.seconds:
+            lines.append(
+                f"note       a tree is expected to take {tree.seconds:.3f} s, but keeps joined tuples: plan='tree' is {tree.plan}"
+            )
+        return "\n".join(lines)
 
     def run(self) -> tuple[list[pa.Table], dict[str, Any]]:
         """Tables of the plan's output, and counts."""
@@ -117,16 +131,13 @@ class AcrossSites:
         if empty:
             return [], {"late": self.late, "plan": f"nothing arrives on {', '.join(empty)}"}
         found = self.found
-        outcome = SiteRun(
-            found if isinstance(found, TreePlan) else found.plan, self.streams, self.network, self.sites.protocol
-        ).run()
+        outcome = SiteRun(found.plan, self.streams, self.network, self.sites.protocol).run()
         counts = {
             "late": self.late,
             **_json(outcome.counts),
-            "plan": str(found if isinstance(found, TreePlan) else found.plan),
+            "plan": str(found.plan),
+            "expected_bytes_per_s": found.bytes,
         }
-        if isinstance(found, Found):
-            counts["expected_bytes_per_s"] = found.bytes
         return list(self._results(outcome.results.members)), counts
 
     def _results(self, members: dict[str, np.ndarray]) -> Iterator[pa.Table]:
