@@ -92,7 +92,7 @@ class SiteRun:
         for head in plan.query.aliases:
             done, chain = frozenset({head}), []
             for step, at in zip(plan.sequences[head], plan.places(head), strict=False):
-                chain.append(self._base_joining(step.algorithm, at, done, step.to))
+                chain.append(self._joining(step.algorithm, at, done, step.to))
                 done |= {step.to}
             for j, following in pairwise(chain):
                 j.results = lambda tick, rows, f=following: self._feed(f, tick, rows)  # type: ignore[misc]
@@ -115,8 +115,8 @@ class SiteRun:
         collected: dict[int, list[Rows]] = {}
         for level in plan.levels:
             base, site = self.streams.base[level.stream], self.streams.query.stream(level.stream).site
-            down = self._base_joining(level.downward, place, below, level.stream)
-            up = self._base_joining(level.upward, site, frozenset({level.stream}), plan.first, place, below, source)
+            down = self._joining(level.downward, place, below, level.stream)
+            up = self._joining(level.upward, site, frozenset({level.stream}), plan.first, place, below, source)
             under_way = max(self._under_way_us([j]) for j in (down, up))
             for j in (down, up):
                 j.offset_us, j.under_way_us = offset, under_way
@@ -146,7 +146,7 @@ class SiteRun:
         up.arrivals = arrivals
         return lambda span: [*((down, rows) for rows in pending), (up, base.head(span))]
 
-    def _base_joining(
+    def _joining(
         self,
         algorithm: Algorithm,
         at: str,
@@ -188,9 +188,7 @@ class SiteRun:
             return self.protocol.delta_us
         worst = self.network.worst_us(sites, sites)
         if worst is None:
-            raise OptionError(
-                "lines with a bandwidth have no longest delay; give SiteProtocol(delta_us=...), or bound='heartbeats'"
-            )
+            raise OptionError("lines with a bandwidth have no longest delay; give delta_us=..., or bound='heartbeats'")
         return worst
 
     def _under_way_us(self, chain: list[Joining]) -> int:

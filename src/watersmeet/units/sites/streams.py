@@ -147,25 +147,29 @@ class Results:
     """The results of a tree's level, which have a window of their own: a tuple lives as long as all its members do."""
 
     def __init__(self, streams: Streams) -> None:
-        self.streams = streams
-        self._count = 0
-        self._members: dict[str, list[np.ndarray]] = {}
+        self.streams, self._count = streams, 0
+        self._members: dict[str, np.ndarray] = {}
 
     def add(self, rows: Rows) -> Tuples:
         """An interval's, numbered in the order of their coming; keys are another's matter."""
-        for alias, numbers in rows.members.items():
-            self._members.setdefault(alias, []).append(numbers)
         pos = np.arange(self._count, self._count + len(rows))
         self._count += len(rows)
         until = np.full(len(rows), EVER)
         for alias, numbers in rows.members.items():
+            self._put(alias, pos, numbers)
             until = np.minimum(until, self.streams.base[alias].until[numbers])
         return Tuples(pos, rows.at, until, NONE)
 
     def members(self, pos: np.ndarray) -> dict[str, np.ndarray]:
-        merged = {a: np.concatenate(parts) for a, parts in self._members.items()}
-        self._members = {a: [m] for a, m in merged.items()}
-        return {a: m[pos] for a, m in merged.items()}
+        return {a: m[pos] for a, m in self._members.items()}
+
+    def _put(self, alias: str, pos: np.ndarray, numbers: np.ndarray) -> None:
+        """Room doubles, so that a tuple is copied twice on average."""
+        held = self._members.get(alias, NONE)
+        if len(held) < self._count:
+            held = np.concatenate([held, np.empty(max(self._count, 1024), np.int64)])
+            self._members[alias] = held
+        held[pos] = numbers
 
 
 def joint(
