@@ -92,6 +92,7 @@ def test_reproduce():
     assert result.exit_code == 2
     assert "there is no reproduction 'cobol'; there are: bistream, wjoin" in result.stderr
     assert "--plots" in command("reproduce", "bistream", "--help").output
+    assert "--plots" in command("reproduce", "semijoin", "--help").output
 
 
 def test_bench():

@@ -115,6 +115,7 @@ def test_nothing_arrives():
     data = tables()
     empty = {**data, "s": data["s"].slice(0, 0)}
     assert wm.local.run(TWO, empty, sites=PLACES).num_rows == 0
+    assert "from a" in wm.local.explain(TWO, empty, sites=PLACES)
     assert (
         "count"
         in wm.local.run(

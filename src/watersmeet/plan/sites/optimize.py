@@ -177,8 +177,11 @@ class Optimizer:
                         state = done | 1 << to, at if algorithm in AT_SOURCE else self.sites[to]
                         found = wider.setdefault(state, [])
                         for seconds, steps in ways:
-                            found.append((seconds + more, (*steps, (to, algorithm))))
-            states = {state: heapq.nsmallest(best, ways, key=_first) for state, ways in wider.items()}
+                            if len(found) < best or seconds + more < found[-1][0]:
+                                found.append((seconds + more, (*steps, (to, algorithm))))
+                                found.sort(key=_first)
+                                del found[best:]
+            states = wider
             if width is not None:
                 cheapest = heapq.nsmallest(width, states.items(), key=lambda state: state[1][0][0])
                 states = dict(cheapest)
