@@ -41,6 +41,7 @@ def tables(rows: int = 400, seed: int = 1) -> dict[str, pa.Table]:
         "SELECT a.id, b.v + a.v AS sum FROM r a, s b WHERE a.k = b.k AND a.v < b.v AND abs(a.id - b.id) % 2 = 0 WINDOW = 2 SECONDS",
         "SELECT a.id, b.id AS x, c.id AS y FROM r a, s b, t c WHERE a.k = b.k AND b.name = c.name AND a.v > 0.5"
         " DWINDOW (a, b) = 1 SECOND AND WINDOW (b, c) = 500 MILLISECONDS",
+        "SELECT a.id, b.id AS x, c.id AS y FROM s a, t b, s c WHERE a.k = b.k AND b.k = c.k PATH (a, b, c) = 300 MILLISECONDS",
         "SELECT DISTINCT b.k FROM r a, s b WHERE a.k = b.k WINDOW = 1 SECOND",
         "SELECT b.k, count(*) AS n, sum(a.v) AS s FROM r a, s b WHERE a.k = b.k WINDOW = 1 SECOND GROUP BY b.k",
         "SELECT a.id, b.id AS x FROM r a [ROWS 30], s b [ROWS 5] WHERE a.k = b.k",
