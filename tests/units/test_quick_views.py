@@ -49,6 +49,12 @@ def test_arrow_answers_as_sql_does(rows: list[tuple[Any, ...]]) -> None:
     assert sorted(map(tuple, zip(*found.to_pydict().values(), strict=True)), key=key) == sorted(want, key=key)
 
 
+def test_integers_that_no_double_has_become_the_nearest_one() -> None:
+    found = quick_view(["k"], (Partial("sum", "x", "double"),), table([("a", 2**53 + 1, 0.0)]))
+    assert found is not None
+    assert found.column("v0").to_pylist() == [float(2**53 + 1)]
+
+
 @pytest.mark.parametrize(
     ("partial", "rows", "why"),
     [

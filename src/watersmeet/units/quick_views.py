@@ -31,7 +31,7 @@ def quick_view(keys: list[str], partials: tuple[Partial, ...], rows: pa.Table) -
             continue
         column = rows.column(partial.argument)
         if partial.function == "sum" and partial.type == "double" and pa.types.is_signed_integer(column.type):
-            column = column.cast(pa.float64())
+            column = column.cast(pa.float64(), safe=False)  # the nearest double, as Spark has it
         if not _is_exact(partial, column):
             return None
         columns[f"v{n}"] = column
