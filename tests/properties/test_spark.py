@@ -79,14 +79,16 @@ QUERIES = {
     "a path in a pipeline": case(ABC, [equal("a", "b", "n"), equal("b", "c", "n")], [Stops(("b", "c", "a"), (SECOND, SECOND)), All("WITHIN", 1_500_000)], rows=40),
 }  # fmt: skip
 OPTIONS: dict[str, dict[str, Any]] = {
+    "one key, one window, a residual": {"driver": "timestamp"},
     "an integer meets a double": {"kernel": "xjoin"},
-    "three streams, two keys, a missing pair": {"kernel": "lca"},
-    "a self-join in a shared key": {"kernel": "gca(hw)"},
+    "floats and strings, a composite key": {"driver": "output_rate"},
+    "three streams, two keys, a missing pair": {"kernel": "lca", "driver": "initial_output_size"},
+    "a self-join in a shared key": {"kernel": "gca(hw)", "driver": "round_robin"},
     "a band": {"units": 5},
     "a key in subgroups": {"routing": "contrand(2, 1)", "units": 5, "kernel": "mw"},
     "three streams, no key": {"routing": "pipeline", "units": 4, "kernel": "gca(mw)"},
-    "three streams in a grid": {"routing": "hypercube", "units": 6},
-    "a path in a grid": {"routing": "hypercube", "units": 4},
+    "three streams in a grid": {"routing": "hypercube", "units": 6, "driver": "consumption_rate"},
+    "a path in a grid": {"routing": "hypercube", "units": 4, "driver": "initial_output_size"},
     "a path in a pipeline": {"routing": "pipeline", "units": 4},
 }
 

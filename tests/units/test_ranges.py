@@ -118,7 +118,7 @@ def candidates(where: str, kernel: str = "auto") -> tuple[int, int]:
     )
     run = LocalRun(join, tables, Options(kernel=kernel, units=1))  # type: ignore[arg-type]
     results = run.run(1000).num_rows
-    return int(sum(met for _, met in run.manifests[0].fanout.values())), results
+    return int(sum(met for _, met, *_ in run.manifests[0].fanout.values())), results
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,10 @@ Kernel = Annotated[
 Routing = Annotated[
     str, typer.Option(help="auto, hash, hypercube, range, random, contrand, 'contrand(d, e)', matrix or pipeline.")
 ]
+Driver = Annotated[
+    Literal["auto", "timestamp", "round_robin", "consumption_rate", "initial_output_size", "output_rate"],
+    typer.Option(help="Which stream's tuples go first inside a micro-batch."),
+]
 Runtime = Annotated[
     Literal["stream", "rounds"],
     typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),
@@ -101,6 +105,7 @@ def run(
     units: Units = None,
     kernel: Kernel = "auto",
     routing: Routing = "auto",
+    driver: Driver = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
     static: Static = False,
@@ -110,7 +115,7 @@ def run(
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
         to, when = sink(sink_), trigger(trigger_)
-        options = _options(units, kernel, routing, runtime, shipping)
+        options = _options(units, kernel, routing, driver, runtime, shipping)
     from watersmeet.cli import run as runs
 
     if static:
@@ -131,6 +136,7 @@ def explain(
     units: Units = None,
     kernel: Kernel = "auto",
     routing: Routing = "auto",
+    driver: Driver = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
     static: Static = False,
@@ -139,7 +145,7 @@ def explain(
     with reported():
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
-        options = _options(units, kernel, routing, runtime, shipping)
+        options = _options(units, kernel, routing, driver, runtime, shipping)
     from watersmeet.cli import run as runs
 
     runs.explain(text, found, options, streaming=not static)
@@ -170,6 +176,7 @@ _REPRODUCTIONS = {
     "bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix",
     "wjoin": "Hammad, Aref, Elmagarmid (2002): nested-loop, hash and merge window joins, and paths",
     "semijoin": "Tran, Lee (2010): joins across sites, keys first",
+    "driver": "Valsomatzis, Gounaris (2013): which input drives inside a batch",
 }
 
 
@@ -178,7 +185,7 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
 ) -> None:
-    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin or semijoin [--help]."""
+    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin, driver or semijoin [--help]."""
     _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
 
 
@@ -210,7 +217,7 @@ def _sources(
     return sources(stream or (), time or (), lateness or (), idle or (), schema or (), streaming=not static)
 
 
-def _options(units: int | None, kernel: str, routing: str, runtime: str, shipping: str) -> dict[str, Any]:
+def _options(units: int | None, kernel: str, routing: str, driver: str, runtime: str, shipping: str) -> dict[str, Any]:
     Wanted.of(kernel)
-    given = {"kernel": kernel, "routing": routing, "runtime": runtime, "shipping": shipping}
+    given = {"kernel": kernel, "routing": routing, "driver": driver, "runtime": runtime, "shipping": shipping}
     return {"units": "auto" if units is None else units, **given}

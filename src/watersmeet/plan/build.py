@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from watersmeet.errors import OptionError
+from watersmeet.plan.drivers import POLICIES, Policy
 from watersmeet.plan.model import Plan, Types
 from watersmeet.plan.rules.choose_kernel import Wanted, choose_kernel
 from watersmeet.plan.rules.finish import finish
@@ -31,7 +32,7 @@ class Options:
     kernel: str = "auto"
     routing: str = "auto"
     order: Literal["auto"] | Sequence[str] = "auto"
-    driver: Literal["auto"] = "auto"
+    driver: Policy = "auto"
     units: Literal["auto"] | int = "auto"
     shipping: Shipping = "auto"
     bandwidth: Literal["auto"] | float = "auto"
@@ -41,7 +42,7 @@ class Options:
     def __post_init__(self) -> None:
         Wanted.of(self.kernel)
         Routing.of(self.routing)
-        _one_of("driver", self.driver, ("auto",))
+        _one_of("driver", self.driver, POLICIES)
         _one_of("shipping", self.shipping, SHIPPINGS)
         _one_of("runtime", self.runtime, ("auto", "stream", "rounds"))
         if self.shipping == "semijoin" and self.runtime == "stream":
@@ -78,7 +79,8 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
 
 def _forced(plan: Plan, options: Options) -> Plan:
     plan = choose_kernel(plan, Wanted.of(options.kernel))
-    return replace(plan, order=None if options.order == "auto" else _order(plan, options))
+    order = None if options.order == "auto" else _order(plan, options)
+    return replace(plan, order=order, driver=options.driver)
 
 
 def _order(plan: Plan, options: Options) -> tuple[str, ...]:

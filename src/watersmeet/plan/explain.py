@@ -1,7 +1,7 @@
 """A plan as text that one can read.
 
 Invariant: everything that decides cost or state is shown: windows, keys, where each condition is evaluated, routing and
-copies, kernel, probe orders, and how long each alias is kept.
+copies, kernel, probe orders, drivers, and how long each alias is kept.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from watersmeet.plan.drivers import INTERLEAVED, WHY
 from watersmeet.plan.explain_finish import finish_sections
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
@@ -43,6 +44,7 @@ def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = ()) -> str:
         ("shipping", [*_shipping(plan), *shipping_now]),
         ("kernel", list(_kernel(plan))),
         ("orders", list(_orders(plan))),
+        ("drivers", list(_drivers(plan))),
         ("state", list(_state(plan))),
         *finish_sections(plan),
         ("runtime", [runtime]),
@@ -185,6 +187,16 @@ def _orders(plan: Plan) -> Iterator[str]:
     basis = "forced" if plan.order is not None else "then by measured fan-out"
     for alias in plan.aliases:
         yield f"{alias} drives: {' -> '.join(probe_order(plan, alias))} ({basis})"
+
+
+def _drivers(plan: Plan) -> Iterator[str]:
+    """What orders the drivers inside a batch, and on what grounds."""
+    if any(isinstance(stage.routing, Hypercube) for stage in plan.stages):
+        yield f"{plan.driver}{'' if plan.driver == 'auto' else ' (forced)'}: {WHY[plan.driver]}"
+        if plan.driver not in INTERLEAVED:
+            yield "by tuples waiting and stored, and by selectivities measured in the batches before; in FROM's order where all is equal"
+    if any(isinstance(stage.routing, Biclique) for stage in plan.stages):
+        yield "at a unit of a biclique one side probes: nothing to order"
 
 
 def _state(plan: Plan) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from watersmeet.plan.drivers import Policy
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.query.expr import ColumnRef, Expr
@@ -182,6 +183,8 @@ class Plan:
     """Who chose the kernel, and what units may make of that, in words."""
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
+    driver: Policy = "auto"
+    """What orders the drivers inside a batch; it moves nothing, so it is not in the fingerprint."""
     shipping: Literal["full", "semijoin", "auto"] = "full"
     """'auto': whole tuples at first, and on the rounds runtime what is cheaper from then on."""
     bandwidth: float | None = None

@@ -8,7 +8,7 @@ Implements: Tran and Lee (2010), section 4, greedy ordering by intermediate size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from watersmeet.plan.model import Plan
 
@@ -23,11 +23,23 @@ def probe_order(plan: Plan, driver: str, fanout: Fanout = lambda bound, y: None)
     """
     if plan.order is not None:
         return tuple(a for a in plan.order if a != driver)
-    bound, left, out = {driver}, [a for a in plan.aliases if a != driver], []
+    return greedy(driver, [a for a in plan.aliases if a != driver], fanout, lambda bound, y: _rank(plan, bound, y))
+
+
+def greedy(
+    driver: str,
+    others: Sequence[str],
+    fanout: Fanout,
+    rank: Callable[[Iterable[str], str], int] = lambda bound, y: 0,
+) -> tuple[str, ...]:
+    """The others, each next one of the lowest rank, and among these of the smallest fan-out.
+
+    >>> greedy("a", ["b", "c"], lambda bound, y: {"b": 5.0, "c": 0.1}[y])
+    ('c', 'b')
+    """
+    bound, left, out = {driver}, list(others), list[str]()
     while left:
-        best = min(
-            left, key=lambda y: (_rank(plan, bound, y), *_estimate(fanout, frozenset(bound), y), plan.aliases.index(y))
-        )
+        best = min(left, key=lambda y: (rank(bound, y), *_estimate(fanout, frozenset(bound), y), others.index(y)))
         out.append(best)
         bound.add(best)
         left.remove(best)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
 from watersmeet.runtime.local_finish import SecondStage
 from watersmeet.runtime.local_sites import AcrossSites, Sites
 from watersmeet.runtime.network import Link, Network
+from watersmeet.runtime.progress import orders_of
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
@@ -160,6 +162,8 @@ class LocalRun:
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         self.batches = 0
         self.ran = StepReport()
+        self.drivers: Counter[str] = Counter()
+        """In which order drivers ran, and in how many steps of units."""
         self.sequencer = Sequencer(self.plan) if self.plan.sequenced else None
         self.sequence = Manifest.fresh(self.plan), MemoryStore()
         self.second = SecondStage(self.plan) if self.plan.finish is not None else None
@@ -168,7 +172,8 @@ class LocalRun:
         """All batches, then the projection."""
         results = [self._project(t) if self.second is None else t for t in self._batches(batch_rows)]
         counts = {"late": self._late(), "retained": self.retained, "batches": self.batches}
-        return self._finished(results, counts | {"kernels": self.ran.kernels, "pruned": self.ran.pruned})
+        ran = {"kernels": self.ran.kernels, "pruned": self.ran.pruned, "drivers": dict(self.drivers.most_common())}
+        return self._finished(results, counts | ran)
 
     def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
         """Tuple by tuple over a simulated network; DISTINCT and GROUP BY see all results at once."""
@@ -259,6 +264,7 @@ class LocalRun:
         else:
             tables = list(left)
             yield from self.second.step(tables, self.units[-1].report.watermarks)
+        self.drivers.update(orders_of(unit.report.drivers for unit in self.units))
         for alias in self.retained:
             stage, side = self.plan.entry(alias)
             kept = sum(self.units[u].report.retained[alias] for u in stage.units if stage.is_primary(side, u))

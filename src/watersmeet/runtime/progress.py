@@ -9,6 +9,8 @@ Invariant: figures are of one micro-batch, except state (after it) and watermark
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,6 +48,9 @@ class Progress:
     pruned: int = 0
     """New tuples that units dropped before a probe: they had no window partner in some stream."""
 
+    drivers: dict[str, int] = field(default_factory=dict)
+    """In which order drivers ran ('b, a, c'; 'a | b | c' if tuple by tuple), and at how many units."""
+
     scaled: tuple[str, ...] = ()
     """What will change from the next batch on, routing or shipping, in words."""
     shipping: str = ""
@@ -82,7 +87,17 @@ def read(progress: Any) -> Progress | None:
         unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
         kernels=_total(reports, "kernels"),
         pruned=sum(r.get("pruned", 0) for r in reports),
+        drivers=orders_of(r.get("drivers", ()) for r in reports),
     )
+
+
+def orders_of(units: Iterable[Sequence[str]]) -> dict[str, int]:
+    """The orders of drivers of some units, and at how many of them; most frequent first.
+
+    >>> orders_of([["b", "a"], [], ["b", "a"], ["a", "b"]])
+    {'b, a': 2, 'a, b': 1}
+    """
+    return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
 
 
 def moment(ts: int) -> datetime | None:

@@ -57,6 +57,8 @@ SETTINGS = {
 segments. The last: with a bound on bytes Spark adds up the size of all columns after every row; rows are bounded anyway."""
 FRAME_ROWS = 65_536
 """Results leave a unit in frames of about this many rows, or fewer at its end."""
+TURN_ROWS = 8_192
+"""So many do not wait for those of the next driver."""
 
 
 def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -158,11 +160,13 @@ class JoinProcessor(StatefulProcessor):
         inbox = inbox_of(self.plan, rows, self._stage, heard)
         manifest = self._state.read_manifest(self.plan)
         held: list[pa.Table] = []
+        turn = 0
         for table in leaving(self.plan, join.step(inbox, manifest, self._state.store)):
-            held.append(pa.table(arrow_columns(self.plan, table)))
-            if sum(t.num_rows for t in held) >= FRAME_ROWS:
+            waiting, last_turn, turn = sum(t.num_rows for t in held), turn, len(join.report.drivers)
+            if waiting >= FRAME_ROWS or (waiting >= TURN_ROWS and turn > last_turn):
                 yield pandas_frame(held)
                 held = []
+            held.append(pa.table(arrow_columns(self.plan, table)))
         self._state.write_manifest(manifest)
         heard.report.include(join.report)
         reports = [*heard.units, report_of(join.unit, heard.report)]

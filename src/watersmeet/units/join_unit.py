@@ -2,7 +2,8 @@
 
     inbox -> drop the late -> join new with old and new -> advance watermarks -> drop the dead, store the living
 
-In a grid a unit stores every tuple that it gets, and all of them probe. In a biclique it stores one side, and copies of the
+In a grid a unit stores every tuple that it gets, and all of them probe, a side's whole buffer after another's: a buffer waits
+in the inbox until its turn has come (`driving`), and is gone when its results are. In a biclique it stores one side, and copies of the
 other side's tuples come only to probe; what they meet among this batch's tuples follows one order for all units
 (`multiway.Multiway.probes`), so of the two units where a pair could be made exactly one makes it.
 
@@ -25,6 +26,7 @@ from watersmeet.plan.model import COUNTED, TIME, Plan
 from watersmeet.routing.biclique import Role
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.units.codes import integers
+from watersmeet.units.driving import DriverStats, Driving
 from watersmeet.units.multiway import Bound, FanoutStats, Multiway
 from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment import Segment
@@ -75,6 +77,10 @@ class StepReport:
     """New tuples that each kernel was given."""
     pruned: int = 0
     """New tuples that were dropped before a probe: they had no window partner in some stream."""
+    drivers: list[str] = field(default_factory=list)
+    """In which order the sides' new tuples were processed; 'a | b' if tuple by tuple."""
+    policy: str = ""
+    """What chose that order; nothing where a unit has one driver only."""
 
     def include(self, later: StepReport) -> None:
         """Add a later step: flows add up, levels are the later one's."""
@@ -85,6 +91,8 @@ class StepReport:
         self.results += later.results
         self.pruned += later.pruned
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
+        if later.drivers:
+            self.drivers, self.policy = later.drivers, later.policy
 
 
 class JoinUnit:
@@ -104,15 +112,17 @@ class JoinUnit:
         self.report = StepReport()
         before = watermarks(self.plan, manifest.maxima) if inbox.marks is None else None
         self._count_timeless(inbox, manifest)
-        new, stats = {}, FanoutStats(manifest.fanout)
-        for number, spec in enumerate(self.stage.sides):
-            new[spec.name] = self._on_time(number, spec, inbox.tables, before, manifest)
+        new: dict[str, Segment | None] = {}
+        joins: dict[int, Multiway] = {}
+        stats = FanoutStats(manifest.fanout)
         old = {s.name: [store.read(i) for i in manifest.segments.get(s.name, [])] for s in self.stage.sides}
         for join, combinations in self._joins(inbox, before, manifest, old, new, stats):
             for bound in combinations:
                 table = self._result(join, bound)
                 self.report.results += table.num_rows if self.is_last else 0
                 yield table
+            joins |= {id(join): join}
+        for join in joins.values():
             self._book_kernel(join)
         manifest.fanout = stats.memory()
         manifest.maxima = advance(manifest.maxima, {s: p.max_ts for s, p in inbox.punctuations.items()})
@@ -124,15 +134,25 @@ class JoinUnit:
         before: dict[str, int] | None,
         manifest: Manifest,
         old: Mapping[str, list[Segment]],
-        new: Mapping[str, Segment | None],
+        new: dict[str, Segment | None],
         stats: FanoutStats,
     ) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
-        """The joins of the step: one over all sides, or one for each side that probes what is stored of the other."""
+        """The joins of the step: one over all sides, driver by driver, or one for each side that probes the other's."""
         specs = self.stage.sides
+
+        def consume(number: int) -> Segment | None:
+            new[specs[number].name] = self._on_time(number, specs[number], inbox.tables, before, manifest)
+            return new[specs[number].name]
+
         if isinstance(self.stage.routing, Hypercube):
-            join = Multiway(self.plan, [Side(s, old[s.name], new[s.name]) for s in specs], stats)
-            yield join, join.combinations()
+            join = Multiway(self.plan, [Side(s, old[s.name], None) for s in specs], stats)
+            buffered = [sum(t.num_rows for t in inbox.tables.get(s.name, [])) for s in specs]
+            driving = Driving(join, buffered, DriverStats(manifest.driving), self.report)
+            yield from ((join, found) for found in driving.turns(consume))
+            manifest.driving = driving.stats.memory()
             return
+        for number in range(len(specs)):
+            consume(number)
         for number, spec in enumerate(specs):
             probing = self._on_time(number, spec, inbox.probes, before, None)
             if probing is not None:

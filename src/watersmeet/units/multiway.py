@@ -10,6 +10,8 @@ Kernels that sweep over time (`mw`, `lca`) or go tuple by tuple (`ripple`, `xjoi
 of arrays; see `problem`. Under the global conservative approach (`gca(...)`) the period is that of the largest window, and
 every pair's own is tested at the end.
 
+Instead of one driver after another, all may take turns tuple by tuple (`interleave`): then `before` is the order of ranks.
+
 A side may be several aliases that an earlier stage has bound together: it is found by the time of one of them, its
 reference, and the windows of the others are tested. So are the alternatives of a PATH, after every probe.
 
@@ -21,6 +23,7 @@ Departs from the paper: the period is exact per pair, so no refinement step is n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -57,19 +60,24 @@ class FanoutStats:
     """Measured fan-outs by (bound aliases, probed alias); old batches fade by half."""
 
     def __init__(self, memory: Mapping[str, list[float]]) -> None:
-        self._fading = {key: [probes / 2, matches / 2] for key, (probes, matches) in memory.items()}
+        self._fading = {key: [n / 2 for n in (*entry, 0.0)[:3]] for key, entry in memory.items()}
 
     def __call__(self, bound: frozenset[str], y: str) -> float | None:
-        probes, matches = self._fading.get(self._key(bound, y), (0.0, 0.0))
+        probes, matches, _ = self._fading.get(self._key(bound, y), (0.0, 0.0, 0.0))
         return matches / probes if probes >= 1 else None
 
-    def record(self, bound: frozenset[str], y: str, probes: int, matches: int) -> None:
-        entry = self._fading.setdefault(self._key(bound, y), [0.0, 0.0])
-        entry[0] += probes
-        entry[1] += matches
+    def selectivity(self, bound: frozenset[str], y: str) -> float | None:
+        """Matches per probe and row that was there to be met."""
+        _, matches, candidates = self._fading.get(self._key(bound, y), (0.0, 0.0, 0.0))
+        return matches / candidates if candidates >= 1 else None
+
+    def record(self, bound: frozenset[str], y: str, probes: int, matches: int, rows: int) -> None:
+        entry = self._fading.setdefault(self._key(bound, y), [0.0, 0.0, 0.0])
+        for n, more in enumerate((probes, matches, probes * rows)):
+            entry[n] += more
 
     def memory(self) -> dict[str, list[float]]:
-        return {key: [round(p, 1), round(m, 1)] for key, (p, m) in self._fading.items() if p >= 0.5}
+        return {key: [round(n, 1) for n in entry] for key, entry in self._fading.items() if entry[0] >= 0.5}
 
     @staticmethod
     def _key(bound: frozenset[str], y: str) -> str:
@@ -84,22 +92,38 @@ class Multiway:
         self.members = {a: Member(side, plan.input(a)) for side in sides for a in side.spec.aliases}
         self._side_of = {a: side for side in sides for a in side.spec.aliases}
         self._windows = widest(plan.join.windows) if plan.gca else plan.join.windows
-        self._partners = Partners(self._windows, sides)
         self.pruned = 0
         """New tuples that were dropped by time alone."""
-        self.kernel = "lca" if plan.may_sweep and self._partners.sweep_pays else plan.kernel
         self._done: set[str] = set()
         self._ordered = False
+        self._rank: Mapping[str, np.ndarray] | None = None
 
-    def combinations(self) -> Iterator[Bound]:
-        """All new combinations, in bounded chunks; drivers go in the order of the sides."""
-        if self.kernel in WHOLE:
-            yield from self._whole(None)
-            return
-        for driver in self.sides:
-            if len(driver.new_idx):
-                yield from self._extend(self._bound(driver), self._order(driver))
-            self._done.add(driver.spec.name)
+    def whole(self) -> Iterator[Bound]:
+        """All new combinations, where the kernel takes all drivers at once."""
+        yield from self._whole(None)
+
+    def drive(self, driver: Side) -> Iterator[Bound]:
+        """The combinations of a driver's new tuples with old ones and those of the drivers before it, in bounded chunks."""
+        if len(driver.new_idx):
+            yield from self._extend(self._bound(driver), self._order(driver))
+        self._done.add(driver.spec.name)
+
+    def interleave(self, rank: Mapping[str, np.ndarray], slice_rows: int) -> Iterator[Bound]:
+        """The same for all drivers at once: a new tuple meets old ones and new ones of lower rank.
+
+        That is tuple-at-a-time processing in the order of the ranks, of which `slice_rows` at a time are looked up together.
+        """
+        self._rank = {
+            s.spec.name: np.concatenate([np.full(s.offsets[len(s.old)], -1), rank[s.spec.name]]) for s in self.sides
+        }
+        for first in range(
+            0, max((len(s.new_idx) and int(rank[s.spec.name].max()) + 1) for s in self.sides), slice_rows
+        ):
+            for driver in self.sides:
+                ranks = rank[driver.spec.name]
+                mine = driver.new_idx[(ranks >= first) & (ranks < first + slice_rows)]
+                if len(mine):
+                    yield from self._extend(dict.fromkeys(driver.spec.aliases, mine), self._order(driver))
 
     def probes(self, driver: Side) -> Iterator[Bound]:
         """The combinations that a driver's tuples make at a unit that stores the other side only.
@@ -111,6 +135,17 @@ class Multiway:
             yield from self._whole(driver)
         elif len(driver.new_idx):
             yield from self._extend(self._bound(driver), self._order(driver))
+
+    @cached_property
+    def kernel(self) -> str:
+        """What this step runs; where a sweep is considered, all sides must have their new tuples by now."""
+        sweeps = self.plan.may_sweep and Partners(self._windows, self.sides).sweep_pays
+        return "lca" if sweeps else self.plan.kernel
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the choice or the run of the kernel needs all new tuples at once."""
+        return self.plan.may_sweep or self.plan.kernel in WHOLE
 
     @property
     def kernel_name(self) -> str:
@@ -163,7 +198,7 @@ class Multiway:
 
     def _bound(self, driver: Side) -> Bound:
         """A driver's new tuples, less those without a window partner where that pays."""
-        rows = self._partners.worth_probing(driver)
+        rows = Partners(self._windows, self.sides).worth_probing(driver)
         self.pruned += len(driver.new_idx) - len(rows)
         return dict.fromkeys(driver.spec.aliases, rows)
 
@@ -201,18 +236,19 @@ class Multiway:
         return most_selective(self.plan, self.members, bound, side, self._sees_new(side))
 
     def _sees_new(self, side: Side) -> bool:
-        return self._ordered or side.spec.name in self._done
+        return self._ordered or self._rank is not None or side.spec.name in self._done
 
     def _matches(self, bound: Bound, side: Side, ranges: Ranges | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Chunks of (position in bound, row of the side) that agree in keys or ranges, and in the period."""
         classes = self._shared(bound, side) if self.plan.kernel == "hw" else ()
         lo, hi = period(self._windows, self._times(bound), side.spec.reference)
         key = dimension_code(classes, {c: self._bound_codes(bound, c) for c in classes}) if classes else None
-        probes, matches = len(lo), 0
+        probes, matches, rows = len(lo), 0, 0
         held: list[tuple[np.ndarray, np.ndarray]] = []
         room = self.limit
         earliest, latest = int(lo.min()), int(hi.max())
         for offset, segment in side.visible(self._sees_new(side)):
+            rows += segment.rows
             if segment.max_ts < earliest or segment.min_ts > latest:
                 continue
             until = np.minimum(hi, self._latest(bound, side)) if self._ordered and segment is side.new else hi
@@ -226,15 +262,27 @@ class Multiway:
                     first, count = nested_loop.probe(index, lo, until)
                 chunks = pairs(first, count, index.rows, self.limit)
             for probe_idx, row_idx in chunks:
+                if self._rank is not None and segment is side.new:
+                    probe_idx, row_idx = self._in_turn(bound, side, probe_idx, row_idx, offset)
                 matches += len(row_idx)
                 if len(row_idx) > room and held:
                     yield _joined(held)
                     held, room = [], self.limit
                 held.append((probe_idx, row_idx + offset))
                 room -= len(row_idx)
-        self.stats.record(frozenset(bound), side.spec.name, probes, matches)
+        self.stats.record(frozenset(bound), side.spec.name, probes, matches, rows)
         if held:
             yield _joined(held)
+
+    def _in_turn(
+        self, bound: Bound, side: Side, probe_idx: np.ndarray, row_idx: np.ndarray, offset: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs of new tuples whose second one comes before the driver's."""
+        assert self._rank is not None
+        driver, driver_idx = next(iter(bound.items()))
+        mine = self._rank[self._side_of[driver].spec.name][driver_idx[probe_idx]]
+        keep = self._rank[side.spec.name][row_idx + offset] < mine
+        return probe_idx[keep], row_idx[keep]
 
     def _latest(self, bound: Bound, side: Side) -> np.ndarray:
         """Up to which time a new tuple of a side comes before the probing ones, in the order of (time, side)."""

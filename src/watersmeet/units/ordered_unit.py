@@ -98,13 +98,15 @@ class OrderedUnit(JoinUnit):
         before: dict[str, int] | None,
         manifest: Manifest,
         old: Mapping[str, list[Segment]],
-        new: Mapping[str, Segment | None],
+        new: dict[str, Segment | None],
         stats: FanoutStats,
     ) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
         """In a grid any order will do; in a biclique probes meet what is old, and of the run what stands before them."""
         if isinstance(self.stage.routing, Hypercube):
             yield from super()._joins(inbox, before, manifest, old, new, stats)
             return
+        for number, spec in enumerate(self.stage.sides):
+            new[spec.name] = self._on_time(number, spec, inbox.tables, before, manifest)
         for number, spec in enumerate(self.stage.sides):
             probing = self._on_time(number, spec, inbox.probes, before, None)
             if probing is None:

@@ -79,15 +79,16 @@ def kind_of(side: str, role: Role) -> str:
     return PROBE + side if role == "probe" else side
 
 
-def inbox_of(mail: Mapping[str, list[pa.Table]], seen: Mapping[str, int]) -> Inbox:
-    """Mail of tuples as a join unit takes it.
+def inbox_of(mail: dict[str, list[pa.Table]], seen: Mapping[str, int]) -> Inbox:
+    """Mail of tuples as a join unit takes it. The mail is handed over, so that what the unit consumes is let go.
 
     >>> inbox = inbox_of({"a": [], "probe b": []}, {})
     >>> list(inbox.tables), list(inbox.probes)
     (['a'], ['b'])
     """
     inbox = Inbox(punctuations={s: Punctuation(ts) for s, ts in seen.items()})
-    for kind, tables in mail.items():
+    while mail:
+        kind, tables = mail.popitem()
         into = inbox.probes if kind.startswith(PROBE) else inbox.tables
         into[kind.removeprefix(PROBE)] = tables
     return inbox

@@ -37,6 +37,18 @@ class Side:
         """The row numbers of this batch's tuples."""
         return np.arange(self.offsets[len(self.old)], self.offsets[-1])
 
+    def admit(self, new: Segment | None) -> None:
+        """Take this batch's tuples in; row numbers given out so far stay what they are."""
+        assert self.new is None
+        if new is None:
+            return
+        self.new = new
+        self.__dict__.pop("new_idx", None)
+        self.segments = [*self.segments, new]
+        self.offsets = np.append(self.offsets, self.offsets[-1] + new.rows)
+        for (name, kind), array in self._arrays.items():
+            self._arrays[name, kind] = np.concatenate([array, new.codes(name, kind) if name else new.ts])
+
     def visible(self, with_new: bool) -> list[tuple[int, Segment]]:
         """The segments that may be probed, each with its first row number."""
         segments = self.segments if with_new else self.old

@@ -41,7 +41,9 @@ class Manifest:
     segments: dict[str, list[SegmentInfo]] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     fanout: dict[str, list[float]] = field(default_factory=dict)
-    """Measured fan-outs by 'bound>probed': probes and matches, both fading."""
+    """Measured fan-outs by 'bound>probed': probes, matches, and probes times rows that were there, all fading."""
+    driving: dict[str, float] = field(default_factory=dict)
+    """What driver selection has measured, see `driving.DriverStats`."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

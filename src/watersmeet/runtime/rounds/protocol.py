@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 from watersmeet.plan.shipping import named
-from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.progress import Progress, moment, orders_of
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
@@ -195,6 +195,7 @@ class Protocol:
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),
             unit_rows=unit_rows,
+            drivers=orders_of(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
             scaled=tuple(account.said),
