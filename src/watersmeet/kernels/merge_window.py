@@ -15,8 +15,7 @@
 A tuple y' in a buffer is at most reach(x) younger than every x' in another buffer, for it was let in up to
 head(x).ts + reach(x) <= x'.ts + reach(x). So mode 2 need not look at times again where that is all a window says.
 With one window for all (MW) nothing remains to be checked; with local windows (LCA) pairs are refined: at the end as the
-paper does, or early, which is what units do: a head without a tuple of some stream in the pair's own window is dropped, a
-tuple without one is let in without combining it, and the period is cut out of the buffers by bisection.
+paper does, or early, by cutting the period out of the buffers by bisection, which is what units do.
 
 Nothing waits for a watermark: rows that are there are swept, old and new together, and only combinations with a new member
 are made. Where no stream has new tuples in its buffer, old ones pass through without a comparison of anything but times.
@@ -155,29 +154,6 @@ def _not_below(ts, left, right, value, counts):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit("int64(int64[::1], int64[:, ::1], int64[::1], int64[::1])", cache=True)
-def _alone(ts, hi, head, counts):  # type: ignore[no-untyped-def]
-    """A stream whose head is too old for the oldest that some other stream has left; -1 if there is none."""
-    for x in range(len(head)):
-        for y in range(len(head)):
-            counts[TIMES] += x != y
-            if x != y and ts[head[y]] - ts[head[x]] > hi[x, y]:
-                return x
-    return -1
-
-
-@njit("boolean(int64, int64, int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1])", cache=True)
-def _has_partners(r, d, ts, hi, head, tail, counts):  # type: ignore[no-untyped-def]
-    """Whether every other buffer has a tuple in the pair's own window with row r of stream d."""
-    for y in range(len(head)):
-        if y != d:
-            at = _not_below(ts, head[y], tail[y], ts[r] - hi[y, d], counts)
-            counts[TIMES] += 1
-            if at == tail[y] or ts[at] > ts[r] + hi[d, y]:
-                return False
-    return True
-
-
 @njit(
     f"int64({SIGNATURE}, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1])",
@@ -216,15 +192,6 @@ def _run(  # type: ignore[no-untyped-def]
                     first_end, worst = t + far, d
                 agreed += 1
                 d = d + 1 if d + 1 < n else 0
-            if refine == EARLY:
-                # Units drop a head also if another stream has nothing in the pair's own window with it.
-                alone = _alone(ts, hi, head, counts)
-                if alone >= 0:
-                    counts[PURGED] += 1
-                    counts[STORED] -= tail[alone] > head[alone]
-                    head[alone] += 1
-                    d = alone
-                    continue
             # 2. The end of the period: the same for all, unless a stream must be ahead of all others.
             ahead = 1
             if old > 0:
@@ -266,14 +233,12 @@ def _run(  # type: ignore[no-untyped-def]
             counts[STORED] += 1
             counts[MOST_STORED] = max(counts[MOST_STORED], counts[STORED])
             chosen[d] = r
-            # 5. Combinations need a partner everywhere, in units one in the pair's own window, and a new tuple somewhere.
+            # 5. Combinations need a partner everywhere, and a new tuple somewhere.
             possible, some_new = True, new[r]
             for s in range(n):
                 possible &= tail[s] > head[s]
                 if not some_new:
                     some_new = new_before[tail[s]] > new_before[head[s]]
-            if refine == EARLY and possible and some_new:
-                possible = _has_partners(r, d, ts, hi, head, tail, counts)
             if not (possible and some_new):
                 d = d + 1 if d + 1 < n else 0
                 continue

@@ -1,0 +1,1 @@
+"""The paper's claims, and one beyond it, against what was counted and timed."""
