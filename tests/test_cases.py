@@ -21,6 +21,11 @@ def without_windows(case: Case, micros: str) -> str:
         terms += [f"{difference.format(x, y)} >= {lo}"] if lo is not None else []
         terms += [f"{difference.format(x, y)} <= {hi}"] if hi is not None else []
     terms += [f"({w.sql()})" for w in case.windows if isinstance(w, Interval)]
+    for stops, hops in case.query().paths:
+        ways = []
+        for order in (zip(stops, stops[1:], hops, strict=False), zip(stops[1:], stops, hops, strict=False)):
+            ways.append(" AND ".join(f"{difference.format(x, y)} BETWEEN 0 AND {hop}" for x, y, hop in order))
+        terms.append(f"({ways[0]} OR {ways[1]})")
     select = ", ".join(f"{e.sql()} AS c{i}" for i, e in enumerate((*case.select, *case.aggregates)))
     source = ", ".join(f"{s} {a}" for a, s in case.aliases)
     by = f" GROUP BY {', '.join(e.sql() for e in case.select)}" if case.aggregates and case.select else ""
