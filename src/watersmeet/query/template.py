@@ -1,0 +1,165 @@
+"""A query template: a multi-way equi-join over streams of coded columns, as thousands of continuous queries share it.
+
+    select R.B, S.B from R, S, P where R.A = S.A and S.B = P.B
+
+    aliases   0 = R    1 = S    2 = P
+    slots     {R.A, S.A}   {S.B, P.B}   {R.B}        what a rewritten query carries: one value for each
+
+Columns that the WHERE clause makes equal are one slot, so conditions that follow from others need no rule of their own:
+every slot whose value is known names a value for each of its columns. A slot of a single column is only selected.
+
+Invariant: a `Template` that exists is well formed: every place names an alias, its equalities connect all aliases, its
+windows can be satisfied. Equal templates are the same query, whoever poses it.
+Implements: Idreos, Liarou, Koubarakis (2008), sections 2, 3 and 5: what a query says.
+Departs from the paper: windows are the closed graph of `query.window`, tumbling windows by time, ROWS windows and
+tumbling windows by tuples, alone or together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from watersmeet.errors import QueryError, WindowError
+from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, symmetric
+
+Place = tuple[int, str]
+"""An alias, by its position in FROM, and a column."""
+MOST = 62
+"""Aliases, and slots: sets of them are the bits of a number."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Columns that have one value in every result; `join`: NULL matches nothing here."""
+
+    places: tuple[Place, ...]
+    constant: int | None
+    join: bool
+
+    @property
+    def aliases(self) -> frozenset[int]:
+        return frozenset(alias for alias, _ in self.places)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A continuous equi-join without its owner; columns hold 64-bit codes.
+
+    bounds: the closed window graph, bounds[x][y] the largest y.ts - x.ts; () is full history. tumbling: members lie in the
+    same of the windows [0, w), [w, 2w), ... of event time. rows: for each alias n of ROWS n, or 0. tumbling_rows: members
+    have the same number of their stream's blocks of n tuples.
+    """
+
+    streams: tuple[str, ...]
+    equalities: tuple[tuple[Place, Place], ...]
+    select: tuple[Place, ...]
+    constants: tuple[tuple[Place, int], ...] = ()
+    bounds: tuple[tuple[int, ...], ...] = ()
+    tumbling: int = 0
+    rows: tuple[int, ...] = ()
+    tumbling_rows: int = 0
+    distinct: bool = False
+
+    def __post_init__(self) -> None:
+        n = len(self.streams)
+        if not 2 <= n <= MOST:
+            raise QueryError(f"the query reads {n} streams: a continuous join has 2 to {MOST}")
+        both = [place for pair in self.equalities for place in pair]
+        for alias, column in (*both, *self.select, *(place for place, _ in self.constants)):
+            if not 0 <= alias < n:
+                raise QueryError(f"column {column!r} is of alias {alias}, but FROM has only 0 to {n - 1}")
+        if not self.select:
+            raise QueryError("the query selects nothing: name one column or more in SELECT")
+        lonely = self._unconnected()
+        if lonely:
+            raise QueryError(
+                f"alias {lonely[0]} ({self.streams[lonely[0]]}) is joined to nothing: continuous queries need equalities"
+                " that connect all streams"
+            )
+        if len(self.slots) > MOST:
+            raise QueryError(f"the query carries {len(self.slots)} different columns; {MOST} at most: select fewer")
+        self._check_windows()
+
+    def _check_windows(self) -> None:
+        n = len(self.streams)
+        if self.tumbling < 0 or self.tumbling_rows < 0 or any(r < 0 for r in self.rows):
+            raise WindowError("a window's size is negative; give a number above 0, or 0 for none")
+        if self.bounds and [len(row) for row in self.bounds] != [n] * n:
+            raise WindowError(f"the window graph is not over the {n} aliases of the query")
+        if self.rows and len(self.rows) != n:
+            raise WindowError(f"rows={self.rows}: give one number for each of the {n} aliases, 0 for none")
+
+    def _unconnected(self) -> list[int]:
+        reached, grew = {0}, True
+        while grew:
+            grew = False
+            for (x, _), (y, _) in self.equalities:
+                if (x in reached) != (y in reached):
+                    reached |= {x, y}
+                    grew = True
+        return [a for a in range(len(self.streams)) if a not in reached]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Classes of columns that are equal by the WHERE clause, and single ones that are selected."""
+        classes: list[set[Place]] = []
+        both = [set(pair) for pair in self.equalities]
+        alone = [{place} for place in (*(p for p, _ in self.constants), *self.select)]
+        for group in (*both, *alone):
+            touched = [c for c in classes if c & group]
+            classes = [c for c in classes if not c & group] + [set().union(group, *touched)]
+        values: dict[Place, int] = {}
+        for place, value in self.constants:
+            if values.setdefault(place, value) != value:
+                raise QueryError(f"column {place[1]!r} of alias {place[0]} cannot equal two constants at once")
+        return tuple(sorted((_slot(c, values) for c in classes), key=lambda s: s.places))
+
+    def slot_of(self, place: Place) -> int:
+        return next(i for i, slot in enumerate(self.slots) if place in slot.places)
+
+    @property
+    def windowed(self) -> bool:
+        return bool(self.bounds or self.tumbling or any(self.rows) or self.tumbling_rows)
+
+    @property
+    def counted(self) -> bool:
+        """Whether tuples must be numbered."""
+        return bool(any(self.rows) or self.tumbling_rows)
+
+    def hi(self, x: int, y: int) -> int:
+        """The largest y.ts - x.ts, tumbling windows included."""
+        bound = self.bounds[x][y] if self.bounds else (0 if x == y else UNBOUNDED)
+        return min(bound, self.tumbling - 1) if self.tumbling else bound
+
+    @property
+    def bucket(self) -> int:
+        """How long a DISTINCT row stays the only one: a tumbling window, else the graph's horizon; UNBOUNDED: for ever."""
+        if self.tumbling:
+            return self.tumbling
+        finite = [b for x, row in enumerate(self.bounds) for y, b in enumerate(row) if x != y and b < UNBOUNDED]
+        return max(finite, default=UNBOUNDED)
+
+
+def within(aliases: int, width: int) -> tuple[tuple[int, ...], ...]:
+    """Bounds of a sliding window that all pairs share.
+
+    >>> within(2, 10)
+    ((0, 10), (10, 0))
+    """
+    names = tuple(map(str, range(aliases)))
+    pairs = [(x, y) for x in names for y in names if x < y]
+    return closed(aliases, [e for x, y in pairs for e in symmetric(x, y, width, "")])
+
+
+def closed(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:
+    """The closed window graph over aliases that are called '0', '1', ..."""
+    return WindowGraph.close(tuple(map(str, range(aliases))), edges).bounds
+
+
+def _slot(places: set[Place], values: dict[Place, int]) -> Slot:
+    constants = {values[p] for p in places if p in values}
+    if len(constants) > 1:
+        raise QueryError(f"columns {sorted(p[1] for p in places)} are equal, and equal to different constants")
+    return Slot(tuple(sorted(places)), next(iter(constants), None), len(places) > 1 or bool(constants))
