@@ -177,6 +177,7 @@ _REPRODUCTIONS = {
     "wjoin": "Hammad, Aref, Elmagarmid (2002): nested-loop, hash and merge window joins, and paths",
     "semijoin": "Tran, Lee (2010): joins across sites, keys first",
     "driver": "Valsomatzis, Gounaris (2013): which input drives inside a batch",
+    "rjoin": "Idreos, Liarou, Koubarakis (2008): thousands of continuous joins over a ring",
 }
 
 
@@ -185,7 +186,7 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
 ) -> None:
-    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin, driver or semijoin [--help]."""
+    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin, driver, semijoin or rjoin [--help]."""
     _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
 
 

@@ -34,7 +34,7 @@ class Ring:
     """Nodes on a circle; build it with `of`.
 
     >>> ring = Ring.of(8)
-    >>> keys = np.arange(1000, dtype=np.int64) * 2**53
+    >>> keys = np.arange(-512, 512, dtype=np.int64) * 2**54
     >>> sorted({int(n) for n in ring.owners(keys)}) == list(range(8))
     True
     >>> without = ring.leave(3)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from watersmeet.errors import OptionError
-from watersmeet.kernels.rewriting import AT_STAMPS, AT_VALUES, BATCH, KEY, NUMBER, STREAM, TS, TUPLE_KEY
+from watersmeet.kernels.rewriting import AT_STAMPS, AT_VALUES, BATCH, KEY, NUMBER, STREAM, TEMPLATE, TS, TUPLE_KEY
 from watersmeet.query.template import Template
 from watersmeet.routing.ring import Ring
 from watersmeet.units.query_registry import QueryRegistry
@@ -83,6 +83,7 @@ class RingSimulation:
         self.unit = RingUnit(ring, self.registry.catalogue, options)
         self.now = self.answered = self.groups = self.moved = 0
         self.answers: list[np.ndarray] = []
+        self.answered_by_template = np.zeros(0, np.int64)
         self.published = 0
         self._random = np.random.default_rng(seed)
         self._instants: dict[int, _Instant] = {}
@@ -144,12 +145,18 @@ class RingSimulation:
         tuples = np.concatenate(instant.tuples) if instant.tuples else np.zeros((0, width), np.int64)
         out = self.unit.step(tuples, self._joined(instant.rows), self.now)
         self.answered += len(out.answers)
+        self._count(out.answers[:, TEMPLATE])
         self.groups += out.groups
         if self.keep and len(out.answers):
             self.answers.append(out.answers)
         self._send(out.rows)
         if len(self.unit.state.rows) > max(2 * self._live, _SWEEP):
             self.sweep()
+
+    def _count(self, templates: np.ndarray) -> None:
+        found = np.bincount(templates, minlength=len(self.registry.catalogue))
+        found[: len(self.answered_by_template)] += self.answered_by_template
+        self.answered_by_template = found
 
     def sweep(self) -> int:
         """Drop what has expired; the rows that are left."""

@@ -62,6 +62,11 @@ class QueryRegistry:
         template = self._template[query]
         self.catalogue.end(int(template), int(self._until[self._template == template].max()))
 
+    @property
+    def templates(self) -> np.ndarray:
+        """The template of every query."""
+        return self._template
+
     def in_force(self) -> np.ndarray:
         """Queries that wait for tuples."""
         return np.nonzero(self._until == ALWAYS)[0]

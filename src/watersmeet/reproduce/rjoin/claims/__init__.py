@@ -1,0 +1,1 @@
+"""The claims of RJoin's evaluation."""
