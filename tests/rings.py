@@ -48,9 +48,7 @@ def expected(query: Query, tuples: Tuples) -> Counter[tuple[Any, ...]]:
 
     def equal(x: tuple[int, str], y: tuple[int, str]) -> oracle.Predicate:
         (a, c), (b, d) = x, y
-        return oracle.Predicate(
-            frozenset({str(a), str(b)}), lambda env: oracle.same(env[str(a)][c], env[str(b)][d])
-        )
+        return oracle.Predicate(frozenset({str(a), str(b)}), lambda env: oracle.same(env[str(a)][c], env[str(b)][d]))
 
     def constant(x: tuple[int, str], value: int) -> oracle.Predicate:
         return oracle.Predicate(frozenset({str(x[0])}), lambda env: oracle.same(env[str(x[0])][x[1]], value))
@@ -128,7 +126,9 @@ def some_windows(draw: Any, streams: Sequence[str]) -> dict[str, Any]:
     if kind == "within":
         return {"bounds": within(n, width)}
     if kind == "graph":
-        edge = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.integers(0, 30)).filter(lambda e: e[0] != e[1])
+        edge = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1), st.integers(0, 30)).filter(
+            lambda e: e[0] != e[1]
+        )
         drawn = draw(st.lists(edge, min_size=1, max_size=4))
         return {"bounds": closed(n, [Edge(str(x), str(y), hi, "") for x, y, hi in drawn])}
     if kind == "tumbling":

@@ -7,6 +7,7 @@ takes longer than Delta. With the paper's rules taken away, answers may be lost;
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,10 @@ def published(*rows: tuple[int, int, tuple[int, int, int]]) -> Tuples:
 def lost(asked: Query, data: Tuples, options: RingOptions, delay: int) -> int:
     """How many answers are missing, over many seeds."""
     due = wanted([asked], data)[0]
-    return sum((due - found(simulate([asked], data, 8, options, delay, seed))[0]).total() for seed in range(40))
+    return sum(
+        (due - found(simulate([asked], data, 8, replace(options, seed=seed), delay, seed))[0]).total()
+        for seed in range(40)
+    )
 
 
 def test_example_1_without_altt_a_tuple_overtakes_its_query():

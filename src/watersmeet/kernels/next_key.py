@@ -208,14 +208,16 @@ def choose(rows, senders, cat, lay, ids, fingers, nodes, slots, entries, table, 
         if asked:
             _ask(ask, asked, sender, ids, fingers, nodes, slots, entries, table, known, now, period, sent[0])
         # 3. The choice; among equals a triple (or for the worst choice a pair), then by a hash that spreads them.
-        best = 0
+        best = np.int64(0)
         if choice == RANDOM:
             best = np.int64(_content(rows, r, lay, options[SEED]) % uint64(n))
         elif choice != FIRST:
             for c in range(1, n):
                 sign = -1 if choice == WORST else 1
-                if _before(sign * rates[c], -sign * kinds[c], keys[c], sign * rates[best], -sign * kinds[best], keys[best], t):
-                    best = c
+                if _before(
+                    sign * rates[c], -sign * kinds[c], keys[c], sign * rates[best], -sign * kinds[best], keys[best], t
+                ):
+                    best = np.int64(c)
         # 4. Send: one hop to a known address, else a lookup.
         key = keys[best]
         goal = successor(ids, uint64(key))

@@ -35,16 +35,14 @@ SEEN_HEAD = 6
 
 @njit(boolean(Block, int64, Block, int64, int64, int64), cache=True)
 def _same(seen, s, rows, r, first, last):  # type: ignore[no-untyped-def]
-    if (
-        seen[s, SEEN_TEMPLATE] != rows[r, TEMPLATE]
-        or seen[s, SEEN_BOUND] != rows[r, BOUND]
-        or seen[s, SEEN_KEY] != rows[r, KEY]
-    ):
-        return False
+    same = (
+        seen[s, SEEN_TEMPLATE] == rows[r, TEMPLATE]
+        and seen[s, SEEN_BOUND] == rows[r, BOUND]
+        and seen[s, SEEN_KEY] == rows[r, KEY]
+    )
     for c in range(first, last):  # slots that are not bound are zero in both
-        if seen[s, SEEN_HEAD + c - first] != rows[r, c]:
-            return False
-    return True
+        same = same and seen[s, SEEN_HEAD + c - first] == rows[r, c]
+    return same
 
 
 @njit(boolean[::1](Block, Catalogue, int64[::1], Block, int64[::1], int64[::1]), cache=True)

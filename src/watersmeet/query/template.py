@@ -9,7 +9,7 @@ Columns that the WHERE clause makes equal are one slot, so conditions that follo
 every slot whose value is known names a value for each of its columns. A slot of a single column is only selected.
 
 Invariant: a `Template` that exists is well formed: every place names an alias, its equalities connect all aliases, its
-windows can be satisfied. Equal templates are the same query, whoever poses it.
+windows can be satisfied. Templates with the same `canonical` form are the same query, whoever poses it.
 Implements: Idreos, Liarou, Koubarakis (2008), sections 2, 3 and 5: what a query says.
 Departs from the paper: windows are the closed graph of `query.window`, tumbling windows by time, ROWS windows and
 tumbling windows by tuples, alone or together.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
 from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, symmetric
@@ -115,6 +116,30 @@ class Template:
             if values.setdefault(place, value) != value:
                 raise QueryError(f"column {place[1]!r} of alias {place[0]} cannot equal two constants at once")
         return tuple(sorted((_slot(c, values) for c in classes), key=lambda s: s.places))
+
+    @cached_property
+    def canonical(self) -> Template:
+        """The same query, however its FROM and WHERE clauses are arranged: aliases by stream, equalities by slot.
+
+        >>> a = Template(("s", "r"), (((0, "x"), (1, "y")),), ((1, "z"),))
+        >>> b = Template(("r", "s"), (((0, "y"), (1, "x")),), ((0, "z"),))
+        >>> a == b, a.canonical == b.canonical
+        (False, True)
+        """
+        order = sorted(range(len(self.streams)), key=lambda a: (self.streams[a], a))
+        at = {alias: n for n, alias in enumerate(order)}
+        slots = [(sorted((at[a], c) for a, c in slot.places), slot.constant) for slot in self.slots]
+        return Template(
+            tuple(self.streams[a] for a in order),
+            tuple(sorted(pair for places, _ in slots for pair in pairwise(places))),
+            tuple((at[a], c) for a, c in self.select),
+            tuple(sorted((places[0], value) for places, value in slots if value is not None)),
+            tuple(tuple(self.bounds[x][y] for y in order) for x in order) if self.bounds else (),
+            self.tumbling,
+            tuple(self.rows[a] for a in order) if any(self.rows) else (),
+            self.tumbling_rows,
+            self.distinct,
+        )
 
     def slot_of(self, place: Place) -> int:
         return next(i for i, slot in enumerate(self.slots) if place in slot.places)

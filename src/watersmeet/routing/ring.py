@@ -99,7 +99,9 @@ class Ring:
     def leave(self, node: int) -> Ring:
         """A node goes, and its successor gets its keys."""
         if len(self) == 1 or node not in self.places:
-            raise OptionError(f"node {node} cannot leave: it is {'the last one' if node in self.places else 'not there'}")
+            raise OptionError(
+                f"node {node} cannot leave: it is {'the last one' if node in self.places else 'not there'}"
+            )
         return Ring.placed({n: at for n, at in self.places.items() if n != node})
 
     def move(self, places: Mapping[int, int]) -> Ring:

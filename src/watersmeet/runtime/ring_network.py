@@ -72,14 +72,14 @@ class RingSimulation:
     """One run; plan everything with `pose`, `publish`, `remove` and `at`, then `run`."""
 
     def __init__(
-        self, ring: Ring, streams: Columns, templates: Iterable[Template], options: RingOptions = RingOptions(),
+        self, ring: Ring, streams: Columns, templates: Iterable[Template], options: RingOptions,
         *, delay: int = 1, seed: int = 0, keep: bool = True,
     ) -> None:  # fmt: skip
         """templates: all that will be posed, for the layout. delay: the longest that a message takes. keep: the answers."""
         if delay < 1:
             raise OptionError(f"delay={delay}: a message takes one tick or more")
         self.delay, self.keep = delay, keep
-        self.registry = QueryRegistry(TemplateCatalogue(streams, Layout.of(templates, streams)))
+        self.registry = QueryRegistry(TemplateCatalogue(streams, Layout.of((t.canonical for t in templates), streams)))
         self.unit = RingUnit(ring, self.registry.catalogue, options)
         self.now = self.answered = self.groups = self.moved = 0
         self.answers: list[np.ndarray] = []
@@ -188,12 +188,12 @@ class RingSimulation:
         for tick, part in self._delayed(len(rows)):
             self._instant(tick).rows.append(rows.take(part))
 
-    def _delayed(self, messages: int) -> list[tuple[int, np.ndarray | slice]]:
+    def _delayed(self, messages: int) -> list[tuple[int, np.ndarray]]:
         """When messages arrive, in groups."""
         if messages == 0:
             return []
         if self.delay == 1:
-            return [(self.now + 1, slice(None))]
+            return [(self.now + 1, np.arange(messages))]
         delays = self._random.integers(1, self.delay + 1, messages)
         return [(self.now + d, np.nonzero(delays == d)[0]) for d in np.unique(delays).tolist()]
 

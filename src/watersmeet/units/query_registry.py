@@ -39,7 +39,7 @@ class QueryRegistry:
 
     def add_all(self, templates: Iterable[Template], batch: int) -> tuple[range, list[int]]:
         """Queries that take effect with a batch: their numbers, and the templates that are new and must be placed."""
-        templates = list(templates)
+        templates = [t.canonical for t in templates]
         fresh = [t for t in dict.fromkeys(templates) if not self._shared(t)]
         new = self.catalogue.add_all(fresh, [batch] * len(fresh), [ALWAYS] * len(fresh))
         self._numbers |= dict(zip(fresh, new, strict=True))
@@ -67,10 +67,6 @@ class QueryRegistry:
         """The template of every query."""
         return self._template
 
-    def in_force(self) -> np.ndarray:
-        """Queries that wait for tuples."""
-        return np.nonzero(self._until == ALWAYS)[0]
-
     def fan_out(self, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(query, position in the answers) of everything that has to be delivered."""
         order = np.argsort(self._template, kind="stable")
@@ -86,7 +82,10 @@ class QueryRegistry:
     def deliver(self, answers: np.ndarray) -> dict[int, np.ndarray]:
         """The results of every query that has some, one line each. DISTINCT: a row once per bucket of its youngest member."""
         query, answer_idx = self.fan_out(answers)
-        return {int(q): self._results(int(q), answers[answer_idx[query == q]]) for q in np.unique(query)}
+        order = np.argsort(query, kind="stable")
+        numbers, first = np.unique(query[order], return_index=True)
+        parts = np.split(answer_idx[order], first[1:])
+        return {q: self._results(q, answers[part]) for q, part in zip(numbers.tolist(), parts, strict=False)}
 
     def _results(self, query: int, answers: np.ndarray) -> np.ndarray:
         template = self.catalogue.templates[self._template[query]]

@@ -155,9 +155,7 @@ class RingUnit:
         state.reserve(len(rows), len(tuples))
         self._receive(tuples, rows)
         period = self.options.rate_period
-        by_tuples = rewriting.arrive_tuples(
-            tuples, state.blocks, state.slots, state.counts, cat, lay, now, period
-        )
+        by_tuples = rewriting.arrive_tuples(tuples, state.blocks, state.slots, state.counts, cat, lay, now, period)
         by_rows = rewriting.arrive_rows(
             rows.rows, state.blocks, state.slots, state.counts, cat, lay, now, self.options.delta
         )
@@ -210,7 +208,9 @@ class RingUnit:
         stream = tuples[:, STREAM]
         young = tuples[:, TS] + time[stream] >= settled.ts
         recent = tuples[:, NUMBER] + numbers[stream] > settled.numbered[stream]
-        stays = np.where(tuples[:, LEVEL] == VALUE_LEVEL, young & recent, now - tuples[:, ARRIVED] <= self.options.delta)
+        stays = np.where(
+            tuples[:, LEVEL] == VALUE_LEVEL, young & recent, now - tuples[:, ARRIVED] <= self.options.delta
+        )
         if not (rows.all() and stays.all()):
             state.keep(rows, stays)
         return before - len(state.rows)

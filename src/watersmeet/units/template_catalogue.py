@@ -110,13 +110,6 @@ class TemplateCatalogue:
         """A template sees no tuple of later batches."""
         self._arrays[INFO][number, UNTIL] = until
 
-    def reopen(self, number: int) -> None:
-        """A template is in force again; it has not missed anything yet."""
-        self._arrays[INFO][number, UNTIL] = ALWAYS
-
-    def since(self, number: int) -> int:
-        return int(self._arrays[INFO][number, SINCE])
-
     def until(self, number: int) -> int:
         return int(self._arrays[INFO][number, UNTIL])
 

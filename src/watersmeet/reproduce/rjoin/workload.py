@@ -59,12 +59,11 @@ class Workload:
     @cached_property
     def data(self) -> Tuples:
         """Warm-up tuples, then those that the queries see."""
-        random = np.random.default_rng([self.seed, 2])
         count = WARM_UP + self.tuples
-        stream = _zipf(random, RELATIONS, self.theta, (count, 1))[:, 0]
-        values = _zipf(random, VALUES, self.theta, (count, ATTRIBUTES))
+        stream = _zipf(np.random.default_rng([self.seed, 2]), RELATIONS, self.theta, (count, 1))[:, 0]
+        values = _zipf(np.random.default_rng([self.seed, 3]), VALUES, self.theta, (count, ATTRIBUTES))
         if self.ranks == "own":
-            order = np.random.default_rng([self.seed, 3])
+            order = np.random.default_rng([self.seed, 4])
             by = np.array([[order.permutation(VALUES) for _ in COLUMNS] for _ in STREAMS])
             values = by[stream[:, None], np.arange(ATTRIBUTES), values]
         ts = np.arange(count) * TICKS

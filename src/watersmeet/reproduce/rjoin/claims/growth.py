@@ -55,7 +55,7 @@ def _tuples(lab: Lab) -> list[Claim]:
             "8, figure 3(a)",
             "RIC traffic first rises fast, then at a significantly lower rate; the total increase is linear",
             f"messages per tuple, up to {at[-1]:,} tuples: {shorts({f'{n:,}:': v for n, v in per_tuple.items()})}; asking: {shorts({f'{n:,}:': v for n, v in asking.items()})}"
-            f"; from stretch to stretch the total grows {each({'': min(total)})} to {each({'': max(total)})} times, asking {each({'': min(grows)})} to {each({'': max(grows)})} times",
+            f"; from stretch to stretch the total grows {min(total):.2f} to {max(total):.2f} times, asking {min(grows):.2f} to {max(grows):.2f} times",
             verdict([max(total) <= LINEAR, asking[max(asking)] / per_tuple[max(per_tuple)] < list(asking.values())[1] / list(per_tuple.values())[1]]),
             times=f"{course.seconds:.0f} s",
             raw={"messages_per_tuple": per_tuple, "asking_per_tuple": asking, "answers": {n: s.answers for n, s in samples.items()}},
@@ -95,14 +95,20 @@ def _queries(lab: Lab) -> Claim:
 
 def _skew(lab: Lab) -> list[Claim]:
     claims, n = [], lab.size.tuples
-    for ranks, said in (("shared", "the same value is most frequent in all attributes"), ("own", "each attribute has its own most frequent value")):
+    for ranks, said in (
+        ("shared", "the same value is most frequent in all attributes"),
+        ("own", "each attribute has its own most frequent value"),
+    ):
         found = {t: lab.course(lab.workload(theta=t, ranks=ranks), (n,)).last for t in lab.size.thetas}
         messages = {f"{t}:": s.messages / s.tuples for t, s in found.items()}
         asking = {f"{t}:": s.asking / s.tuples for t, s in found.items()}
         processing = {f"{t}:": float(s.processing.sum()) for t, s in found.items()}
         most = {f"{t}:": float(s.processing.max()) for t, s in found.items()}
         named = {f"theta {t}": s for t, s in found.items()}
-        series = {"all": (list(found), list(messages.values())), "asking for rates": (list(found), list(asking.values()))}
+        series = {
+            "all": (list(found), list(messages.values())),
+            "asking for rates": (list(found), list(asking.values())),
+        }
         stopped = [f"theta {t} after {s.tuples}" for t, s in found.items() if s.tuples < n]
         claims.append(Claim(
             f"More skew means more work, and less asking for rates; here {said}",
@@ -134,4 +140,3 @@ def _joins(lab: Lab) -> Claim:
         raw={"messages": messages, "processing": processing, "storage": storage, "answers": {k: s.answers for k, s in found.items()}},
         plots=(Plot("figure-6a-joins", "Figure 6(a): traffic by length of the join", "k", "messages per tuple", series), *loads("6", "by length of the join", named)),
     )  # fmt: skip
-

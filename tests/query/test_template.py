@@ -1,0 +1,74 @@
+"""Templates: slots, the canonical form, and what cannot be constructed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.rings import Query, expected, templates, tuples
+from watersmeet.errors import QueryError, WindowError
+from watersmeet.query.template import Template, within
+
+CHAIN = Template(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (1, "b")))
+
+
+def test_equal_columns_are_one_slot():
+    assert [s.places for s in CHAIN.slots] == [((0, "a"), (1, "a")), ((0, "b"),), ((1, "b"), (2, "b"))]
+    assert [s.join for s in CHAIN.slots] == [True, False, True]
+    assert [CHAIN.slot_of(p) for p in CHAIN.select] == [1, 2]
+
+
+def test_equality_is_transitive_and_takes_constants_along():
+    star = Template(CHAIN.streams, (((0, "a"), (1, "a")), ((1, "a"), (2, "a"))), ((0, "a"),), (((2, "a"), 7),))
+    assert [(s.places, s.constant) for s in star.slots] == [(((0, "a"), (1, "a"), (2, "a")), 7)]
+
+
+@given(templates(), tuples(), st.randoms(use_true_random=False))
+def test_the_canonical_form_is_the_same_query(template, data, random):
+    order = list(range(len(template.streams)))
+    random.shuffle(order)
+    at = {a: n for n, a in enumerate(order)}
+    turned = replace(
+        template,
+        streams=tuple(template.streams[a] for a in order),
+        equalities=tuple(((at[y], d), (at[x], c)) for (x, c), (y, d) in reversed(template.equalities)),
+        select=tuple((at[a], c) for a, c in template.select),
+        constants=tuple(((at[a], c), v) for (a, c), v in template.constants),
+        bounds=tuple(tuple(template.bounds[x][y] for y in order) for x in order) if template.bounds else (),
+        rows=tuple(template.rows[a] for a in order) if template.rows else (),
+    )
+    assert expected(Query(template.canonical, 0), data) == expected(Query(turned, 0), data)
+    if len(set(template.streams)) == len(order):
+        assert turned.canonical == template.canonical
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"equalities": CHAIN.equalities[:1]}, r"alias 2 \(p\) is joined to nothing"),
+        ({"select": ()}, "selects nothing"),
+        ({"select": ((3, "a"),)}, "column 'a' is of alias 3, but FROM has only 0 to 2"),
+        ({"constants": (((0, "a"), 1), ((1, "a"), 2))}, "equal to different constants"),
+        ({"constants": (((0, "a"), 1), ((0, "a"), 2))}, "cannot equal two constants"),
+        ({"streams": ("r",)}, "reads 1 streams"),
+    ],
+)
+def test_bad_queries(change, message):
+    with pytest.raises(QueryError, match=message):
+        replace(CHAIN, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tumbling": -1}, "negative"),
+        ({"bounds": within(2, 5)}, "not over the 3 aliases"),
+        ({"rows": (1, 2)}, "one number for each of the 3 aliases"),
+    ],
+)
+def test_bad_windows(change, message):
+    with pytest.raises(WindowError, match=message):
+        replace(CHAIN, **change)
