@@ -84,6 +84,7 @@ class TemplateCatalogue:
         self._arrays = [np.zeros((0, w), np.int64) for w in (8, a, a + 1, 4, s, a * a, a)]
         self._bound = 0
         self._constants = np.zeros((0, s), np.int64)
+        self._retained = np.zeros((0, a), np.int64)
 
     def __len__(self) -> int:
         return len(self.templates)
@@ -100,9 +101,10 @@ class TemplateCatalogue:
         """The numbers of many templates; checked before any is added."""
         encoded = [self._encode(t, s, u) for t, s, u in zip(templates, since, until, strict=True)]
         first = len(self.templates)
-        for number, parts in enumerate(zip(*(e[:-1] for e in encoded), strict=True)):
+        for number, parts in enumerate(zip(*(arrays for arrays, *_ in encoded), strict=True)):
             self._arrays[number] = np.concatenate([self._arrays[number], *parts])
-        self._constants = np.concatenate([self._constants, *(e[-1] for e in encoded)])
+        self._constants = np.concatenate([self._constants, *(constants for _, constants, _ in encoded)])
+        self._retained = np.concatenate([self._retained, *(retained for *_, retained in encoded)])
         self.templates += templates
         return range(first, len(self.templates))
 
@@ -127,19 +129,19 @@ class TemplateCatalogue:
         the most over all templates in force, UNBOUNDED where one has no limit or there is none."""
         time = np.full(len(self.streams), -1, np.int64)
         rows = np.full(len(self.streams), -1, np.int64)
-        for number in np.nonzero(self._arrays[INFO][:, UNTIL] == ALWAYS)[0].tolist():
-            t = self.templates[number]
-            for x, stream in enumerate(t.streams):
-                at = self._stream[stream]
-                others = [y for y in range(len(t.streams)) if y != x]
-                time[at] = max(time[at], *(t.hi(x, y) for y in others))
-                rows[at] = max(rows[at], (t.rows[x] if t.rows else 0) or UNBOUNDED)
+        info = self._arrays[INFO]
+        alias = np.arange(self.layout.aliases)
+        used = (alias < info[:, ALIASES, None]) & (info[:, UNTIL, None] == ALWAYS)
+        stream = self._arrays[STREAMS][used]
+        np.maximum.at(time, stream, self._retained[used])
+        np.maximum.at(rows, stream, np.where(self._arrays[ROWS_N] > 0, self._arrays[ROWS_N], UNBOUNDED)[used])
         time[time < 0] = rows[rows < 0] = UNBOUNDED
         return time, rows
 
     # ---------------------------------------------------------------- a template as lines of the arrays
 
-    def _encode(self, t: Template, since: int, until: int) -> list[np.ndarray]:
+    def _encode(self, t: Template, since: int, until: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """The lines of `arrays`, the constants by slot, and how much younger than each alias' tuple partners may be."""
         lay, n = self.layout, len(t.streams)
         if n > lay.aliases or len(t.slots) > lay.slots or (t.counted and not lay.counted):
             raise QueryError(
@@ -169,7 +171,9 @@ class TemplateCatalogue:
         rows = np.zeros((1, lay.aliases), np.int64)
         rows[0, :n] = t.rows or 0
         parts = {INFO: info, STREAMS: streams, 2: at, 3: np.concatenate(bind), 4: aliases, HI: hi, ROWS_N: rows}
-        return [*(parts[i] for i in range(7)), constants]
+        retained = np.zeros((1, lay.aliases), np.int64)
+        retained[0, :n] = [max(t.hi(x, y) for y in range(n) if y != x) for x in range(n)]
+        return [parts[i] for i in range(7)], constants, retained
 
     def _stream_number(self, stream: str) -> int:
         if stream not in self._stream:
