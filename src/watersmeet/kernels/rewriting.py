@@ -50,6 +50,12 @@ Catalogue = types.UniTuple(Block, 7)
 Blocks = types.UniTuple(Block, 3)
 
 
+@njit(void(Block, int64, Block, int64), cache=True)
+def _copy(to, i, of, j):  # type: ignore[no-untyped-def]
+    for c in range(of.shape[1]):
+        to[i, c] = of[j, c]
+
+
 @njit(Block(Block, int64[::1], int64[::1]), cache=True)
 def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
     """Procedure 1: two copies of every tuple for each of its columns, one at either level; a NULL has none at value level,
@@ -65,7 +71,7 @@ def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
             for level in range(2):
                 if level == VALUE_LEVEL and value == NULL:
                     continue
-                out[n] = tuples[i]
+                _copy(out, n, tuples, i)
                 out[n, LEVEL] = level
                 out[n, TUPLE_NEXT] = i
                 key = attribute_key(stream, column) if level == ATTRIBUTE_LEVEL else value_key(stream, column, value)
@@ -79,25 +85,24 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
     """Write row r with tuple e as out[n], if they match."""
     t = rows[r, TEMPLATE]
     bound, a = rows[r, BOUND], cat[BIND][rows[r, WAIT], ALIAS]
-    info = cat[INFO][t]
+    info = cat[INFO]
     batch, ts = tuples[e, BATCH], tuples[e, TS]
     # 1. The right stream, published while the query was in force.
-    if tuples[e, STREAM] != cat[STREAMS][t, a] or batch < info[SINCE] or batch > info[UNTIL]:
+    if tuples[e, STREAM] != cat[STREAMS][t, a] or batch < info[t, SINCE] or batch > info[t, UNTIL]:
         return False
     # 2. Windows by time against every bound alias.
-    aliases = info[ALIASES]
-    hi = cat[HI][t]
+    aliases = info[t, ALIASES]
+    hi = cat[HI]
     first_ts = lay[AT_TS]
     for b in range(aliases):
         if (bound >> b) & 1:
             apart = ts - rows[r, first_ts + b]
-            if apart > hi[b * aliases + a] or -apart > hi[a * aliases + b]:
+            if apart > hi[t, b * aliases + a] or -apart > hi[t, a * aliases + b]:
                 return False
-            if info[TUMBLING] > 0 and ts // info[TUMBLING] != rows[r, first_ts + b] // info[TUMBLING]:
+            if info[t, TUMBLING] > 0 and ts // info[t, TUMBLING] != rows[r, first_ts + b] // info[t, TUMBLING]:
                 return False
     # 3. Copy, then bind the slots.
-    for c in range(lay[ROW_WIDTH]):
-        out[n, c] = rows[r, c]
+    _copy(out, n, rows, r)
     known = int64(0)
     for j in range(cat[BIND_AT][t, a], cat[BIND_AT][t, a + 1]):
         slot, value = cat[BIND][j, SLOT], tuples[e, lay[AT_VALUES] + cat[BIND][j, COLUMN]]
@@ -111,7 +116,7 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
             out[n, at] = value
             known |= int64(1) << slot
     # 4. Windows by tuples.
-    if info[COUNTED]:
+    if info[t, COUNTED]:
         number = tuples[e, NUMBER]
         out[n, lay[AT_NUMBERS] + a] = number
         for x in range(aliases):
@@ -121,7 +126,10 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
                 own = out[n, lay[AT_NUMBERS] + x]
                 if cat[ROWS_N][t, x] > 0 and own <= seen - cat[ROWS_N][t, x]:
                     return False
-                if info[TUMBLING_ROWS] > 0 and (own - 1) // info[TUMBLING_ROWS] != (number - 1) // info[TUMBLING_ROWS]:
+                if (
+                    info[t, TUMBLING_ROWS] > 0
+                    and (own - 1) // info[t, TUMBLING_ROWS] != (number - 1) // info[t, TUMBLING_ROWS]
+                ):
                     return False
     out[n, BOUND] = bound | (int64(1) << a)
     out[n, first_ts + a] = ts
@@ -133,7 +141,8 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
 @njit(Block(Block), cache=True)
 def _longer(block):  # type: ignore[no-untyped-def]
     out = np.empty((2 * len(block), block.shape[1]), np.int64)
-    out[: len(block)] = block
+    for i in range(len(block)):
+        _copy(out, i, block, i)
     return out
 
 
@@ -146,7 +155,7 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type:
         e = counts[TUPLES]
         counts[TUPLES] += 1
         key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, TUPLE_KEY])
-        tuples[e] = inbox[i]
+        _copy(tuples, e, inbox, i)
         tuples[e, ARRIVED] = now
         tuples[e, TUPLE_NEXT] = entries[key, FIRST_TUPLE]
         entries[key, FIRST_TUPLE] = e
@@ -172,7 +181,7 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta):  # type: ig
         r = counts[ROWS]
         counts[ROWS] += 1
         key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, KEY])
-        rows[r] = inbox[i]
+        _copy(rows, r, inbox, i)
         rows[r, NEXT] = entries[key, FIRST_ROW]
         entries[key, FIRST_ROW] = r
         e = entries[key, FIRST_TUPLE]
@@ -194,10 +203,10 @@ def may_match(rows, count, cat, lay, watermark, batch, numbered):  # type: ignor
     out = np.ones(count, np.bool_)
     for r in range(count):
         t, bound = rows[r, TEMPLATE], rows[r, BOUND]
-        info = cat[INFO][t]
-        aliases = info[ALIASES]
+        info = cat[INFO]
+        aliases = info[t, ALIASES]
         a = cat[BIND][rows[r, WAIT], ALIAS]
-        if info[UNTIL] < batch:
+        if info[t, UNTIL] < batch:
             out[r] = False
         for b in range(aliases):
             if not (bound >> b) & 1:
@@ -205,13 +214,13 @@ def may_match(rows, count, cat, lay, watermark, batch, numbered):  # type: ignor
             ts = rows[r, lay[AT_TS] + b]
             if ts + cat[HI][t, b * aliases + a] < watermark:
                 out[r] = False
-            if info[TUMBLING] > 0 and (ts // info[TUMBLING] + 1) * info[TUMBLING] <= watermark:
+            if info[t, TUMBLING] > 0 and (ts // info[t, TUMBLING] + 1) * info[t, TUMBLING] <= watermark:
                 out[r] = False
-            if info[COUNTED]:
+            if info[t, COUNTED]:
                 own = rows[r, lay[AT_NUMBERS] + b]
                 if cat[ROWS_N][t, b] > 0 and own <= numbered[cat[STREAMS][t, b]] - cat[ROWS_N][t, b]:
                     out[r] = False
-                width = info[TUMBLING_ROWS]
+                width = info[t, TUMBLING_ROWS]
                 if width > 0 and numbered[cat[STREAMS][t, a]] // width > (own - 1) // width:
                     out[r] = False
     return out

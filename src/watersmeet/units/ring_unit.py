@@ -203,7 +203,7 @@ class RingUnit:
         rows = rewriting.may_match(
             state.blocks[rewriting.ROWS], before, cat, lay, watermark.ts, watermark.batch, watermark.numbered
         )
-        time, numbers = self.catalogue.retention()
+        time, numbers = self.catalogue.retention(settled.batch)
         tuples = state.tuples
         stream = tuples[:, STREAM]
         young = tuples[:, TS] + time[stream] >= settled.ts

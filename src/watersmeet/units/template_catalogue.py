@@ -124,14 +124,14 @@ class TemplateCatalogue:
         out[:, lay[0] : lay[0] + self.layout.slots] = self._constants[np.asarray(numbers, np.int64)]
         return out
 
-    def retention(self) -> tuple[np.ndarray, np.ndarray]:
+    def retention(self, batch: int) -> tuple[np.ndarray, np.ndarray]:
         """For every stream how much younger than a tuple its partners may be, and how many tuples of its own stream:
-        the most over all templates in force, UNBOUNDED where one has no limit or there is none."""
+        the most over all templates that see this batch or later, UNBOUNDED where one has no limit or there is none."""
         time = np.full(len(self.streams), -1, np.int64)
         rows = np.full(len(self.streams), -1, np.int64)
         info = self._arrays[INFO]
         alias = np.arange(self.layout.aliases)
-        used = (alias < info[:, ALIASES, None]) & (info[:, UNTIL, None] == ALWAYS)
+        used = (alias < info[:, ALIASES, None]) & (info[:, UNTIL, None] >= batch)
         stream = self._arrays[STREAMS][used]
         np.maximum.at(time, stream, self._retained[used])
         np.maximum.at(rows, stream, np.where(self._arrays[ROWS_N] > 0, self._arrays[ROWS_N], UNBOUNDED)[used])
