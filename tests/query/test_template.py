@@ -66,6 +66,8 @@ def test_bad_queries(change, message):
     [
         ({"tumbling": -1}, "negative"),
         ({"bounds": within(2, 5)}, "not over the 3 aliases"),
+        ({"bounds": ((0, 1, 9), (1, 0, 1), (9, 1, 0))}, "not closed"),
+        ({"bounds": ((0, -1, 0), (0, 0, 0), (0, 0, 0))}, "not closed"),
         ({"rows": (1, 2)}, "one number for each of the 3 aliases"),
     ],
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
@@ -89,6 +89,10 @@ class Template:
             raise WindowError("a window's size is negative; give a number above 0, or 0 for none")
         if self.bounds and [len(row) for row in self.bounds] != [n] * n:
             raise WindowError(f"the window graph is not over the {n} aliases of the query")
+        if self.bounds and not _is_closed(self.bounds):
+            raise WindowError(
+                "the window graph is not closed by shortest paths; make its bounds with `closed` or `within`"
+            )
         if self.rows and len(self.rows) != n:
             raise WindowError(f"rows={self.rows}: give one number for each of the {n} aliases, 0 for none")
 
@@ -181,6 +185,14 @@ def within(aliases: int, width: int) -> tuple[tuple[int, ...], ...]:
 def closed(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:
     """The closed window graph over aliases that are called '0', '1', ..."""
     return WindowGraph.close(tuple(map(str, range(aliases))), edges).bounds
+
+
+@lru_cache(maxsize=1024)
+def _is_closed(bounds: tuple[tuple[int, ...], ...]) -> bool:
+    n = range(len(bounds))
+    return all(bounds[x][x] == 0 for x in n) and all(
+        bounds[x][y] <= bounds[x][k] + bounds[k][y] for x in n for y in n for k in n
+    )
 
 
 def _slot(places: set[Place], values: dict[Place, int]) -> Slot:
