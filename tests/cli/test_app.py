@@ -91,7 +91,8 @@ def test_reproduce():
     result = command("reproduce", "cobol")
     assert result.exit_code == 2
     assert "there is no reproduction 'cobol'; there are: bistream, wjoin" in result.stderr
-    assert "--plots" in command("reproduce", "bistream", "--help").output
+    for name in ("bistream", "rjoin"):
+        assert "--plots" in command("reproduce", name, "--help").output
     assert "--plots" in command("reproduce", "semijoin", "--help").output
 
 
