@@ -75,6 +75,8 @@ def test_too_many_rows_stop_a_run():
 def test_mistakes():
     with pytest.raises(OptionError, match="delay=0"):
         simulated(0, delay=0)
+    with pytest.raises(OptionError, match="publish all of them at once"):
+        simulated(0).publish(data())
     one, zero, two = np.array([1]), np.array([0]), np.array([[1, 2]])
     with pytest.raises(OptionError, match="published before it happens"):
         Tuples(zero, one, zero, two)

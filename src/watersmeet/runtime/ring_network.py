@@ -111,6 +111,8 @@ class RingSimulation:
 
     def publish(self, tuples: Tuples) -> None:
         """All tuples of the run, each from a node at random; a sequencer numbers them if a window counts tuples."""
+        if any(map(len, self._numbered[0])):
+            raise OptionError("this run has its tuples already; publish all of them at once")
         block = self._numbered_block(tuples)
         for tick in np.unique(tuples.published).tolist():
             first, last = np.searchsorted(tuples.published, [tick, tick + 1])
