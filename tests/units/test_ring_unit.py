@@ -166,7 +166,12 @@ def test_refusals():
         catalogue.add(Template(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),)), 0)
     with pytest.raises(QueryError, match="more aliases, columns or windows than this run was laid out for"):
         catalogue.add(Template(("r", "s"), (((0, "a"), (1, "a")),), ((0, "a"),), rows=(1, 1)), 0)
+    good, bad = CHAIN, Template(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),))
+    with pytest.raises(UnknownNameError, match="no column 'z'"):
+        catalogue.add_all([good, bad], [0, 0], [9, 9])
     assert len(catalogue) == 0
+    catalogue.add_all([good, good], [0, 0], [9, 9])  # what was refused has left nothing behind
+    assert catalogue.arrays[2].tolist() == [[0, 2, 4, 6], [6, 8, 10, 12]]
 
 
 def test_a_removed_query_cannot_be_removed_again():

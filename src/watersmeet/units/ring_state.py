@@ -45,15 +45,6 @@ class RingState:
     def tuples(self) -> np.ndarray:
         return self._blocks[TUPLES][: self.counts[TUPLES]]
 
-    @property
-    def keys(self) -> np.ndarray:
-        return self._blocks[ENTRIES][: self.counts[ENTRIES]]
-
-    @property
-    def nbytes(self) -> int:
-        arrays = (*self._blocks, self.slots, self.candidates, self.seen, self.seen_slots)
-        return sum(a.nbytes for a in arrays)
-
     def reserve(self, rows: int, tuples: int) -> None:
         """Room for so many more rows and tuples, each perhaps under a key of its own."""
         for block, more in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, rows + tuples)):

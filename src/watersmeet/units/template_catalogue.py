@@ -16,6 +16,8 @@ from watersmeet.kernels import next_key
 from watersmeet.kernels.rewriting import (
     ALIASES,
     ALL,
+    BIND,
+    BIND_AT,
     CONSTANT,
     COUNTED,
     HI,
@@ -24,6 +26,7 @@ from watersmeet.kernels.rewriting import (
     ROW_HEAD,
     ROWS_N,
     SINCE,
+    SLOT_ALIASES,
     STREAMS,
     TUMBLING,
     TUMBLING_ROWS,
@@ -82,7 +85,6 @@ class TemplateCatalogue:
         self._column = {name: {c: n for n, c in enumerate(columns)} for name, columns in streams.items()}
         a, s = layout.aliases, layout.slots
         self._arrays = [np.zeros((0, w), np.int64) for w in (8, a, a + 1, 4, s, a * a, a)]
-        self._bound = 0
         self._constants = np.zeros((0, s), np.int64)
         self._retained = np.zeros((0, a), np.int64)
 
@@ -100,7 +102,10 @@ class TemplateCatalogue:
     def add_all(self, templates: Sequence[Template], since: Sequence[int], until: Sequence[int]) -> range:
         """The numbers of many templates; checked before any is added."""
         encoded = [self._encode(t, s, u) for t, s, u in zip(templates, since, until, strict=True)]
-        first = len(self.templates)
+        first, bound = len(self.templates), len(self._arrays[BIND])
+        for arrays, *_ in encoded:
+            arrays[BIND_AT] += bound
+            bound += len(arrays[BIND])
         for number, parts in enumerate(zip(*(arrays for arrays, *_ in encoded), strict=True)):
             self._arrays[number] = np.concatenate([self._arrays[number], *parts])
         self._constants = np.concatenate([self._constants, *(constants for _, constants, _ in encoded)])
@@ -155,10 +160,9 @@ class TemplateCatalogue:
         streams = np.zeros((1, lay.aliases), np.int64)
         streams[0, :n] = [self._stream_number(s) for s in t.streams]
         bind = [self._binds(t, alias) for alias in range(n)]
-        ends = self._bound + np.cumsum([0, *map(len, bind)])
+        ends = np.cumsum([0, *map(len, bind)])
         at = np.full((1, lay.aliases + 1), ends[-1], np.int64)
         at[0, : n + 1] = ends
-        self._bound = int(ends[-1])
         if sum(map(len, bind)) > next_key.MOST_CANDIDATES:
             raise QueryError(f"the query names {sum(map(len, bind))} columns; {next_key.MOST_CANDIDATES} at most")
         aliases = np.zeros((1, lay.slots), np.int64)
@@ -170,7 +174,9 @@ class TemplateCatalogue:
         hi[0, : n * n] = [t.hi(x, y) for x in range(n) for y in range(n)]
         rows = np.zeros((1, lay.aliases), np.int64)
         rows[0, :n] = t.rows or 0
-        parts = {INFO: info, STREAMS: streams, 2: at, 3: np.concatenate(bind), 4: aliases, HI: hi, ROWS_N: rows}
+        parts = {
+            INFO: info, STREAMS: streams, BIND_AT: at, BIND: np.concatenate(bind), SLOT_ALIASES: aliases, HI: hi, ROWS_N: rows,
+        }  # fmt: skip
         retained = np.zeros((1, lay.aliases), np.int64)
         retained[0, :n] = [max(t.hi(x, y) for y in range(n) if y != x) for x in range(n)]
         return [parts[i] for i in range(7)], constants, retained
