@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.ring import Ring, place
 from watersmeet.runtime.ring_network import RingSimulation, Tuples
 from watersmeet.units.ring_unit import RingOptions
+from watersmeet.units.ring_wire import message, received, restored, saved
 
 CHOICES = st.sampled_from(("ric", "random", "worst", "first"))
 SEEDS = st.integers(0, 99)
@@ -84,6 +86,29 @@ def test_nodes_that_join_leave_and_move_change_nothing(asked, data, choice, seed
     for tick, node in changes:
         run.at(tick, lambda node=node, tick=tick: turn(node, tick))
     assert found(run) == wanted(asked, data)
+
+
+@given(queries(), tuples(), CHOICES, SEEDS, st.lists(st.integers(0, 90), min_size=1, max_size=4))
+def test_stopping_and_restarting_changes_nothing(asked, data, choice, seed, ticks):
+    plain, run = (simulate(asked, data, 5, bounded(choice, 6, 3), 6, seed) for _ in range(2))
+
+    def restart() -> None:
+        layout = run.unit.catalogue.layout
+        run.unit.state = restored(layout, {name: through_ipc(table) for name, table in saved(run.unit.state).items()})
+        for instant in run._instants.values():
+            instant.rows = [received(layout, through_ipc(message(layout, rows))) for rows in instant.rows]
+
+    for tick in ticks:
+        run.at(tick, restart)
+    assert found(run) == found(plain) == wanted(asked, data)
+    assert np.array_equal(run.unit.load.sent, plain.unit.load.sent)
+
+
+def through_ipc(table: pa.Table) -> pa.Table:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 @given(queries(distinct=False), tuples(), CHOICES, st.integers(2, 40), st.integers(0, 38), SEEDS)

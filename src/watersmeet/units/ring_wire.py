@@ -1,0 +1,122 @@
+"""Rows, tuples and state of ring nodes as Arrow tables, one column of 64-bit integers for each field.
+
+Invariant: what is restored answers like what was stored. Chains and hash tables do not travel; they are built again. NEXT,
+which links chains, is not a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels import key_table, seen_rows
+from watersmeet.kernels.rewriting import ENTRIES, NEXT, ROWS, TUPLE_NEXT, TUPLES
+from watersmeet.units.ring_state import RingState
+from watersmeet.units.ring_unit import Rows
+from watersmeet.units.template_catalogue import Layout
+
+_ROW = ("template", "bound", "wait", "key", "oldest", "newest", "next")
+_TUPLE = ("stream", "key", "level", "ts", "batch", "arrived", "next", "number")
+_KEY = ("key", "first_row", "first_tuple", "period", "now", "before")
+_CANDIDATE = ("node", "key", "rate", "learned", "address")
+_SEEN = ("code", "template", "bound", "key", "oldest", "newest")
+assert _ROW[NEXT] == _TUPLE[TUPLE_NEXT] == "next"
+assert len(_KEY) == key_table.KEY_WIDTH
+assert len(_CANDIDATE) == key_table.CANDIDATE_WIDTH
+assert len(_SEEN) == seen_rows.SEEN_HEAD
+
+
+def row_columns(layout: Layout) -> list[str]:
+    """The names of a row's fields, in their order.
+
+    >>> row_columns(Layout(aliases=2, slots=1, columns=3, streams=2, counted=False))[7:]
+    ['slot0', 'ts0', 'ts1']
+    """
+    counted = ("number", "seen") if layout.counted else ()
+    return [
+        *_ROW,
+        *_numbered("slot", layout.slots),
+        *(n for p in ("ts", *counted) for n in _numbered(p, layout.aliases)),
+    ]
+
+
+def tuple_columns(layout: Layout) -> list[str]:
+    """The names of a stored tuple's fields, in their order."""
+    stamps = _numbered("seen", layout.streams if layout.counted else 0)
+    return [*_TUPLE, *_numbered("value", layout.columns), *stamps]
+
+
+def message(layout: Layout, rows: Rows) -> pa.Table:
+    """Rows on their way, with the rates that they carry."""
+    table = _table(rows.rows, row_columns(layout))
+    for n in range(rows.carried.shape[1]):
+        table = table.append_column(f"carried{n}", pa.array(np.ascontiguousarray(rows.carried[:, n])))
+    return table
+
+
+def received(layout: Layout, table: pa.Table) -> Rows:
+    """The rows of a message."""
+    carried = [name for name in table.column_names if name.startswith("carried")]
+    return Rows(_block(table, row_columns(layout)), _block(table, carried))
+
+
+def saved(state: RingState) -> dict[str, pa.Table]:
+    """All that a state holds, by kind."""
+    entries = state.blocks[ENTRIES][: state.counts[ENTRIES]]
+    known = state.candidates[state.candidates[:, key_table.NODE] != -1]
+    return {
+        "rows": _table(state.rows, row_columns(state.layout)),
+        "tuples": _table(state.tuples, tuple_columns(state.layout)),
+        "keys": _table(entries, list(_KEY)),
+        "candidates": _table(known, list(_CANDIDATE)),
+        "seen": _table(state.seen[: state.seen_count[0]], _seen_columns(state.layout)),
+    }
+
+
+def restored(layout: Layout, tables: Mapping[str, pa.Table]) -> RingState:
+    """A state as it was saved."""
+    state = RingState(layout)
+    rows = _block(tables["rows"], row_columns(layout))
+    tuples = _block(tables["tuples"], tuple_columns(layout))
+    keys = _block(tables["keys"], list(_KEY))
+    state.reserve(len(rows), len(tuples) + len(keys))
+    for block, content in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, keys)):
+        state.blocks[block][: len(content)] = content
+        state.counts[block] = len(content)
+    key_table.rehash(state.slots, state.blocks[ENTRIES], len(keys))
+    state.keep(np.ones(len(rows), bool), np.ones(len(tuples), bool))
+    known = _block(tables["candidates"], list(_CANDIDATE))
+    state.reserve_candidates(len(known))
+    key_table.move_candidates(known, state.candidates)
+    state.known[0] = len(known)
+    seen = _block(tables["seen"], _seen_columns(layout))
+    state.reserve_seen(len(seen))
+    state.seen[: len(seen)] = seen
+    state.seen_count[0] = len(seen)
+    seen_rows.refill(state.seen, len(seen), state.seen_slots)
+    return state
+
+
+def _numbered(prefix: str, count: int) -> list[str]:
+    return [f"{prefix}{n}" for n in range(count)]
+
+
+def _seen_columns(layout: Layout) -> list[str]:
+    return [*_SEEN, *_numbered("slot", layout.slots)]
+
+
+def _table(block: np.ndarray, names: list[str]) -> pa.Table:
+    assert block.shape[1] == len(names)
+    kept = [(n, name) for n, name in enumerate(names) if name != "next"]
+    return pa.table({name: np.ascontiguousarray(block[:, n]) for n, name in kept})
+
+
+def _block(table: pa.Table, names: list[str]) -> np.ndarray:
+    """The columns side by side; chains are empty."""
+    out = np.full((table.num_rows, len(names)), -1, np.int64)
+    for n, name in enumerate(names):
+        if name != "next":
+            out[:, n] = table.column(name).to_numpy()
+    return out
