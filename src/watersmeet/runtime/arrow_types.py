@@ -5,6 +5,8 @@ Invariant: `normal(table)` has only types that `spark_name` knows, where Spark h
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 _NAMES = {
@@ -17,6 +19,12 @@ _EQUALS = {
     pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
 }  # fmt: skip
+
+_PLAIN = {name: kind for kind, name in _NAMES.items()} | {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 
 
 def spark_name(kind: pa.DataType) -> str:
@@ -58,3 +66,15 @@ def _normal_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_duration(kind):
         return pa.duration("us")
     return _EQUALS.get(kind, kind)
+
+
+def arrow_type(name: str) -> pa.DataType | None:
+    """The Arrow type of a plain Spark type; None of any other.
+
+    >>> arrow_type("timestamp"), arrow_type("decimal(10,2)"), arrow_type("map<int,int>")
+    (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), None)
+    """
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return _PLAIN.get(name)

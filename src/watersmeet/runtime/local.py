@@ -32,6 +32,7 @@ from watersmeet.runtime.local_sites import AcrossSites, Sites
 from watersmeet.runtime.network import Link, Network
 from watersmeet.runtime.progress import orders_of
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
+from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
@@ -42,7 +43,7 @@ from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.sequencer import Sequencer
 from watersmeet.units.state import Manifest
 
-__all__ = ["Link", "LocalRun", "Network", "Protocol", "Sites", "explain", "run"]
+__all__ = ["Link", "LocalRun", "LocalSubscriptions", "Network", "Protocol", "Sites", "explain", "run", "subscriptions"]
 
 
 def run(
@@ -341,3 +342,20 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
     if source.rows is not None:
         columns |= {CONTENT + name: table.column(name) for name in table.column_names}
     return pa.table(columns)
+
+
+def subscriptions(streams: Mapping[str, pa.Table | Stream], *, units: int = 1) -> LocalSubscriptions:
+    """A registry of queries in process: `add`, `remove`, `list`, and `push` for batches of tuples.
+
+    The tables say the schemas; the tuples come by `push`. Of a plain table the lateness is 0.
+
+    >>> t = pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))})
+    >>> subs = subscriptions({"s": t.slice(0, 0)})
+    >>> id = subs.add("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND")
+    >>> subs.push({"s": t}).column("answer").to_pylist()
+    ['{"k":1}']
+    """
+    sources = {name: _source(name, given) for name, given in streams.items()}
+    if not sources:
+        raise StreamError("subscriptions need a stream: subscriptions({'clicks': table, ...})")
+    return LocalSubscriptions({n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units)

@@ -15,11 +15,14 @@ from watersmeet.errors import UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.sql.evaluator import for_duckdb
 from watersmeet.sql.names import ref_of
+from watersmeet.sql.types import read_type
 
 
 def to_expr(node: Any) -> Expr:
     """The expression of a resolved tree."""
     text = show(node)
+    if isinstance(node, exp.Column):
+        return Expr(text, "{0}", "{0}", (ref_of(node),), read_type(node.meta.get("spark_type", "")) is not None)
     refs = list(dict.fromkeys(ref_of(column) for column in node.find_all(exp.Column)))
     prefix = "wm_slot"
     while prefix in text.lower():

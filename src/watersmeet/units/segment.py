@@ -23,11 +23,31 @@ import pyarrow as pa
 
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.hashing import order_floats
+from watersmeet.plan.encoding import Kind
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.codes import codes, floats, integers
 
 CACHE_BYTES = 256 * 2**20
+
+
+@dataclass
+class Coded:
+    """A column that may hold NULLs as codes: where it is valid (None: everywhere), and the index of the valid rows."""
+
+    codes: np.ndarray
+    valid: np.ndarray | None
+    index: hash_window.HashIndex | None
+
+    @cached_property
+    def hints(self) -> np.ndarray | None:
+        """By group of the index a position to begin a search at; kernels move it."""
+        return None if self.index is None else self.index.group_start.copy()
+
+    @property
+    def nbytes(self) -> int:
+        index = 0 if self.index is None else self.index.nbytes
+        return self.codes.nbytes + index + (0 if self.valid is None else self.valid.nbytes)
 
 
 @dataclass
@@ -41,6 +61,7 @@ class Segment:
     _sorted: dict[tuple[str, str], sorted_window.SortedIndex] = field(default_factory=dict)
     _steps: dict[tuple[str, str, str, str], sorted_window.Steps | None] = field(default_factory=dict)
     _by_hash: dict[str, hash_window.HashIndex] = field(default_factory=dict)
+    _coded: dict[tuple[str, str], Coded] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -111,6 +132,24 @@ class Segment:
             self._by_hash[name] = hash_window.build(self.codes(name, "integer"), self.ts)
         return self._by_hash[name]
 
+    def coded(self, name: str, kind: Kind) -> Coded:
+        """A wire column by codes, indexed by code and time; NULLs have no place in the index."""
+        if (name, kind) not in self._coded:
+            column = self.column(name)
+            if column.null_count == 0:
+                found = Coded(codes(column, kind), None, None)
+                found.index = hash_window.build(found.codes, self.ts)
+            else:
+                present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.uint8)
+                rows = np.flatnonzero(present)
+                found = Coded(np.zeros(self.rows, np.int64), present, None)
+                if len(rows):
+                    found.codes[rows] = codes(column.drop_null(), kind)
+                    index = hash_window.build(found.codes[rows], self.ts[rows])
+                    found.index = index._replace(rows=rows[index.rows])
+            self._coded[name, kind] = found
+        return self._coded[name, kind]
+
     def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:
         """One code for the keys of several classes."""
         return dimension_code(classes, {c: self.codes(keys[c], plan.classes[c].kind) for c in classes})
@@ -118,7 +157,7 @@ class Segment:
     @property
     def nbytes(self) -> int:
         indexes = (*self._indexes.values(), *self._sorted.values(), *self._by_hash.values())
-        derived = (*self._codes.values(), *indexes, *self._steps.values())
+        derived = (*self._codes.values(), *indexes, *self._steps.values(), *self._coded.values())
         return int(self.table.nbytes) + sum(d.nbytes for d in derived if d is not None)
 
     def where(self, keep: np.ndarray) -> Segment:

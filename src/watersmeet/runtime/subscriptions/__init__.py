@@ -1,0 +1,9 @@
+"""The registry of continuous queries, and who runs it.
+
+- registry.py: queries that are added and removed, by version
+- log.py: the registry on disk: changes and snapshots
+- local.py: a registry in process, fed batch by batch
+- handle.py: a registry on Spark: `wm.subscriptions`
+- feed.py: a stream of (id, action, sql) rows into the registry
+- sinks.py: one sink for all answers, or one per query
+"""

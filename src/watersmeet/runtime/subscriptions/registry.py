@@ -1,0 +1,337 @@
+"""The registry: queries that are added and removed while streams run, as a sequence of versions.
+
+    version   1: add q1     2: add q2, q3     3: remove q1     4: ...
+    batch     0: version 2                    1: version 2     2: version 3
+
+A batch answers the queries of one version, which its intent names. A query takes effect in the first batch whose version has
+it, and sees the tuples that arrive from then on.
+
+Invariant: a version never changes. What is refused is said, and takes no part; one bad query never touches another.
+Implements: Idreos, Liarou, Koubarakis (2008), section 2: a query sees tuples published at or after its insertion, insertion
+being the beginning of the first batch that has it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from watersmeet.errors import OptionError, QueryError, WatersmeetError
+from watersmeet.plan.subscription import Subscription, subscription
+from watersmeet.query.stream import StreamSpec
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.runtime.arrow_types import arrow_type
+from watersmeet.runtime.duckdb_types import DuckDBTypes
+from watersmeet.sql.parse import parse
+from watersmeet.units.subscriptions.block import Registered
+
+KEPT_REFUSALS = 1_000
+
+Change = dict[str, Any]
+"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"} or {"action": "refuse", "id", "sql", "reason"}."""
+Since = Sequence[Sequence[int]]
+"""(batch, version) of the batches in which the version changed, ascending."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A query as `list()` shows it."""
+
+    id: str
+    sql: str
+    state: Literal["waiting", "running", "refused"]
+    """Waiting: it takes effect in the next batch."""
+    since: int | None = None
+    """The batch from which on it sees tuples."""
+    reason: str | None = None
+    """Why it was refused."""
+    unbounded: bool = False
+    """Whether some pair of its streams has no window: then their tuples are kept for ever."""
+
+
+@dataclass
+class Snapshot:
+    """All queries of a version, with their effects."""
+
+    version: int = 0
+    queries: tuple[dict[str, Any], ...] = ()
+    """{"id", "sql", "effect", "query"}."""
+    refused: tuple[Change, ...] = ()
+    feed: int = -1
+    """The last batch of the feed that has been taken in."""
+
+
+class Log(Protocol):
+    """Where versions are kept."""
+
+    def latest(self, at_most: int | None = None) -> int:
+        """The version of the latest snapshot, of this version or before; 0 without one."""
+
+    def snapshot(self, version: int) -> Snapshot:
+        """The snapshot of a version; that of version 0 is empty."""
+
+    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
+        """(version, changes, batch of the feed) of later versions, ascending."""
+
+    def append(self, version: int, changes: list[Change], feed: int) -> None:
+        """Write a version."""
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """Write a snapshot; what came before it will not be asked for."""
+
+
+class MemoryLog:
+    """Versions in this process."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, tuple[list[Change], int]] = {}
+
+    def latest(self, at_most: int | None = None) -> int:
+        return 0
+
+    def snapshot(self, version: int) -> Snapshot:
+        return Snapshot()
+
+    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
+        last = max(self._changes, default=0) if up_to is None else up_to
+        return [(v, *self._changes[v]) for v in range(after + 1, last + 1)]
+
+    def append(self, version: int, changes: list[Change], feed: int) -> None:
+        self._changes[version] = changes, feed
+
+    def compact(self, snapshot: Snapshot) -> None:
+        raise AssertionError("nothing asks for it")
+
+
+@dataclass
+class _Known:
+    version: int
+    sql: str
+    query: Subscription
+    effect: int | None = None
+
+
+class Registry:
+    """The registry as its owner sees it; all methods may be called from any thread."""
+
+    def __init__(self, specs: Mapping[str, StreamSpec], log: Log) -> None:
+        self._specs, self.log = dict(specs), log
+        self._lock = threading.RLock()
+        self._known: dict[str, _Known] = {}
+        self._refused: dict[str, Change] = {}
+        found = log.snapshot(log.latest())
+        self.version, self.feed = found.version, found.feed
+        for query in found.queries:
+            bound = Subscription.from_json(query["query"])
+            self._known[query["id"]] = _Known(found.version, query["sql"], bound, query["effect"])
+        self._refused |= {change["id"]: change for change in found.refused}
+        for version, changes, feed in log.changes(found.version):
+            self._apply(version, changes, feed)
+
+    def bind(self, sql: str) -> Subscription:
+        """The query, or an error with the reason why it cannot be one."""
+        join = parse(sql, self._specs)
+        schemas = {
+            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
+            for alias in join.aliases
+        }
+        return subscription(join, DuckDBTypes(schemas))
+
+    def add_all(self, queries: Sequence[tuple[str | None, str]]) -> list[str]:
+        """Add queries in one version, all or none; their ids."""
+        bound = [(id, sql, self.bind(sql)) for id, sql in queries]
+        with self._lock:
+            changes: list[Change] = []
+            taken = set(self._known)
+            for id, sql, query in bound:
+                named = self._named(id, taken)
+                taken.add(named)
+                changes.append({"action": "add", "id": named, "sql": sql, "query": query.to_json()})
+            if changes:
+                self._write(changes, self.feed)
+            return [change["id"] for change in changes]
+
+    def remove(self, id: str) -> None:
+        """Remove a query: the next batch does not answer it."""
+        with self._lock:
+            if id not in self._known:
+                raise QueryError(f"no query {id!r} is registered; list() shows those that are")
+            self._write([{"action": "remove", "id": id}], self.feed)
+
+    def take_in(self, rows: Iterable[tuple[Any, Any, Any]], batch: int) -> None:
+        """Rows (id, action, sql) of a batch of the feed; a batch that has been taken in already changes nothing."""
+        with self._lock:
+            if batch <= self.feed:
+                return
+            changes: list[Change] = []
+            taken = set(self._known)
+            for id, action, sql in rows:
+                change = self._fed(id, action, sql, taken)
+                changes.append(change)
+                if change["action"] == "add":
+                    taken.add(change["id"])
+                elif change["action"] == "remove":
+                    taken.discard(change["id"])
+            self._write(changes, batch)
+
+    def _fed(self, id: Any, action: Any, sql: Any, taken: set[str]) -> Change:
+        """A row of the feed as a change; a bad one is refused, with the reason."""
+        name = str(id)
+        try:
+            if not isinstance(id, str) or not id:
+                raise OptionError("a row of the feed needs an id")
+            if action == "remove":
+                if id not in taken:
+                    raise QueryError(f"no query {id!r} is registered")
+                return {"action": "remove", "id": id}
+            if action != "add":
+                raise OptionError(f"action {action!r}: a row of the feed says 'add' or 'remove'")
+            return {"action": "add", "id": self._named(id, taken), "sql": sql, "query": self.bind(sql).to_json()}
+        except WatersmeetError as error:
+            return {"action": "refuse", "id": name, "sql": str(sql), "reason": str(error)}
+
+    def list(self) -> list[Entry]:
+        """All registered queries, and the latest refusals of the feed."""
+        with self._lock:
+            found = [
+                Entry(
+                    id,
+                    known.sql,
+                    "waiting" if known.effect is None else "running",
+                    known.effect,
+                    unbounded=any(hi >= UNBOUNDED for row in known.query.template.bounds for hi in row),
+                )
+                for id, known in self._known.items()
+            ]
+            return found + [
+                Entry(r["id"], r["sql"], "refused", reason=r["reason"]) for r in self._refused.values()
+            ]
+
+    def query(self, id: str) -> Subscription:
+        with self._lock:
+            if id not in self._known:
+                raise QueryError(f"no query {id!r} is registered; list() shows those that are")
+            return self._known[id].query
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Reasons by id."""
+        with self._lock:
+            return {id: change["reason"] for id, change in self._refused.items()}
+
+    def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
+        """The queries of a batch as its intent names them, after what the batch before did."""
+        with self._lock:
+            since = [list(pair) for pair in before.get("since", [])]
+            if before.get("version", 0) != self.version:
+                since.append([batch, self.version])
+            return {"version": self.version, "since": since}
+
+    def committed(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
+        """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
+        with self._lock:
+            since = queries["since"]
+            for known in self._known.values():
+                if known.effect is None and known.version <= queries["version"]:
+                    known.effect = effect_of(known.version, since)
+            if not compacts:
+                return dict(queries)
+            self.log.compact(replayed(self.log, queries))
+            return {"version": queries["version"], "since": []}
+
+    def _named(self, id: str | None, taken: set[str]) -> str:
+        if id is not None:
+            if id in taken:
+                raise QueryError(f"a query {id!r} is registered already; remove it first, or give another id")
+            return id
+        number = self.version + 1
+        for name in (f"q{number}", *(f"q{number}-{n}" for n in range(2, len(taken) + 3))):
+            if name not in taken:
+                return name
+        raise AssertionError("one name more than there are queries is free")
+
+    def _write(self, changes: list[Change], feed: int) -> None:
+        self.log.append(self.version + 1, changes, feed)
+        self._apply(self.version + 1, changes, feed)
+
+    def _apply(self, version: int, changes: Sequence[Change], feed: int) -> None:
+        for change in changes:
+            id = change["id"]
+            if change["action"] == "add":
+                self._known[id] = _Known(version, change["sql"], Subscription.from_json(change["query"]))
+                self._refused.pop(id, None)
+            elif change["action"] == "remove":
+                del self._known[id]
+            else:
+                self._refused[id] = change
+        for old in list(self._refused)[: max(0, len(self._refused) - KEPT_REFUSALS)]:
+            del self._refused[old]
+        self.version, self.feed = version, feed
+
+
+def effect_of(version: int, since: Since) -> int:
+    """The first batch that has a version."""
+    return next(batch for batch, has in since if has >= version)
+
+
+def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
+    """The queries of a batch that has been committed, as a snapshot."""
+    found = log.snapshot(log.latest(queries["version"]))
+    live = {q["id"]: q for q in found.queries}
+    refused = {r["id"]: r for r in found.refused}
+    feed = found.feed
+    for version, changes, feed in log.changes(found.version, queries["version"]):
+        for change in changes:
+            if change["action"] == "add":
+                live[change["id"]] = {
+                    "id": change["id"],
+                    "sql": change["sql"],
+                    "effect": effect_of(version, queries["since"]),
+                    "query": change["query"],
+                }
+                refused.pop(change["id"], None)
+            elif change["action"] == "remove":
+                live.pop(change["id"], None)
+            else:
+                refused[change["id"]] = change
+    kept = list(refused.values())[-KEPT_REFUSALS:]
+    return Snapshot(queries["version"], tuple(live.values()), tuple(kept), feed)
+
+
+class View:
+    """The registry as units see it: the queries of one version at a time, read from the log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._version = -1
+        self._queries: dict[str, Registered] = {}
+
+    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
+        """The queries of a batch, by what its intent says of them."""
+        version, since = int(queries["version"]), queries["since"]
+        if version == self._version:
+            return self._queries
+        latest = self.log.latest(version)
+        if not latest <= self._version <= version:
+            found = self.log.snapshot(latest)
+            self._queries = {
+                q["id"]: Registered(q["id"], q["effect"], Subscription.from_json(q["query"])) for q in found.queries
+            }
+            self._version = latest
+        for number, changes, _ in self.log.changes(self._version, version):
+            for change in changes:
+                if change["action"] == "add":
+                    query = Subscription.from_json(change["query"])
+                    self._queries[change["id"]] = Registered(change["id"], effect_of(number, since), query)
+                elif change["action"] == "remove":
+                    self._queries.pop(change["id"], None)
+        self._version = version
+        return self._queries

@@ -1,0 +1,9 @@
+"""The shared plan: what a unit does with its share of the registered queries.
+
+- block.py: queries compiled together: a trie of probes for their templates, and how combinations find their queries
+- compiled.py: the blocks of a unit, as queries come and go
+- visible.py: stored and new tuples as the kernels see them
+- fan_out.py: from combinations of templates to pairs of a combination and a query
+- answers.py: pairs to rows (query, time, values as JSON)
+- unit.py: one step: join, fan out, store, expire
+"""

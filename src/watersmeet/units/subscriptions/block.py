@@ -1,0 +1,184 @@
+"""Queries compiled together: one trie for their templates, and tables that lead from a combination to its queries.
+
+    combination of template t  -->  classes of t  -->  hash of (class, values of the class' columns)  -->  queries
+
+A class is a template and the columns in which its queries ask for constants: with 10,000 queries `... AND a.user = <n>`
+a combination finds those that want it by one look-up, not by 10,000 comparisons.
+
+Invariant: a block never changes, except that queries are struck out. Every query has exactly one class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels import hash_window
+from watersmeet.kernels.hashing import combine
+from watersmeet.plan.encoding import Kind
+from watersmeet.plan.probe_trie import TrieBuilder
+from watersmeet.plan.subscription import Computed, Subscription, Template
+from watersmeet.units.codes import text_hash
+
+Form = tuple[str, tuple[tuple[int, str, str], ...]]
+"""Text, and (alias number, stream, column) of its columns: expressions that are evaluated together."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query that a batch answers: it sees tuples that arrived from batch `effect` on."""
+
+    id: str
+    effect: int
+    query: Subscription
+
+
+@dataclass
+class Forms:
+    """Expressions of many queries by form: which form stands where, and the parameters there."""
+
+    number: dict[Form, int]
+    parameters: list[list[list[str]]]
+    """By form: the parameters of every use."""
+
+    @classmethod
+    def empty(cls) -> Forms:
+        return cls({}, [])
+
+    def use(self, streams: Sequence[str], computed: Computed) -> tuple[int, int]:
+        """Number the form and the use."""
+        form = computed.template, tuple((n, streams[n], c) for n, c in computed.columns)
+        number = self.number.setdefault(form, len(self.number))
+        if number == len(self.parameters):
+            self.parameters.append([])
+        self.parameters[number].append(list(computed.parameters))
+        return number, len(self.parameters[number]) - 1
+
+    def tables(self) -> list[tuple[Form, pa.Table]]:
+        """By number: the form, and a table of parameters q0, q1, ... with a row for every use."""
+        out = []
+        for form, uses in zip(self.number, self.parameters, strict=True):
+            width = len(uses[0])
+            out.append((form, pa.table({f"q{n}": [use[n] for use in uses] for n in range(width)})))
+        return out
+
+
+class Block:
+    """Some queries, compiled."""
+
+    def __init__(self, queries: Sequence[Registered]) -> None:
+        self.ids = [q.id for q in queries]
+        self.names = pa.array(self.ids, pa.string())
+        self.at = {id: n for n, id in enumerate(self.ids)}
+        self.effect = np.array([q.effect for q in queries], np.int64)
+        self.active = np.ones(len(queries), np.uint8)
+        self.queries = list(queries)
+        builder = TrieBuilder()
+        templates: dict[Template, int] = {}
+        classes: dict[tuple[int, tuple[tuple[int, str, Kind], ...]], int] = {}
+        class_of = []
+        for registered in queries:
+            query = registered.query
+            if query.template not in templates:
+                templates[query.template] = builder.add(query.template)
+            wanted = tuple((x, column, kind) for x, column, kind, _ in query.constants)
+            class_of.append(classes.setdefault((templates[query.template], wanted), len(classes)))
+        self._classes(builder, classes, np.array(class_of, np.int64), len(templates))
+        self.trie, self.width = builder.build(), builder.width
+        self.streams, self.columns = builder.streams, builder.columns
+        self._forms()
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
+
+    @property
+    def alive(self) -> int:
+        return int(self.active.sum())
+
+    def strike(self, id: str) -> None:
+        """A query leaves."""
+        self.active[self.at[id]] = 0
+
+    def living(self) -> list[Registered]:
+        return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
+
+    def _classes(self, builder: TrieBuilder, classes: dict, class_of: np.ndarray, templates: int) -> None:  # type: ignore[type-arg]
+        """Classes by template, their columns, and the index of queries by class and constants."""
+        depth = max((len(wanted) for _, wanted in classes), default=0)
+        self.class_alias = np.full((max(len(classes), 1), depth), -1, np.int64)
+        self.class_column = np.full((max(len(classes), 1), depth), -1, np.int64)
+        by_template = np.zeros(templates + 1, np.int64)
+        for (template, wanted), number in classes.items():
+            by_template[template + 1] += 1
+            streams = builder.templates[template].streams
+            for n, (x, column, kind) in enumerate(wanted):
+                self.class_alias[number, n] = x
+                self.class_column[number, n] = builder.column(streams[x], column, kind)
+        self.class_start = np.cumsum(by_template)
+        self.class_ids = np.array(sorted(classes.values(), key={n: t for (t, _), n in classes.items()}.__getitem__))
+        self.constants = np.zeros((len(self.queries), depth), np.int64)
+        for row, registered in enumerate(self.queries):
+            self.constants[row, : len(registered.query.constants)] = [_code(v) for *_, v in registered.query.constants]
+        keys = class_of.copy()
+        for n in range(depth):
+            used = self.class_alias[class_of, n] >= 0
+            keys[used] = combine(keys[used], np.ascontiguousarray(self.constants[used, n]))
+        self.index = hash_window.build(keys, np.zeros(len(keys), np.int64))
+
+    def _forms(self) -> None:
+        """Residuals and outputs by form; plain outputs by column."""
+        residuals, outputs = Forms.empty(), Forms.empty()
+        prefixes: dict[str, int] = {}
+        most = max((len(q.query.outputs) for q in self.queries), default=0)
+        count = len(self.queries)
+        self.residual_start = np.zeros(count + 1, np.int64)
+        uses = []
+        self.output_count = np.array([len(q.query.outputs) for q in self.queries], np.int64)
+        self.output_prefix = np.zeros((count, most), np.int64)
+        self.output_form = np.full((count, most), -1, np.int64)
+        self.output_use = np.zeros((count, most), np.int64)
+        self.output_alias = np.zeros((count, most), np.int64)
+        self.output_column = np.full((count, most), -1, np.int64)
+        self.plain: dict[tuple[str, str, str], int] = {}
+        """(stream, column, type) of plain outputs, numbered."""
+        self.output_types: list[str] = []
+        """Of computed outputs, by form."""
+        for row, registered in enumerate(self.queries):
+            query = registered.query
+            streams = query.template.streams
+            found = [residuals.use(streams, r) for r in query.residuals]
+            uses += found
+            self.residual_start[row + 1] = len(uses)
+            for n, output in enumerate(query.outputs):
+                text = ("{" if n == 0 else ",") + _json_text(output.name) + ":"
+                self.output_prefix[row, n] = prefixes.setdefault(text, len(prefixes))
+                if output.value.is_plain:
+                    ((x, column),) = output.value.columns
+                    key = streams[x], column, output.type
+                    self.output_alias[row, n], self.output_column[row, n] = (
+                        x,
+                        self.plain.setdefault(key, len(self.plain)),
+                    )
+                else:
+                    form, use = outputs.use(streams, output.value)
+                    self.output_form[row, n], self.output_use[row, n] = form, use
+                    if form == len(self.output_types):
+                        self.output_types.append(output.type)
+        self.prefixes = pa.array(list(prefixes) or [""], pa.string())
+        self.residual_form = np.array([f for f, _ in uses], np.int64)
+        self.residual_use = np.array([u for _, u in uses], np.int64)
+        self.residuals, self.outputs = residuals.tables(), outputs.tables()
+
+
+def _code(value: int | str) -> int:
+    """The code of a constant."""
+    return value if isinstance(value, int) else int(text_hash(pa.array([value]))[0])
+
+
+def _json_text(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
