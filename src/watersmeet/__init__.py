@@ -1,9 +1,9 @@
 """Joins any number of data streams, on any predicate, over any window, on Spark, from Python."""
 
-from watersmeet.api import join, sql
+from watersmeet.api import join, sql, subscriptions
 from watersmeet.errors import WatersmeetError
 from watersmeet.query.scaling import Scaling
 from watersmeet.query.stream import Stream
 from watersmeet.runtime import local
 
-__all__ = ["Scaling", "Stream", "WatersmeetError", "join", "local", "sql"]
+__all__ = ["Scaling", "Stream", "WatersmeetError", "join", "local", "sql", "subscriptions"]

@@ -125,6 +125,36 @@ def join(**named: Any) -> JoinBuilder:
     return JoinBuilder(Builder(tuple((alias, alias) for alias in streams)), streams, options)
 
 
+def subscriptions(
+    streams: Mapping[str, Stream] | None = None,
+    /,
+    *,
+    checkpoint: Any,
+    sink: Any,
+    trigger: Any = None,
+    feed: Any = None,
+    per_query: bool = False,
+    units: Any = "auto",
+    name: str | None = None,
+    **named: Stream,
+) -> Any:
+    """Continuous queries over the same streams, which come and go while these run: `add`, `remove`, `list`, `start`.
+
+    Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, ts, answer); with
+    `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
+    rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`.
+    """
+    given = {**(streams or {}), **named}
+    for key, stream in given.items():
+        if not isinstance(stream, Stream):
+            raise StreamError(f"{key}={type(stream).__name__}: wrap it as wm.Stream({key}, time=...)")
+    if not given:
+        raise StreamError("subscriptions need a stream: subscriptions(clicks=wm.Stream(...), ...)")
+    return sources.subscriptions(
+        given, checkpoint=checkpoint, sink=sink, trigger=trigger, feed=feed, per_query=per_query, units=units, name=name
+    )
+
+
 def _split(named: Mapping[str, Any]) -> tuple[dict[str, Stream], Options]:
     streams = {name: value for name, value in named.items() if isinstance(value, Stream)}
     rest = {name: value for name, value in named.items() if name not in streams}

@@ -30,7 +30,11 @@ from watersmeet.query.expr import ColumnRef, Expr, binary
 from watersmeet.query.join import Join
 from watersmeet.query.predicate import Band, Comparison, Equality
 
-_NUMBER = re.compile(r"CAST\(\(?(-?\d[\d.eE+-]*)\)? AS ([A-Z]+(?:\(\d+, \d+\))?)\)")
+_TEXT_LITERAL = r"'(?:[^']|'')*'"
+_PIECE = re.compile(
+    rf"{_TEXT_LITERAL}|(?P<error>ERROR\({_TEXT_LITERAL}\))|CAST\(\(?(?P<number>-?\d[\d.eE+-]*)\)? AS (?P<type>[A-Z]+(?:\(\d+, \d+\))?)\)"
+)
+"""In DuckDB's text: a text, where an error is raised, a number."""
 _WHOLE = re.compile(r"\{0\} = (-?\d+)")
 _TEXT = re.compile(r"\{0\} = '((?:[^'\\]|'')*)'")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -62,7 +66,10 @@ class Template:
 
 @dataclass(frozen=True)
 class Computed:
-    """An expression for the evaluator: a template of DuckDB text whose first slots are columns, the others parameters."""
+    """An expression for the evaluator: a template of DuckDB text whose first slots are columns, the others parameters.
+
+    What would raise an error is NULL: the evaluator sees to overflows, and the template has no other errors.
+    """
 
     template: str
     columns: tuple[Column, ...]
@@ -166,11 +173,15 @@ class _Maker:
             self.types.type_of(expr)
         found: list[str] = []
 
-        def parameter(literal: re.Match[str]) -> str:
-            found.append(literal[1])
-            return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {literal[2]})"
+        def piece(found_one: re.Match[str]) -> str:
+            if found_one["error"]:
+                return "NULL"
+            if found_one["number"] is None:
+                return found_one[0]
+            found.append(found_one["number"])
+            return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {found_one['type']})"
 
-        template = _NUMBER.sub(parameter, expr.duckdb_template)
+        template = _PIECE.sub(piece, expr.duckdb_template)
         return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found))
 
     def comparison(self, left: Expr, op: str, right: Expr) -> Expr:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,6 +55,10 @@ class Progress:
     """What will change from the next batch on, routing or shipping, in words."""
     shipping: str = ""
     """How tuples were sent, in words."""
+    queries: int = 0
+    """Registered queries that the batch answered; 0 for a query by itself."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """What the feed of a registry was refused lately: reasons by id."""
 
     @property
     def rows_per_second(self) -> float:

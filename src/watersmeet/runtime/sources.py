@@ -83,6 +83,14 @@ def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
     return start_rounds(plan, frames, **how)
 
 
+def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:
+    """A registry of queries over the streams, on the rounds runtime."""
+    frames = _frames(streams, "subscriptions()")
+    from watersmeet.runtime.subscriptions.handle import Subscriptions
+
+    return Subscriptions({name: spec(name, stream) for name, stream in streams.items()}, frames, **how)
+
+
 def _frames(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
     for name, stream in streams.items():
         if not _is_frame(stream.source):

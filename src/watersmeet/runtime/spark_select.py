@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.errors import QueryError
+from watersmeet.plan.catalogue import Catalogue
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import Grouping
@@ -32,10 +33,12 @@ def selected(plan: Plan, rows: DataFrame) -> DataFrame:
 
 def final(plan: Plan, rows: DataFrame) -> DataFrame:
     """What leaves the last units as the query's rows: results, distinct rows or groups."""
-    if plan.finish is None:
+    if plan.finish is None and not isinstance(plan, Catalogue):
         return selected(plan, rows)
     fields = final_fields(plan)
     typed = [F.expr(text).alias(name) for text, (name, _) in zip(as_typed(fields), fields, strict=True)]
+    if isinstance(plan, Catalogue):
+        return rows.select(*typed)
     if plan.join.grouping is not None:
         return of_groups(plan.join.grouping, rows.select(*typed))
     return rows.select(*(c.alias(o.name) for c, o in zip(typed, plan.join.select, strict=True)))

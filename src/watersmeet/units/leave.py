@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from watersmeet.plan.catalogue import ANSWER_FIELDS, Catalogue
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.units.deduplicator import first_of_each
 from watersmeet.units.join_unit import ROWS_ONLY
@@ -60,6 +61,8 @@ def leaving_fields(plan: Plan) -> Fields:
 
 def final_fields(plan: Plan) -> Fields:
     """The columns of what leaves the last unit: a deduplicator or a merger, if the plan has them."""
+    if isinstance(plan, Catalogue):
+        return ANSWER_FIELDS
     if plan.finish is None:
         return result_fields(plan)
     if plan.join.distinct:

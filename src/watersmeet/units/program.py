@@ -54,6 +54,9 @@ class Call:
     store: SegmentStore
     seen: Mapping[str, int] = field(default_factory=dict)
     """Event times that this batch has reached for certain, by stream; the true maxima may be higher."""
+    batch: int = 0
+    queries: Mapping[str, Any] = field(default_factory=dict)
+    """Which registered queries the batch answers, as its intent says it; empty for a query by itself."""
     report: StepReport = field(default_factory=StepReport)
 
 

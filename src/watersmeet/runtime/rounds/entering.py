@@ -69,10 +69,10 @@ def entering(plan: Plan, frames: Mapping[str, DataFrame], entrance: int | None) 
 
 def routed_by_sql(plan: Plan) -> Hypercube | None:
     """The grid, if keys alone say where rows go; otherwise source tasks route them, who need not copy them for that."""
-    (first, *more) = plan.stages
-    if more or not isinstance(first.routing, Hypercube) or first.routing.spreads:
+    if len(plan.stages) != 1:
         return None
-    return first.routing
+    routing = plan.stages[0].routing
+    return routing if isinstance(routing, Hypercube) and not routing.spreads else None
 
 
 def _slots(plan: Plan, wires: list[DataFrame]) -> Slots:

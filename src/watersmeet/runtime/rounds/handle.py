@@ -69,24 +69,34 @@ def start(
     """Start a query over streaming DataFrames, by stream."""
     if not all(f.isStreaming for f in frames.values()):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
+    folder, to, elastic = folder_of(checkpoint), sink(sink_), Elastic(plan, scaling)
+    spark = next(iter(frames.values())).sparkSession
+    folder.prepare()
+    steps = Supersteps(plan, program_of(following(plan, ())), frames, folder)
+    shipping = Shipping(plan, _bandwidth(plan, spark), plan.shipping == "auto" and steps.posts and scaling is None)
+    return launched(Protocol(plan, steps, folder, to, elastic, shipping), checkpoint, trigger, name)
+
+
+def folder_of(checkpoint: Any) -> StateFolder:
+    """The state folder under a checkpoint."""
     if not isinstance(checkpoint, (str, os.PathLike)) or not os.fspath(checkpoint):
         raise OptionError(
             f"checkpoint={checkpoint!r}: give a folder of this query's own; state and progress live in it"
         )
-    to, elastic = sink(sink_), Elastic(plan, scaling)
-    spark = next(iter(frames.values())).sparkSession
+    return StateFolder.under(os.fspath(checkpoint))
+
+
+def launched(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
+    """Let Spark call a protocol with every micro-batch."""
+    spark = protocol.steps.spark
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
-    folder = StateFolder.under(os.fspath(checkpoint))
-    folder.prepare()
-    steps = Supersteps(plan, program_of(following(plan, ())), frames, folder)
-    shipping = Shipping(plan, _bandwidth(plan, spark), plan.shipping == "auto" and steps.posts and scaling is None)
-    protocol = Protocol(plan, steps, folder, to, elastic, shipping)
-    writer = steps.source().writeStream.foreachBatch(protocol).option("checkpointLocation", os.fspath(checkpoint))
+    writer = protocol.steps.source().writeStream.foreachBatch(protocol)
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint)).trigger(**trigger_of(trigger))
     if name is not None:
         writer = writer.queryName(name)
-    return Handle(started(writer.trigger(**_trigger(trigger)), spark, is_local=folder.is_local), protocol)
+    return Handle(started(writer, spark, is_local=protocol.folder.is_local), protocol)
 
 
 def _bandwidth(plan: Plan, spark: Any) -> float:
@@ -96,10 +106,10 @@ def _bandwidth(plan: Plan, spark: Any) -> float:
     return MEMORY if spark.sparkContext.master.startswith("local") else NETWORK
 
 
-def _trigger(given: Any) -> dict[str, Any]:
+def trigger_of(given: Any) -> dict[str, Any]:
     """A trigger as Spark takes it: a duration, 'available now', or Spark's own keywords as a dict.
 
-    >>> _trigger("10 seconds"), _trigger("availableNow"), _trigger({"processingTime": "1 second"})
+    >>> trigger_of("10 seconds"), trigger_of("availableNow"), trigger_of({"processingTime": "1 second"})
     ({'processingTime': '10 seconds'}, {'availableNow': True}, {'processingTime': '1 second'})
     """
     if given is None:

@@ -37,6 +37,8 @@ class BatchManifest:
     """What scaling remembers, see `routing.scaling.Memory`."""
     shipping: dict[str, Any] = field(default_factory=dict)
     """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.shipping`."""
+    queries: dict[str, Any] = field(default_factory=dict)
+    """The version of the registry that has been answered, see `subscriptions.registry`; empty for a query by itself."""
 
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
@@ -176,6 +178,8 @@ class Intent:
     """The routing of this batch, where it is not the plan's."""
     shipping: list[str] = field(default_factory=list)
     """The aliases whose payloads follow later."""
+    queries: dict[str, Any] = field(default_factory=dict)
+    """The version of the registry that the batch answers."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

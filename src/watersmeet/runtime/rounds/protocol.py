@@ -16,10 +16,12 @@ Invariant: the state after batch n is what manifest n says, and nothing else is 
 from __future__ import annotations
 
 import time
+import typing
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -42,14 +44,42 @@ SWEEP_EVERY = 100
 KEPT_PROGRESS = 100
 
 
+class Registered(typing.Protocol):
+    """A registry of queries, as the protocol needs it."""
+
+    def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
+        """The queries of the batch after one that answered these."""
+
+    def streams(self, queries: Mapping[str, Any]) -> list[str]:
+        """What the queries of a batch read."""
+
+    def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch that answered these has been committed; what the next one starts from."""
+
+    @property
+    def answered(self) -> int:
+        """How many queries the latest batch answered."""
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """What was refused lately: reasons by id."""
+
+
 class Protocol:
     """The function that Spark calls with every micro-batch."""
 
     def __init__(
-        self, plan: Plan, steps: Supersteps, folder: StateFolder, sink: Sink, elastic: Elastic, shipping: Shipping
+        self,
+        plan: Plan,
+        steps: Supersteps,
+        folder: StateFolder,
+        sink: Sink,
+        elastic: Elastic,
+        shipping: Shipping,
+        registered: Registered | None = None,
     ) -> None:
         self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
-        self.elastic, self.shipping = elastic, shipping
+        self.elastic, self.shipping, self.registered = elastic, shipping, registered
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -72,8 +102,8 @@ class Protocol:
             self.latest = self._manifest(batch_id, query_id)
             return
         before = self.before(batch_id, query_id)
-        routing, apart = self.intend(batch_id, before)
-        after, account = self.run(entered, batch_id, before, routing, apart)
+        intent = self.intend(batch_id, before)
+        after, account = self.run(entered, before, intent)
         self.commit(after)
         self.collect(before, after)
         self._tell(before, after, account, time.monotonic() - began)
@@ -95,10 +125,12 @@ class Protocol:
         where = self.folder.path(MANIFESTS, f"{batch_id}.json")
         manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch_id), where)
         manifest.check(self.plan, query_id, where)
+        if self.registered is not None:
+            manifest.queries = self.registered.committed(manifest.queries)
         return manifest
 
-    def intend(self, batch_id: int, before: BatchManifest) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """Write what the batch will do, or find that an earlier attempt has: its routing, and whose payloads follow later."""
+    def intend(self, batch_id: int, before: BatchManifest) -> Intent:
+        """Write what the batch will do, or find what an earlier attempt has written."""
         intent = Intent(
             batch_id,
             before.query_id,
@@ -107,10 +139,11 @@ class Protocol:
             self.plan.description(),
             self.elastic.routing(before),
             list(self.shipping.next(before)),
+            {} if self.registered is None else self.registered.intend(before.queries, batch_id),
         )
         if not self.folder.has(INTENTS, batch_id):
             self.folder.write_json(INTENTS, batch_id, intent.to_json())
-            return intent.routing, tuple(intent.shipping)
+            return intent
         found = self.folder.read_json(INTENTS, batch_id)
         wanted = intent.to_json()
         for name in ("format", "query_id", "fingerprint", "previous"):
@@ -119,23 +152,20 @@ class Protocol:
                     f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
                     "restore the query, schemas and units= it was started with, or start with a new checkpoint"
                 )
-        return list(found.get("routing", [])), tuple(found.get("shipping", []))
+        decided = {name: found.get(name, wanted[name]) for name in ("routing", "shipping", "queries")}
+        return replace(intent, **decided)
 
-    def run(
-        self,
-        entered: DataFrame,
-        batch_id: int,
-        before: BatchManifest,
-        routing: list[dict[str, Any]],
-        apart: tuple[str, ...],
-    ) -> tuple[BatchManifest, Account]:
+    def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
         """The rounds and the sink, then routing and shipping from the next batch on."""
-        after = deepcopy(before)
-        after.batch = batch_id
-        attempt = f"{batch_id}-{uuid.uuid4().hex[:12]}"
+        after, routing, apart = deepcopy(before), intent.routing, tuple(intent.shipping)
+        after.batch, after.queries = intent.batch, intent.queries
+        attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
+        read = None if self.registered is None else self.registered.streams(intent.queries)
         account = self.steps.run(
-            Batch(entered, after, attempt, routing, self.elastic.watches_keys, apart, self.shipping.adapts),
-            lambda rows: self.deliver(rows, batch_id),
+            Batch(
+                entered, after, attempt, routing, self.elastic.watches_keys, apart, self.shipping.adapts, intent.queries, read
+            ),
+            lambda rows: self.deliver(rows, intent.batch),
         )
         results = sum(report.results for report in account.reports.values())
         account.said = [
@@ -152,6 +182,8 @@ class Protocol:
     def commit(self, after: BatchManifest) -> None:
         self.folder.write_json(MANIFESTS, after.batch, after.to_json())
         self.latest = after
+        if self.registered is not None:
+            after.queries = self.registered.committed(after.queries)
 
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
         """Delete what neither of the last two manifests names."""
@@ -202,6 +234,8 @@ class Protocol:
             shipping=named(after.apart),
             kernels=flows.kernels,
             pruned=flows.pruned,
+            queries=0 if self.registered is None else self.registered.answered,
+            refused={} if self.registered is None else self.registered.refusals,
         )
         self.progress.append(progress)
         if self.on_batch is not None:

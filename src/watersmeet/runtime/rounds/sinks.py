@@ -16,7 +16,7 @@ Invariant: `write` runs the frame exactly once: running it is the round.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Protocol
 
@@ -66,10 +66,11 @@ def sink(given: Any) -> Sink:
 class FileSink:
     """Files in a folder, one commit per batch."""
 
-    def __init__(self, path: str, format: str = "parquet") -> None:
+    def __init__(self, path: str, format: str = "parquet", by: Sequence[str] = ()) -> None:
         if format not in _FORMATS:
             raise OptionError(f"format {format!r}: the file sink writes {', '.join(_FORMATS)}")
-        self.path, self.format = path, format
+        self.path, self.format, self.by = path, format, list(by)
+        """`by`: columns whose values have sub-folders of their own."""
 
     def has(self, batch_id: int, spark: Any) -> bool:
         latest = self._log(spark).getLatestBatchId()
@@ -77,10 +78,10 @@ class FileSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         spark = rows.sparkSession
-        no_columns = _java(spark, "scala.collection.immutable.Nil$.MODULE$")
+        columns = _java(spark, "org.apache.spark.api.python.PythonUtils.toSeq")(self.by)
         no_options = _java(spark, "scala.collection.immutable.Map$.MODULE$").empty()
         written = _java(spark, f"{_SINKS}.FileStreamSink")(
-            spark._jsparkSession, self.path, _java(spark, _FORMATS[self.format])(), no_columns, no_options
+            spark._jsparkSession, self.path, _java(spark, _FORMATS[self.format])(), columns, no_options
         )
         written.addBatch(batch_id, rows._jdf)
 

@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.plan.catalogue import Catalogue
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import following
 from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, routed_by_sql
@@ -87,6 +88,10 @@ class Batch:
     """The aliases whose payloads follow later."""
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
+    queries: dict[str, Any] = field(default_factory=dict)
+    """Which registered queries it answers."""
+    read: list[str] | None = None
+    """The streams that these read."""
 
 
 class Supersteps:
@@ -116,7 +121,8 @@ class Supersteps:
         schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
         self.task = Task(following(plan, ()), program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
-        check_selection(plan, self.spark)
+        if not isinstance(plan, Catalogue):
+            check_selection(plan, self.spark)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
@@ -171,7 +177,9 @@ class _Running:
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
             batch = self.batch
-            orders = self._orders(routing=batch.routing, watches_keys=batch.watches_keys, weighs=batch.weighs)
+            orders = self._orders(
+                routing=batch.routing, watches_keys=batch.watches_keys, weighs=batch.weighs, read=batch.read
+            )
             self._job(orders, run_all, self.entered, tasks)
             self._seen = self.steps.seen(self.entered)
             seen = self._seen.highest
@@ -232,7 +240,10 @@ class _Running:
         self.state.shipping = {**self.state.shipping, "stored": list(after)}
 
     def _orders(self, **what: Any) -> Orders:
-        return Orders(self.attempt, self._jobs, apart=list(self.batch.apart), **what)
+        batch = self.batch
+        return Orders(
+            self.attempt, self._jobs, apart=list(batch.apart), batch=batch.state.batch, queries=batch.queries, **what
+        )
 
     def _states(self) -> dict[int, str]:
         return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}

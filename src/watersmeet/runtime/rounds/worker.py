@@ -80,6 +80,11 @@ class Orders:
     """The aliases whose payloads follow later."""
     was: list[str] = field(default_factory=list)
     """The same of the batch before, where stored tuples are to be turned."""
+    batch: int = 0
+    queries: dict[str, Any] = field(default_factory=dict)
+    """Which registered queries the batch answers."""
+    read: list[str] | None = None
+    """The streams that some registered query reads: their tuples go to every unit. None: the plan routes."""
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}.json"
@@ -154,7 +159,9 @@ class Task:
         for unit in sorted(arrivals):
             manifest = manifests.get(unit) or Manifest.fresh(self.plan)
             store = FileStore(self.folder, orders.attempt)
-            call = Call(orders.round, unit, arrivals.pop(unit), manifest, store, seen)
+            call = Call(
+                orders.round, unit, arrivals.pop(unit), manifest, store, seen, batch=orders.batch, queries=orders.queries
+            )
             for item in self.program.step(call):
                 if isinstance(item, Mail):
                     post.post(item, orders.round + 1)
@@ -214,7 +221,9 @@ class Posting:
         held.clear()
         for position, mine in by_alias(table):
             wire = self._narrowed(position, wire_of(self.task.slots, position, mine))
-            if self.task.routed_by_sql:
+            if self.orders.read is not None:
+                self._to_all(position, wire)
+            elif self.task.routed_by_sql:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
@@ -238,6 +247,11 @@ class Posting:
         alias = self.task.plan.inputs[position].alias
         for unit, rows in grouped(units):
             self.post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
+
+    def _to_all(self, position: int, wire: pa.Table) -> None:
+        alias = self.task.plan.inputs[position].alias
+        for unit in range(self.task.plan.units) if alias in (self.orders.read or ()) else ():
+            self.post.post(Mail(unit, alias, wire), 0)
 
     def _by_content(self, position: int, wire: pa.Table) -> None:
         plan = self.task.plan

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 from watersmeet.plan.subscription import Template, hull
 from watersmeet.query.window import UNBOUNDED
@@ -39,6 +40,8 @@ class Compiled:
         self.blocks: list[Block] = []
         self._where: dict[str, tuple[Block, Registered]] = {}
         self._hull: dict[tuple[str, str], int] = {}
+        self.stands_for: dict[str, Any] | None = None
+        """What a batch's intent said of the queries that are held."""
 
     def become(self, queries: Mapping[str, Registered]) -> None:
         """Hold exactly these queries."""

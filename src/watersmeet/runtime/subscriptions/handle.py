@@ -1,0 +1,220 @@
+"""`wm.subscriptions` on Spark: a registry under the checkpoint, and the rounds runtime that answers it.
+
+    add, remove, feed -> registry log --version--> intent of the next batch -> units -> sink
+
+Queries come and go without a restart: a batch reads the version that its intent names, and the frames that Spark runs
+know nothing of queries. The feed is a streaming query of its own, with its checkpoint beside the other.
+
+Invariant: what is wrong with the arguments, or with a query, is raised here, in the driver. A batch that is repeated answers the
+queries of its intent, whatever was added since.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from watersmeet.errors import OptionError, StreamError, WatersmeetError
+from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
+from watersmeet.plan.subscription import Subscription
+from watersmeet.query.stream import StreamSpec
+from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.rounds.elastic import Elastic
+from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launched, trigger_of
+from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.shipping import Shipping
+from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.subscriptions.feed import Feed
+from watersmeet.runtime.subscriptions.local import pairs_of
+from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.registry import Entry, Registry, View
+from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
+from watersmeet.units.programs.subscriptions import SharedPlanProgram
+
+ENGINE = SharedPlanProgram
+"""What answers the queries: a program over a catalogue and a registry."""
+_ANSI = "spark.sql.ansi.enabled"
+
+
+class Answered:
+    """The registry as the protocol needs it: versions of batches, and what their queries read."""
+
+    def __init__(self, registry: Registry, log: FolderLog) -> None:
+        self.registry, self.log, self._view = registry, log, View(log)
+        self._read: tuple[Mapping[str, Any], list[str]] = {}, []
+        self._live: Mapping[str, Any] = {}
+
+    def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
+        return self.registry.intend(before, batch)
+
+    def streams(self, queries: Mapping[str, Any]) -> list[str]:
+        if self._read[0] != queries:
+            self._live = self._view.at(queries)
+            self._read = dict(queries), sorted({s for q in self._live.values() for s in q.query.template.streams})
+        return self._read[1]
+
+    def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+        return self.registry.committed(queries, compacts=self.log.is_due(queries["version"]))
+
+    def find(self, id: str) -> Subscription:
+        """A query of the batch that runs."""
+        return self._live[id].query
+
+    @property
+    def answered(self) -> int:
+        return len(self._live)
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        return self.registry.refusals
+
+
+class Subscriptions:
+    """Continuous queries over the same streams; made by `wm.subscriptions`."""
+
+    def __init__(
+        self,
+        specs: Mapping[str, StreamSpec],
+        frames: Mapping[str, DataFrame],
+        *,
+        checkpoint: Any,
+        sink: Any,
+        trigger: Any = None,
+        feed: DataFrame | None = None,
+        per_query: bool = False,
+        units: Any = "auto",
+        name: str | None = None,
+    ) -> None:
+        if not all(f.isStreaming for f in frames.values()):
+            raise StreamError("subscriptions run streams; read the sources with spark.readStream")
+        self._spark = next(iter(frames.values())).sparkSession
+        if (self._spark.conf.get(_ANSI, None) or "true").lower() != "true":
+            raise OptionError(f"{_ANSI} is false: subscriptions are evaluated by ANSI rules; set it to true")
+        self._frames, self._checkpoint, self._given_trigger, self._name = dict(frames), checkpoint, trigger, name
+        trigger_of(trigger)
+        folder = folder_of(checkpoint)
+        log = FolderLog(folder)
+        folder.prepare()
+        log.prepare()
+        self._folder, self._plan = folder, _catalogue(specs, log, units, self._spark)
+        self._registry = Registry(specs, log)
+        self._answered = Answered(self._registry, log)
+        self._sink = answer_sink(sink, per_query, self._answered.find)
+        self._feed = None if feed is None else Feed(feed, self._registry, os.fspath(checkpoint))
+        self._handle: Handle | None = None
+        self._on_batch: Callable[[Progress], None] | None = None
+
+    def add(self, sql: str, id: str | None = None) -> str:
+        """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
+        return self._registry.add_all([(_checked(id), sql)])[0]
+
+    def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
+        """Register many queries at once, all or none; a mapping gives their ids."""
+        return self._registry.add_all([(_checked(id), sql) for id, sql in pairs_of(queries)])
+
+    def remove(self, id: str) -> None:
+        """Remove a query: from the next batch on it is not answered."""
+        self._registry.remove(id)
+
+    def list(self) -> list[Entry]:
+        """All registered queries, and what the feed was refused lately."""
+        return self._registry.list()
+
+    def start(self) -> Subscriptions:
+        """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first."""
+        if self._handle is not None and self._handle.is_active:
+            raise OptionError("these subscriptions are running already; stop() them first")
+        if self._feed is not None:
+            self._feed.start(trigger_of(self._given_trigger))
+        program = ENGINE(self._plan, FolderQueries(FolderLog(self._folder)))
+        steps = Supersteps(self._plan, program, self._frames, self._folder)
+        protocol = Protocol(
+            self._plan, steps, self._folder, self._sink, Elastic(self._plan), Shipping(self._plan, 1.0, False), self._answered
+        )
+        protocol.on_batch = self._on_batch
+        self._handle = launched(protocol, self._checkpoint, self._given_trigger, self._name)
+        return self
+
+    def stop(self) -> None:
+        """Stop; `start` goes on from the checkpoint."""
+        self._running().stop()
+        if self._feed is not None:
+            self._feed.stop()
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until it ends, or for some seconds; whether it has ended. Raises what ended it, or its feed."""
+        handle = self._running()
+        if self._feed is None:
+            return handle.await_termination(timeout)
+        waited = 0.0
+        while timeout is None or waited < timeout:
+            step = 0.5 if timeout is None else min(0.5, timeout - waited)
+            if handle.await_termination(step):
+                self._feed.stop()
+                return True
+            waited += step
+            failed = self._feed.failure()
+            if failed is not None:
+                handle.stop()
+                raise WatersmeetError(f"the feed of queries has ended: {failed}; repair it and start() again")
+        return False
+
+    @property
+    def is_active(self) -> bool:
+        return self._handle is not None and self._handle.is_active
+
+    @property
+    def query(self) -> Any:
+        """Spark's own StreamingQuery."""
+        return self._running().query
+
+    def progress(self) -> Progress | None:
+        """The latest micro-batch; None before the first."""
+        return self._handle.progress() if self._handle is not None else None
+
+    def history(self) -> list[Progress]:  # type: ignore[valid-type]
+        """The last micro-batches of this run, oldest first."""
+        return self._handle.history() if self._handle is not None else []
+
+    def on_batch(self, call: Callable[[Progress], None]) -> None:
+        """Have a function called after every micro-batch from now on."""
+        self._on_batch = call
+        if self._handle is not None:
+            self._handle.on_batch(call)
+
+    def state(self) -> dict[int, UnitState]:
+        """What every unit keeps, after the latest micro-batch."""
+        return self._running().state()
+
+    def table(self) -> pa.Table | None:
+        """All answers so far, if the sink is 'memory'."""
+        return self._running().table()
+
+    def answers(self, rows: DataFrame, id: str) -> DataFrame:
+        """One query's answers, in its own columns and types, out of rows (query, ts, answer)."""
+        return typed(rows.where(F.col(QUERY) == id), self._registry.query(id))
+
+    def _running(self) -> Handle:
+        if self._handle is None:
+            raise OptionError("these subscriptions have not been started: start() them")
+        return self._handle
+
+
+def _checked(id: Any) -> str | None:
+    if id is not None and (not isinstance(id, str) or not id):
+        raise OptionError(f"id={id!r}: give a text, or none")
+    return id
+
+
+def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, spark: Any) -> Catalogue:
+    if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
+        raise OptionError(f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core)")
+    chosen = log.units(spark.sparkContext.defaultParallelism if units == "auto" else units)
+    if units not in ("auto", chosen):
+        raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
+    return catalogue(specs, chosen)

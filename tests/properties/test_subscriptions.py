@@ -1,0 +1,246 @@
+"""Registered queries against the oracle: random sets of queries that come and go between random batches."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import watersmeet as wm
+from tests import oracle
+from tests.cases import COLUMNS, SCHEMA, Case, Col, Data
+from tests.strategies import cases, data
+from watersmeet.errors import UnsupportedError
+from watersmeet.units.subscriptions.block import Block
+
+STREAMS = ("s0", "s1", "s2", "s3")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Queries with the batches before which they are added and removed, and data with its batches."""
+
+    queries: tuple[tuple[Case, int, int], ...]
+    data: tuple[tuple[str, Data], ...]
+    batch_rows: int
+    units: int
+
+    @property
+    def batches(self) -> int:
+        return max(1, *(math.ceil(len(d.rows) / self.batch_rows) for _, d in self.data))
+
+    def batch(self, stream: str, number: int) -> list[dict[str, Any]]:
+        rows = dict(self.data)[stream].dicts()
+        return rows[number * self.batch_rows : (number + 1) * self.batch_rows]
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    found = draw(st.lists(cases(equality=True), min_size=1, max_size=4))
+    if draw(st.booleans()):  # the same template, with other conditions
+        found += [replace(found[0], select=(Col(found[0].names[0], "id"),))]
+    spans = st.sampled_from((0, 1_000_000, 5_000_000, 8_000_000))
+    streams = tuple((s, replace(draw(data(8, null_ts=True)), lateness_us=draw(spans))) for s in STREAMS)
+    queries = [(case, draw(st.integers(0, 2)), draw(st.integers(1, 9))) for case in found]
+    return Plan(tuple(queries), streams, draw(st.sampled_from((1, 2, 3, 8))), draw(st.sampled_from((1, 1, 3))))
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.table({f.name: pa.array([r[f.name] for r in rows], f.type) for f in SCHEMA}, schema=SCHEMA)
+
+
+def answered(plan: Plan) -> tuple[dict[int, list[tuple[int, tuple[Any, ...]]]], Any, set[int]]:
+    """(batch, values) by query, as the registry answers; the registry; and the queries that were refused."""
+    streams = {n: wm.Stream(SCHEMA.empty_table(), time="ts", lateness=f"{d.lateness_us} us") for n, d in plan.data}
+    subs = wm.local.subscriptions(streams, units=plan.units)
+    ids: dict[str, int] = {}
+    refused: set[int] = set()
+    found: dict[int, list[tuple[int, tuple[Any, ...]]]] = {n: [] for n in range(len(plan.queries))}
+    for batch in range(plan.batches):
+        for n, (case, added, removed) in enumerate(plan.queries):
+            if batch == added:
+                try:
+                    ids[subs.add(case.sql())] = n
+                except UnsupportedError:
+                    refused.add(n)
+            elif batch == removed > added and n in ids.values():
+                subs.remove(next(i for i, m in ids.items() if m == n))
+        out = subs.push({s: table(plan.batch(s, batch)) for s in STREAMS})
+        for id, answer in zip(out.column("query").to_pylist(), out.column("answer").to_pylist(), strict=True):
+            found[ids[id]].append((batch, tuple(json.loads(answer).values())))
+    return found, subs, refused
+
+
+def shown(value: Any, is_time: bool) -> Any:
+    """A value as an answer shows it."""
+    if is_time and value is not None:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def expected(plan: Plan, case: Case, added: int, removed: int) -> list[tuple[int, tuple[Any, ...]]]:
+    arrivals = {
+        s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data
+    }
+    kept, _ = oracle.admitted(arrivals, plan.batches)
+    seen = {s: [(at, row) for at, row in tuples if at >= added] for s, tuples in kept.items()}
+    last = removed if removed > added else plan.batches
+    times = [isinstance(e, Col) and e.name == "ts" for e in case.select]
+    return [
+        (batch, tuple(shown(v, t) for v, t in zip(row, times, strict=True)))
+        for batch, _, row in oracle.combinations(case.query(), seen)
+        if batch < last
+    ]
+
+
+@given(plans())
+def test_every_query_is_answered_as_if_it_were_alone(plan: Plan) -> None:
+    found, _, refused = answered(plan)
+    for n, (case, added, removed) in enumerate(plan.queries):
+        if n not in refused and added < plan.batches:
+            assert Counter(found[n]) == Counter(expected(plan, case, added, removed)), case.sql()
+
+
+@given(plans())
+def test_late_rows_are_counted_once(plan: Plan) -> None:
+    _, subs, _ = answered(replace(plan, queries=()))
+    arrivals = {
+        s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data
+    }
+    _, late = oracle.admitted(arrivals, plan.batches)
+    assert {s: n for s, n in subs.late.items() if n} == {s: len(rows) for s, rows in late.items() if rows}
+
+
+def stream(*rows: tuple[int, int, int]) -> pa.Table:
+    """(id, k, seconds)."""
+    return table([dict.fromkeys(COLUMNS) | {"id": i, "k": k, "ts": s * 1_000_000} for i, k, s in rows])
+
+
+def two(**options: Any) -> Any:
+    return wm.local.subscriptions({s: SCHEMA.empty_table() for s in ("r", "s")}, **options)
+
+
+PAIR = "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS"
+
+
+def test_state_follows_the_widest_window_of_the_living_queries_and_unused_streams_are_not_kept() -> None:
+    subs = two()
+    subs.push({"r": stream((1, 1, 0)), "s": stream((2, 1, 0))})
+    assert subs.reports[0].retained == {"r": 0, "s": 0}, "no query, nothing stored"
+    narrow = subs.add(PAIR)
+    wide = subs.add(PAIR.replace("10 SECONDS", "100 SECONDS"))
+    for n in range(1, 40):
+        subs.push({"r": stream((n, 1, 5 * n)), "s": stream((n, 1, 5 * n))})
+    assert subs.reports[0].retained["r"] == pytest.approx(21, abs=3)
+    subs.remove(wide)
+    subs.push({"r": stream((99, 1, 200)), "s": stream((99, 1, 200))})
+    assert subs.reports[0].retained["r"] == 3, "195, 190 and 200 are inside 10 seconds"
+    subs.remove(narrow)
+    subs.push({"r": stream((100, 1, 201))})
+    assert subs.reports[0].retained == {"r": 0, "s": 0}
+
+
+def test_tuples_are_stored_once_whatever_the_number_of_queries() -> None:
+    subs = two()
+    for n in range(50):
+        subs.add(PAIR.replace("10", f"{n % 7 + 5}").replace("WINDOW", f"AND r.id > {n} WINDOW"))
+    subs.push({"r": stream(*((i, i % 3, 1) for i in range(100))), "s": stream(*((i, i % 3, 1) for i in range(100)))})
+    assert subs.reports[0].retained == {"r": 100, "s": 100}
+
+
+def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -> None:
+    subs = two()
+    ids = subs.add_all([f"SELECT r.id FROM s, r WHERE s.k = r.k AND r.id = {n} WINDOW = 10 SECONDS" for n in range(500)])
+    out = subs.push({"r": stream((7, 1, 0), (600, 1, 0)), "s": stream((1, 1, 0), (2, 1, 0))})
+    assert Counter(out.column("query").to_pylist()) == {ids[7]: 2}
+    (block,) = subs._units[0][0].blocks
+    assert len(block.trie.nodes) == 2, "one template, two drivers"
+    assert len(block.class_ids) == 1
+
+
+def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    subs = two()
+    subs.add_all([PAIR.replace("10", str(n + 1)) for n in range(100)])
+    subs.push({})
+    made: list[int] = []
+    whole = Block.__init__
+    monkeypatch.setattr(Block, "__init__", lambda self, queries: (made.append(len(queries)), whole(self, queries))[1])
+    for n in range(12):
+        added = subs.add(PAIR.replace("10", str(n + 200)))
+        subs.push({})
+        if n == 3:
+            subs.remove(added)
+    assert max(made) <= 24
+    assert sum(b.alive for b in subs._units[0][0].blocks) == 111
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT r.id FROM r, s WHERE r.k < s.k", "no equality between plain columns"),
+        ("SELECT r.id FROM r, s WHERE r.k + 1 = s.k", "no equality between plain columns"),
+        ("SELECT DISTINCT r.id FROM r, s WHERE r.k = s.k", "DISTINCT"),
+        ("SELECT count(*) FROM r, s WHERE r.k = s.k", "aggregates"),
+        ("SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k", "ROWS"),
+        ("SELECT reverse(r.name) AS x FROM r, s WHERE r.k = s.k", "list of functions"),
+        ("SELECT r.id FROM r, s WHERE r.k = s.k AND r.k IN (SELECT k FROM s)", "subquery"),
+        ("SELECT r.id, s.id FROM r, s WHERE r.k = s.k", "called 'id'"),
+        ("SELECT r.nope FROM r, s WHERE r.k = s.k", "no column 'nope'"),
+        ("SELECT r.id FROM r, t WHERE r.k = t.k", "'t' is not supplied"),
+        ("DROP TABLE r", "expected a SELECT"),
+    ],
+)
+def test_a_bad_query_is_refused_with_the_reason_and_touches_no_other(sql: str, said: str) -> None:
+    subs = two()
+    good = subs.add(PAIR)
+    with pytest.raises(wm.WatersmeetError, match=said):
+        subs.add(sql)
+    with pytest.raises(wm.WatersmeetError, match=said):
+        subs.add_all([PAIR, sql])
+    assert [e.id for e in subs.list()] == [good], "all or none"
+    assert subs.push({"r": stream((1, 1, 0)), "s": stream((2, 1, 0))}).num_rows == 1
+
+
+def test_an_error_in_the_data_is_null_and_stops_nobody() -> None:
+    subs = two()
+    subs.add("SELECT r.id / (r.k - s.k) AS x FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS", id="divides")
+    subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id * 9223372036854775807 > 0 WINDOW = 10 SECONDS", id="overflows")
+    subs.add(PAIR, id="good")
+    out = subs.push({"r": stream((5, 1, 0)), "s": stream((2, 1, 0))})
+    assert dict(zip(out.column("query").to_pylist(), out.column("answer").to_pylist(), strict=True)) == {
+        "good": '{"x":5,"y":2}',
+        "divides": '{"x":null}',
+    }
+
+
+def test_ids_and_the_list() -> None:
+    subs = two()
+    first = subs.add(PAIR)
+    named = subs.add(PAIR, id="mine")
+    assert named == "mine"
+    with pytest.raises(wm.WatersmeetError, match="registered already"):
+        subs.add(PAIR, id="mine")
+    with pytest.raises(wm.WatersmeetError, match="no query 'gone'"):
+        subs.remove("gone")
+    subs.push({})
+    later = subs.add("SELECT r.id FROM r, s WHERE r.k = s.k")
+    assert [(e.id, e.state, e.since, e.unbounded) for e in subs.list()] == [
+        (first, "running", 0, False),
+        ("mine", "running", 0, False),
+        (later, "waiting", None, True),
+    ]
+    subs.remove(first)
+    assert first not in subs.add_all({"x": PAIR, "y": PAIR})
+    with pytest.raises(wm.WatersmeetError, match="no stream 'q'"):
+        subs.push({"q": stream()})
