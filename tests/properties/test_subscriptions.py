@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests import oracle
-from tests.cases import COLUMNS, SCHEMA, Case, Col, Data
-from tests.strategies import cases, data
+from tests.cases import COLUMNS, SCHEMA, SECOND, Case, Col, Data
+from tests.strategies import ROWS_AT_MOST, cases, data
 from watersmeet.errors import UnsupportedError
 from watersmeet.units.subscriptions.block import Block
 
@@ -47,10 +47,13 @@ def plans(draw: Any) -> Plan:
     found = draw(st.lists(cases(equality=True), min_size=1, max_size=4))
     if draw(st.booleans()):  # the same template, with other conditions
         found += [replace(found[0], select=(Col(found[0].names[0], "id"),))]
-    spans = st.sampled_from((0, 1_000_000, 5_000_000, 8_000_000))
-    streams = tuple((s, replace(draw(data(8, null_ts=True)), lateness_us=draw(spans))) for s in STREAMS)
-    queries = [(case, draw(st.integers(0, 2)), draw(st.integers(1, 9))) for case in found]
-    return Plan(tuple(queries), streams, draw(st.sampled_from((1, 2, 3, 8))), draw(st.sampled_from((1, 1, 3))))
+    spans = st.sampled_from((8 * SECOND, 8 * SECOND, 8 * SECOND, SECOND))
+    late, most = draw(st.booleans()), max(ROWS_AT_MOST[len(case.names)] for case in found)
+    streams = tuple(
+        (s, replace(draw(data(most, null_ts=late)), lateness_us=draw(spans) if late else 8 * SECOND)) for s in STREAMS
+    )
+    queries = [(case, draw(st.sampled_from((0, 0, 1, 2))), draw(st.sampled_from((9, 9, 1, 2, 4)))) for case in found]
+    return Plan(tuple(queries), streams, draw(st.sampled_from((3, 5, 25, 2))), draw(st.sampled_from((1, 1, 3))))
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:

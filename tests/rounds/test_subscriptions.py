@@ -1,0 +1,271 @@
+"""The registry under a checkpoint: versions, snapshots, and batches that are repeated after a crash, without a JVM.
+
+Supersteps are played in process; protocol, registry, program and segment files are the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import watersmeet as wm
+from watersmeet.plan.catalogue import catalogue, wire_name
+from watersmeet.query.stream import StreamSpec
+from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.rounds.elastic import Elastic
+from watersmeet.runtime.rounds.files import FileStore
+from watersmeet.runtime.rounds.folder import INTENTS, StateFolder
+from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.shipping import Shipping
+from watersmeet.runtime.rounds.supersteps import Account, Batch
+from watersmeet.runtime.subscriptions import log as log_module
+from watersmeet.runtime.subscriptions.handle import Answered
+from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.registry import Registry, View
+from watersmeet.units.program import Call
+from watersmeet.units.programs.subscriptions import SharedPlanProgram
+from watersmeet.units.state import Manifest
+from watersmeet.units.watermark import advance
+
+SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
+SECOND = 1_000_000
+
+
+def sql(seconds: int) -> str:
+    return f"SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = {seconds} SECONDS"
+
+
+def batch_of(number: int) -> dict[str, pa.Table]:
+    rows = [(10 * number + k, k % 3, (1_700_000_000 + 2 * number) * SECOND) for k in range(4)]
+    return {n: pa.table(dict(zip(SCHEMA.names, zip(*rows, strict=True), strict=True)), schema=SCHEMA) for n in SPECS}
+
+
+class Sink:
+    """Keeps batches by id, and insists that a batch that comes again is the same; fails when told to."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Counter[tuple[str, str]]] = {}
+        self.fails = False
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        if self.fails:
+            raise OSError("the sink is down")
+        found = Counter(
+            pair for t in rows.tables for pair in zip(t["query"].to_pylist(), t["answer"].to_pylist(), strict=True)
+        )
+        assert self.batches.setdefault(batch_id, found) == found
+
+
+class InProcess:
+    """Supersteps without Spark."""
+
+    def __init__(self, program: SharedPlanProgram, folder: StateFolder) -> None:
+        self.plan, self.program, self.folder = program.plan, program, folder
+
+    def run(self, batch: Batch, deliver: Callable[[Any], None]) -> Account:
+        assert batch.read is not None
+        given = batch.entered.tables
+        wires = {s: t.rename_columns([wire_name(SPECS[s], c) for c in t.column_names]) for s, t in given.items()}
+        seen = {s: max(t.column("ts").cast(pa.int64()).to_pylist()) for s, t in given.items()}
+        tables = []
+        for unit in range(self.plan.units) if batch.read else ():
+            state = batch.state.state_of(unit)
+            manifest = Manifest.fresh(self.plan) if state is None else Manifest.from_json(state, self.plan)
+            inbox = {s: [t] for s, t in wires.items() if s in batch.read}
+            store = FileStore(self.folder, batch.attempt)
+            tables += self.program.step(
+                Call(0, unit, inbox, manifest, store, seen, batch=batch.state.batch, queries=batch.queries)
+            )
+            batch.state.put(unit, manifest.to_json())
+        deliver(SimpleNamespace(tables=tables, sparkSession=None))
+        batch.state.maxima = advance(batch.state.maxima, seen)
+        return Account(rows=sum(t.num_rows for t in given.values()))
+
+
+class Life:
+    """One process' life over a checkpoint."""
+
+    def __init__(self, checkpoint: Path, sink: Sink, units: int = 2) -> None:
+        folder = StateFolder.under(str(checkpoint))
+        log = FolderLog(folder)
+        folder.prepare()
+        log.prepare()
+        plan = catalogue(SPECS, units)
+        self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
+        program = SharedPlanProgram(plan, FolderQueries(log))
+        steps: Any = InProcess(program, folder)
+        self.protocol = Protocol(
+            plan, steps, folder, sink, Elastic(plan), Shipping(plan, 1.0, False), Answered(self.registry, log)
+        )
+
+    def add(self, seconds: int) -> str:
+        return self.registry.add_all([(None, sql(seconds))])[0]
+
+    def batch(self, number: int) -> None:
+        context = SimpleNamespace(getLocalProperty=lambda _: "the query")
+        entered: Any = SimpleNamespace(
+            tables=batch_of(number), sparkSession=SimpleNamespace(sparkContext=context), _jdf=None
+        )
+        self.protocol(entered, number)
+
+    @property
+    def last(self) -> Progress:
+        return self.protocol.progress[-1]
+
+
+def in_memory() -> Any:
+    return wm.local.subscriptions({n: wm.Stream(SCHEMA.empty_table(), time="ts") for n in SPECS})
+
+
+EVENTS = st.lists(st.sampled_from(("add", "add", "remove", "batch", "batch", "batch", "crash", "late crash")), max_size=30)
+
+
+@given(EVENTS, st.integers(1, 3))
+@settings(max_examples=25)
+def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent(events: list[str], units: int) -> None:
+    """What is added between a crash and the replay takes effect in the batch after the replayed one."""
+    log_module.MOST_CHANGES, before = 3, log_module.MOST_CHANGES
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            sink, twin = Sink(), in_memory()
+            life, number, open_batch = Life(Path(scratch), sink, units), 0, False
+            waiting: list[Callable[[], Any]] = []
+            living: list[str] = []
+            expected: dict[int, Counter[tuple[str, str]]] = {}
+
+            def arrive() -> None:
+                """The twin does now what the registry has heard since the batch began."""
+                nonlocal number, open_batch
+                if not open_batch:
+                    play()
+                    expected[number] = answers(twin, number)
+                life.batch(number)
+                number, open_batch = number + 1, False
+                play()
+
+            def play() -> None:
+                for call in waiting:
+                    call()
+                waiting.clear()
+
+            for n, event in enumerate(events):
+                if event == "add":
+                    id = life.add(n + 1)
+                    living.append(id)
+                    waiting.append(lambda id=id, n=n: twin.add(sql(n + 1), id=id))
+                elif event == "remove" and living:
+                    id = living.pop(0)
+                    life.registry.remove(id)
+                    waiting.append(lambda id=id: twin.remove(id))
+                elif event == "batch":
+                    arrive()
+                elif event.endswith("crash"):
+                    if not open_batch:
+                        play()
+                        expected[number] = answers(twin, number)
+                    sink.fails = event == "crash"
+                    if sink.fails:
+                        with pytest.raises(OSError, match="down"):
+                            life.batch(number)
+                    else:  # the sink has it, the manifest does not
+                        life.protocol.commit = _killed  # type: ignore[method-assign]
+                        with pytest.raises(KeyboardInterrupt):
+                            life.batch(number)
+                    sink.fails, open_batch = False, True
+                    life = Life(Path(scratch), sink, units)
+            if open_batch:
+                arrive()
+            assert sink.batches == expected
+            assert sorted(e.id for e in life.registry.list()) == sorted(living)
+    finally:
+        log_module.MOST_CHANGES = before
+
+
+def _killed(after: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def answers(twin: Any, number: int) -> Counter[tuple[str, str]]:
+    out = twin.push(batch_of(number))
+    return Counter(zip(out["query"].to_pylist(), out["answer"].to_pylist(), strict=True))
+
+
+def test_an_intent_names_a_version_and_not_the_queries(tmp_path: Path) -> None:
+    life = Life(tmp_path, Sink())
+    life.registry.add_all([(None, sql(n + 1)) for n in range(200)])
+    life.batch(0)
+    intent = life.folder.read_json(INTENTS, 0)
+    assert intent["queries"] == {"version": 1, "since": [[0, 1]]}
+    assert len(json.dumps(intent)) < 2_000
+    assert life.last.queries == 200
+    assert sum(life.sink.batches[0].values()) == 200 * 6, "of ids 0 to 3 with keys 0, 1, 2, 0: 4 pairs of key 0, one each of 1 and 2"
+
+
+def test_snapshots_keep_the_log_short_and_the_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MOST_CHANGES", 10)
+    life = Life(tmp_path, Sink())
+    added = []
+    for n in range(60):
+        added.append(life.add(n + 1))
+        if n % 3 == 2:
+            life.registry.remove(added.pop(0))
+        life.batch(n)
+    assert len(life.folder.names(REGISTRY)) <= 30
+    assert len(life.folder.numbers(SNAPSHOTS)) == 2
+    again = Life(tmp_path, Sink())
+    assert [e.id for e in again.registry.list()] == added
+    again.batch(60)
+    assert [(e.id, e.since) for e in again.registry.list()] == [(e.id, e.since) for e in life.registry.list()]
+    assert again.last.queries == 40
+
+
+def test_rows_of_the_feed_are_taken_in_once_and_bad_ones_are_said(tmp_path: Path) -> None:
+    life = Life(tmp_path, Sink())
+    rows = [
+        ("alice", "add", sql(5)),
+        ("bob", "add", "SELECT nothing"),
+        ("carol", "remove", None),
+        (None, "add", sql(5)),
+        ("dave", "drop", sql(5)),
+        ("alice", "add", sql(6)),
+        ("erin", "add", None),
+        ("frank", "add", sql(7)),
+        ("frank", "remove", None),
+    ]
+    life.registry.take_in(rows, 0)
+    life.registry.take_in(rows, 0)
+    life.batch(0)
+    assert life.last.queries == 1
+    said = {"bob": "FROM", "carol": "no query", "None": "id", "dave": "'drop'", "alice": "already", "erin": "text"}
+    assert set(life.last.refused) == set(said)
+    assert all(words in life.last.refused[id] for id, words in said.items())
+    again = Life(tmp_path, Sink())
+    again.registry.take_in(rows, 0)
+    assert {e.id: e.state for e in again.registry.list()}["bob"] == "refused"
+    again.registry.take_in([("bob", "add", sql(9))], 1)
+    assert [(e.id, e.state) for e in again.registry.list() if e.id == "bob"] == [("bob", "waiting")]
+
+
+def test_a_view_goes_forth_and_back_between_versions(tmp_path: Path) -> None:
+    life = Life(tmp_path, Sink())
+    first, second = life.add(1), life.add(2)
+    life.registry.remove(first)
+    view = View(FolderLog(life.folder))
+    since = [[0, 1], [4, 2], [5, 3]]
+    assert {i: q.effect for i, q in view.at({"version": 3, "since": since}).items()} == {second: 4}
+    assert {i: q.effect for i, q in view.at({"version": 2, "since": since}).items()} == {first: 0, second: 4}
+    assert set(view.at({"version": 1, "since": since})) == {first}
