@@ -93,9 +93,7 @@ def shown(value: Any, is_time: bool) -> Any:
 
 
 def expected(plan: Plan, case: Case, added: int, removed: int) -> list[tuple[int, tuple[Any, ...]]]:
-    arrivals = {
-        s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data
-    }
+    arrivals = {s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data}
     kept, _ = oracle.admitted(arrivals, plan.batches)
     seen = {s: [(at, row) for at, row in tuples if at >= added] for s, tuples in kept.items()}
     last = removed if removed > added else plan.batches
@@ -118,9 +116,7 @@ def test_every_query_is_answered_as_if_it_were_alone(plan: Plan) -> None:
 @given(plans())
 def test_late_rows_are_counted_once(plan: Plan) -> None:
     _, subs, _ = answered(replace(plan, queries=()))
-    arrivals = {
-        s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data
-    }
+    arrivals = {s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data}
     _, late = oracle.admitted(arrivals, plan.batches)
     assert {s: n for s, n in subs.late.items() if n} == {s: len(rows) for s, rows in late.items() if rows}
 
@@ -164,7 +160,9 @@ def test_tuples_are_stored_once_whatever_the_number_of_queries() -> None:
 
 def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -> None:
     subs = two()
-    ids = subs.add_all([f"SELECT r.id FROM s, r WHERE s.k = r.k AND r.id = {n} WINDOW = 10 SECONDS" for n in range(500)])
+    ids = subs.add_all(
+        [f"SELECT r.id FROM s, r WHERE s.k = r.k AND r.id = {n} WINDOW = 10 SECONDS" for n in range(500)]
+    )
     out = subs.push({"r": stream((7, 1, 0), (600, 1, 0)), "s": stream((1, 1, 0), (2, 1, 0))})
     assert Counter(out.column("query").to_pylist()) == {ids[7]: 2}
     (block,) = subs._units[0][0].blocks
@@ -218,7 +216,9 @@ def test_a_bad_query_is_refused_with_the_reason_and_touches_no_other(sql: str, s
 def test_an_error_in_the_data_is_null_and_stops_nobody() -> None:
     subs = two()
     subs.add("SELECT r.id / (r.k - s.k) AS x FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS", id="divides")
-    subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id * 9223372036854775807 > 0 WINDOW = 10 SECONDS", id="overflows")
+    subs.add(
+        "SELECT r.id FROM r, s WHERE r.k = s.k AND r.id * 9223372036854775807 > 0 WINDOW = 10 SECONDS", id="overflows"
+    )
     subs.add(PAIR, id="good")
     out = subs.push({"r": stream((5, 1, 0)), "s": stream((2, 1, 0))})
     assert dict(zip(out.column("query").to_pylist(), out.column("answer").to_pylist(), strict=True)) == {

@@ -131,7 +131,9 @@ def in_memory() -> Any:
     return wm.local.subscriptions({n: wm.Stream(SCHEMA.empty_table(), time="ts") for n in SPECS})
 
 
-EVENTS = st.lists(st.sampled_from(("add", "add", "remove", "batch", "batch", "batch", "crash", "late crash")), max_size=30)
+EVENTS = st.lists(
+    st.sampled_from(("add", "add", "remove", "batch", "batch", "batch", "crash", "late crash")), max_size=30
+)
 
 
 @given(EVENTS, st.integers(1, 3))
@@ -212,7 +214,9 @@ def test_an_intent_names_a_version_and_not_the_queries(tmp_path: Path) -> None:
     assert intent["queries"] == {"version": 1, "since": [[0, 1]]}
     assert len(json.dumps(intent)) < 2_000
     assert life.last.queries == 200
-    assert sum(life.sink.batches[0].values()) == 200 * 6, "of ids 0 to 3 with keys 0, 1, 2, 0: 4 pairs of key 0, one each of 1 and 2"
+    assert sum(life.sink.batches[0].values()) == 200 * 6, (
+        "of ids 0 to 3 with keys 0, 1, 2, 0: 4 pairs of key 0, one each of 1 and 2"
+    )
 
 
 def test_snapshots_keep_the_log_short_and_the_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

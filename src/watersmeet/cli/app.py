@@ -159,6 +159,7 @@ _BENCHES = {
     "kernel": "every join kernel on arrays in memory, against DuckDB",
     "choice": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
+    "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
 }
 
@@ -168,7 +169,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, theta, skew, band, kernel, choice, shipping or soak [--help]."""
+    """Measure, answers checked: bench spark, theta, skew, band, kernel, choice, shipping, subscriptions or soak [--help]."""
     _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
 
 
@@ -194,7 +195,7 @@ def _named(context: typer.Context, verb: str, name: str | None, known: Mapping[s
     """Run the command of a module that is chosen by name; without a name, list them."""
     if name in (None, "--help"):
         for title, what in known.items():
-            Console().print(f"watersmeet {verb} {title:<10}{what}", highlight=False)
+            Console().print(f"watersmeet {verb} {title:<14}{what}", highlight=False)
         return
     if name not in known:
         noun = {"bench": "benchmark", "reproduce": "reproduction"}[verb]

@@ -51,7 +51,9 @@ def keys(tuples, combination, class_of, class_alias, class_column, codes):  # ty
     "int64[:,::1], int64[::1], int64[::1], uint8[::1])",
     cache=True,
 )
-def admit(tuples, combination, class_of, query, class_alias, class_column, codes, valid, constants, oldest, effect, active):  # type: ignore[no-untyped-def]
+def admit(  # type: ignore[no-untyped-def]
+    tuples, combination, class_of, query, class_alias, class_column, codes, valid, constants, oldest, effect, active
+):
     """Which pairs of a combination and a query hold: constants equal, query alive, all members new enough for it."""
     out = np.empty(len(query), np.bool_)
     for i in range(len(query)):
@@ -61,9 +63,7 @@ def admit(tuples, combination, class_of, query, class_alias, class_column, codes
             if fits and class_alias[number, n] >= 0:
                 member = tuples[c, class_alias[number, n]]
                 column, segment, row = class_column[number, n], member >> 32, member & 0xFFFFFFFF
-                if (valid[column, segment] != 0 and uint8s(valid[column, segment])[row] == 0) or int64s(
-                    codes[column, segment]
-                )[row] != constants[q, n]:
-                    fits = False
+                known = valid[column, segment] == 0 or uint8s(valid[column, segment])[row] != 0
+                fits = known and int64s(codes[column, segment])[row] == constants[q, n]
         out[i] = fits
     return out

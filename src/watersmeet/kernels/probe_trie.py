@@ -17,7 +17,7 @@ Implements: successive probes as Hammad, Aref, Elmagarmid (2002), section 3.1, f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import int64, njit, types, uint64
@@ -47,7 +47,7 @@ class Segments(NamedTuple):
     codes: np.ndarray
     valid: np.ndarray
     """Where a column has NULLs: a byte per row."""
-    index: np.ndarray
+    indexes: np.ndarray
 
 
 def address(array: np.ndarray) -> int:
@@ -56,7 +56,7 @@ def address(array: np.ndarray) -> int:
 
 
 def index_addresses(index: HashIndex, hints: np.ndarray) -> list[int]:
-    """The entries of an index in `Segments.index`; hints begin as a copy of the groups' starts."""
+    """The entries of an index in `Segments.indexes`; hints begin as a copy of the groups' starts."""
     slots, code, start, rows, times = index
     addresses = [address(array) for array in (slots, code, start, rows, times)]
     return [*addresses, len(slots) - 1, address(hints)]
@@ -84,7 +84,7 @@ def walk(
             return
 
 
-def _pointer_to(kind):  # type: ignore[no-untyped-def]
+def _pointer_to(kind: Any) -> Any:
     @intrinsic
     def pointer(typing_context, at):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -235,12 +235,10 @@ def _walk(  # type: ignore[no-untyped-def]
         for e in range(nodes[node, _MORE], nodes[node, _MORE + 1]):
             member, theirs, own = members[more[e, 0]], more[e, 1], more[e, 2]
             holder, row = member >> 32, member & 0xFFFFFFFF
-            if valid[theirs, holder] != 0 and uint8s(valid[theirs, holder])[row] == 0:
-                agrees = False
-            elif valid[own, segment] != 0 and uint8s(valid[own, segment])[match] == 0:
-                agrees = False
-            elif int64s(codes[theirs, holder])[row] != int64s(codes[own, segment])[match]:
-                agrees = False
+            known = valid[theirs, holder] == 0 or uint8s(valid[theirs, holder])[row] != 0
+            own_known = valid[own, segment] == 0 or uint8s(valid[own, segment])[match] != 0
+            equal = int64s(codes[theirs, holder])[row] == int64s(codes[own, segment])[match]
+            agrees = agrees and known and own_known and equal
         if not agrees:
             continue
         members[depth] = (segment << 32) | match

@@ -186,4 +186,3 @@ def _is_tighter(template: Template, aliases: Sequence[int], path: Sequence[_Node
             if node.high[slot] != bounds[x][y] or node.low[slot] != -bounds[y][x]:
                 return True
     return False
-

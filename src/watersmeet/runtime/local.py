@@ -358,4 +358,6 @@ def subscriptions(streams: Mapping[str, pa.Table | Stream], *, units: int = 1) -
     sources = {name: _source(name, given) for name, given in streams.items()}
     if not sources:
         raise StreamError("subscriptions need a stream: subscriptions({'clicks': table, ...})")
-    return LocalSubscriptions({n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units)
+    return LocalSubscriptions(
+        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units
+    )

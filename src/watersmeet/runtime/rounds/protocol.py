@@ -163,7 +163,15 @@ class Protocol:
         read = None if self.registered is None else self.registered.streams(intent.queries)
         account = self.steps.run(
             Batch(
-                entered, after, attempt, routing, self.elastic.watches_keys, apart, self.shipping.adapts, intent.queries, read
+                entered,
+                after,
+                attempt,
+                routing,
+                self.elastic.watches_keys,
+                apart,
+                self.shipping.adapts,
+                intent.queries,
+                read,
             ),
             lambda rows: self.deliver(rows, intent.batch),
         )

@@ -160,7 +160,14 @@ class Task:
             manifest = manifests.get(unit) or Manifest.fresh(self.plan)
             store = FileStore(self.folder, orders.attempt)
             call = Call(
-                orders.round, unit, arrivals.pop(unit), manifest, store, seen, batch=orders.batch, queries=orders.queries
+                orders.round,
+                unit,
+                arrivals.pop(unit),
+                manifest,
+                store,
+                seen,
+                batch=orders.batch,
+                queries=orders.queries,
             )
             for item in self.program.step(call):
                 if isinstance(item, Mail):

@@ -25,6 +25,7 @@ from watersmeet.plan.subscription import Subscription
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.elastic import Elastic
+from watersmeet.runtime.rounds.folder import MANIFESTS
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launched, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
@@ -103,6 +104,10 @@ class Subscriptions:
         log.prepare()
         self._folder, self._plan = folder, _catalogue(specs, log, units, self._spark)
         self._registry = Registry(specs, log)
+        for last in folder.numbers(MANIFESTS)[-1:]:
+            queries = folder.read_json(MANIFESTS, last).get("queries")
+            if queries:
+                self._registry.committed(queries, compacts=False)
         self._answered = Answered(self._registry, log)
         self._sink = answer_sink(sink, per_query, self._answered.find)
         self._feed = None if feed is None else Feed(feed, self._registry, os.fspath(checkpoint))
@@ -134,7 +139,13 @@ class Subscriptions:
         program = ENGINE(self._plan, FolderQueries(FolderLog(self._folder)))
         steps = Supersteps(self._plan, program, self._frames, self._folder)
         protocol = Protocol(
-            self._plan, steps, self._folder, self._sink, Elastic(self._plan), Shipping(self._plan, 1.0, False), self._answered
+            self._plan,
+            steps,
+            self._folder,
+            self._sink,
+            Elastic(self._plan),
+            Shipping(self._plan, 1.0, False),
+            self._answered,
         )
         protocol.on_batch = self._on_batch
         self._handle = launched(protocol, self._checkpoint, self._given_trigger, self._name)

@@ -207,9 +207,7 @@ class Registry:
                 )
                 for id, known in self._known.items()
             ]
-            return found + [
-                Entry(r["id"], r["sql"], "refused", reason=r["reason"]) for r in self._refused.values()
-            ]
+            return found + [Entry(r["id"], r["sql"], "refused", reason=r["reason"]) for r in self._refused.values()]
 
     def query(self, id: str) -> Subscription:
         with self._lock:
@@ -258,8 +256,8 @@ class Registry:
                 return name
         raise AssertionError("one name more than there are queries is free")
 
-    def _write(self, changes: list[Change], feed: int) -> None:
-        self.log.append(self.version + 1, changes, feed)
+    def _write(self, changes: Sequence[Change], feed: int) -> None:
+        self.log.append(self.version + 1, [*changes], feed)
         self._apply(self.version + 1, changes, feed)
 
     def _apply(self, version: int, changes: Sequence[Change], feed: int) -> None:
@@ -288,7 +286,8 @@ def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
     live = {q["id"]: q for q in found.queries}
     refused = {r["id"]: r for r in found.refused}
     feed = found.feed
-    for version, changes, feed in log.changes(found.version, queries["version"]):
+    for version, changes, fed in log.changes(found.version, queries["version"]):
+        feed = fed
         for change in changes:
             if change["action"] == "add":
                 live[change["id"]] = {

@@ -72,9 +72,7 @@ def fan_out(
                 block.constants, oldest, block.effect, block.active,
             )  # fmt: skip
             if keep.any():
-                yield from _held(
-                    block, _taken(visible, tuples, youngest, combination_of[keep], query[keep])
-                )
+                yield from _held(block, _taken(visible, tuples, youngest, combination_of[keep], query[keep]))
 
 
 def _taken(

@@ -115,9 +115,7 @@ class SharedPlan:
         self.report.bytes = manifest.bytes()
 
 
-def _gathered(
-    chunks: Iterator[tuple[np.ndarray, np.ndarray]], enough: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _gathered(chunks: Iterator[tuple[np.ndarray, np.ndarray]], enough: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The same combinations in chunks that are worth the calls that each one costs."""
     held: list[tuple[np.ndarray, np.ndarray]] = []
     size = 0

@@ -1,0 +1,152 @@
+"""Registered queries on Spark: real batches, sinks, feeds and restarts. Semantics are tested in process, in tests/properties and
+tests/rounds."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+from tests.spark.streams import BASE_US, stream, table, write
+from watersmeet.errors import OptionError, StreamError
+
+pytestmark = pytest.mark.spark
+
+PAIR = "SELECT r.v AS x, s.v AS y FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS"
+SELF = "SELECT a.v + b.v AS total, b.ts AS at, a.name FROM r a, r b WHERE a.k = b.k AND a.k = 2 AND a.v < b.v WINDOW = 10 SECONDS"
+
+
+def batches(count: int, first: int = 0) -> list[pa.Table]:
+    rows = [[(k, 10 * n + k, None if k == 0 else f"n'{k}", 3 * n + k / 10) for k in range(4)] for n in range(count)]
+    return [table(b, "k v name ts") for b in rows][first:]
+
+
+def subscriptions(spark: Any, folder: Path, **options: Any) -> Any:
+    streams = {n: stream(spark, str(folder / n)) for n in "rs"}
+    return wm.subscriptions(
+        streams, **{"checkpoint": folder / "ck", "sink": "memory", "trigger": "availableNow", **options}
+    )
+
+
+def twin(queries: dict[str, str], tables: list[pa.Table]) -> Counter[tuple[str, str]]:
+    """What a registry in process answers."""
+    local = wm.local.subscriptions({n: wm.Stream(tables[0].slice(0, 0), time="ts") for n in "rs"})
+    local.add_all(queries)
+    found = [local.push({"r": t, "s": t}) for t in tables]
+    return bag(pa.concat_tables(found))
+
+
+def bag(answers: pa.Table) -> Counter[tuple[str, str]]:
+    return Counter(zip(answers["query"].to_pylist(), answers["answer"].to_pylist(), strict=True))
+
+
+def test_queries_are_answered_and_come_and_go_without_a_restart(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(4))
+    subs = subscriptions(spark, tmp_path)
+    with pytest.raises(wm.WatersmeetError, match="no equality"):
+        subs.add("SELECT r.v FROM r, s WHERE r.v < s.v")
+    first = subs.add(PAIR)
+    subs.add(SELF, id="self")
+    changed: list[int] = []
+
+    def change(progress: Any) -> None:
+        if progress.batch_id == 1:
+            subs.remove(first)
+            subs.add(PAIR, id="late")
+        changed.append(progress.queries)
+
+    subs.on_batch(change)
+    assert subs.start().await_termination() is True
+    found = bag(subs.table())
+    whole = twin({first: PAIR, "self": SELF}, batches(4))
+    assert {p: n for p, n in found.items() if p[0] == "self"} == {p: n for p, n in whole.items() if p[0] == "self"}
+    assert len(subs.history()) == len(changed) == 4
+    assert {p[1] for p in found if p[0] == first} == {p[1] for p in twin({first: PAIR}, batches(2))}
+    assert {p[1] for p in found if p[0] == "late"} == {p[1] for p in twin({"x": PAIR}, batches(4, 2))}
+    assert changed == [2, 2, 2, 2]
+    assert {e.id: (e.state, e.since) for e in subs.list()} == {"self": ("running", 0), "late": ("running", 2)}
+    rows = sum(subs.progress().state_rows.values())
+    assert sum(u.rows for u in subs.state().values()) == rows > 0
+    typed = subs.answers(spark.createDataFrame(subs.table().to_pandas()), "self")
+    assert typed.schema.simpleString() == "struct<total:bigint,at:timestamp,name:string>"
+    one = typed.orderBy("total").first()
+    assert (one.total, one.name, int(one.at.timestamp() * 1_000_000) - BASE_US) == (14, "n'2", 3_200_000)
+
+
+def test_a_failing_sink_and_queries_that_are_added_before_the_replay(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(3))
+    seen: list[tuple[int, Counter[tuple[str, str]]]] = []
+
+    def picky(rows: Any, batch_id: int) -> None:
+        seen.append((batch_id, bag(rows.toArrow())))
+        if len(seen) == 2:
+            raise ValueError("not today")
+
+    subs = subscriptions(spark, tmp_path, sink=picky)
+    subs.add(PAIR, id="first")
+    with pytest.raises(Exception, match="not today"):
+        subs.start().await_termination()
+    again = subscriptions(spark, tmp_path, sink=picky)
+    again.add(PAIR, id="second")
+    assert {e.id: e.state for e in again.list()} == {"first": "running", "second": "waiting"}
+    again.start().await_termination()
+    assert [n for n, _ in seen] == [0, 1, 1, 2]
+    assert seen[1] == seen[2], "the replay answers the queries of its intent"
+    assert {id for id, _ in seen[2][1]} == {"first"}
+    assert {id for id, _ in seen[3][1]} == {"first", "second"}
+    assert sum((c for n, c in (seen[0], seen[2], seen[3])), Counter()) == (
+        twin({"first": PAIR}, batches(3)) + twin({"second": PAIR}, batches(3, 2))
+    )
+    with pytest.raises(OptionError, match="begun with 2"):
+        subscriptions(spark, tmp_path, units=5)
+
+
+def test_a_feed_adds_and_removes_and_a_folder_has_a_sub_folder_for_every_query(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(2))
+    rows = [("alice", "add", PAIR), ("bob", "add", "SELECT 1"), ("carol", "add", SELF), ("dave", "add", PAIR)]
+    (tmp_path / "feed").mkdir()
+    for n, part in enumerate([rows, [("dave", "remove", None)]]):
+        lines = [json.dumps(dict(zip(("id", "action", "sql"), row, strict=True))) for row in part]
+        (tmp_path / "feed" / f"{n}.json").write_text("\n".join(lines))
+    feed = spark.readStream.schema("id string, action string, sql string").option("maxFilesPerTrigger", 1)
+    out = str(tmp_path / "out")
+    subs = subscriptions(spark, tmp_path, sink=out, per_query=True, feed=feed.json(str(tmp_path / "feed")))
+    subs.start().await_termination()
+    assert {e.id: e.state for e in subs.list()} == {"alice": "running", "carol": "running", "bob": "refused"}
+    assert "FROM" in subs.progress().refused["bob"]
+    found = spark.read.parquet(out).select("query", "answer").toArrow()
+    assert bag(found) == twin({"alice": PAIR, "carol": SELF}, batches(2))
+    assert {p.name for p in Path(out).iterdir() if p.is_dir()} == {"query=alice", "query=carol", "_spark_metadata"}
+    with pytest.raises(StreamError, match="no column 'action'"):
+        subscriptions(spark, tmp_path, feed=spark.readStream.schema("id string").json(str(tmp_path / "feed")))
+
+
+def test_a_function_for_every_query_gets_its_own_columns(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(2))
+    calls: list[tuple[str, int, str, int]] = []
+
+    def each(id: str, rows: Any, batch_id: int) -> None:
+        calls.append((id, batch_id, rows.schema.simpleString(), rows.count()))
+
+    subs = subscriptions(spark, tmp_path, sink=each, per_query=True)
+    subs.add_all({"pair": PAIR, "self": SELF})
+    subs.start().await_termination()
+    counts = Counter(id for id, _ in twin({"pair": PAIR, "self": SELF}, batches(2)).elements())
+    assert Counter({id: sum(n for i, _, _, n in calls if i == id) for id in ("pair", "self")}) == counts
+    assert {(i, s) for i, _, s, _ in calls} == {
+        ("pair", "struct<x:bigint,y:bigint>"),
+        ("self", "struct<total:bigint,at:timestamp,name:string>"),
+    }
+    with pytest.raises(OptionError, match="per_query=True"):
+        subscriptions(spark, tmp_path, sink="memory", per_query=True)
+    with pytest.raises(StreamError, match=r"wrap it as wm\.Stream"):
+        wm.subscriptions(r=3, checkpoint=tmp_path / "x", sink="memory")
