@@ -6,7 +6,8 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -225,6 +226,35 @@ def test_an_error_in_the_data_is_null_and_stops_nobody() -> None:
         "good": '{"x":5,"y":2}',
         "divides": '{"x":null}',
     }
+
+
+def test_values_of_all_plain_types_are_written_so_that_they_read_back() -> None:
+    values = {
+        "i8": pa.array([-5], pa.int8()),
+        "i64": pa.array([2**63 - 1]),
+        "f32": pa.array([0.1], pa.float32()),
+        "f64": pa.array([1e300]),
+        "nan": pa.array([math.nan]),
+        "inf": pa.array([-math.inf]),
+        "dec": pa.array([Decimal("12.50")], pa.decimal128(10, 2)),
+        "yes": pa.array([True]),
+        "text": pa.array(['a"\\ \n{é}']),
+        "raw": pa.array([b"\x00\xff"]),
+        "day": pa.array([date(2024, 2, 29)]),
+        "wall": pa.array([1_704_067_200_000_001], pa.timestamp("us")),
+        "none": pa.array([None], pa.string()),
+    }
+    one = pa.table({"k": [1], **values, "ts": pa.array([1_704_067_200_000_001], pa.timestamp("us", tz="UTC"))})
+    subs = wm.local.subscriptions({"r": wm.Stream(one.slice(0, 0), time="ts")})
+    columns = ", ".join(f"a.{name}" for name in (*values, "ts"))
+    constants = "7 AS seven, 'CAST(3 AS INT) {0}' AS quoted, a.i64 > 5 AS big, a.dec * 2 AS twice"
+    subs.add(f"SELECT {columns}, {constants} FROM r a, r b WHERE a.k = b.k AND a.raw = b.raw WINDOW = 1 SECOND")
+    (answer,) = subs.push({"r": one}).column("answer").to_pylist()
+    assert json.loads(answer, parse_float=str) == {
+        "i8": -5, "i64": 2**63 - 1, "f32": "0.1", "f64": "1e+300", "nan": "NaN", "inf": "-Infinity", "dec": "12.50", "yes": True,
+        "text": 'a"\\ \n{é}', "raw": "AP8=", "day": "2024-02-29", "wall": "2024-01-01T00:00:00.000001", "none": None,
+        "ts": "2024-01-01T00:00:00.000001Z", "seven": 7, "quoted": "CAST(3 AS INT) {0}", "big": True, "twice": "25.00",
+    }  # fmt: skip
 
 
 def test_ids_and_the_list() -> None:

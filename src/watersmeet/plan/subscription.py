@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from watersmeet.errors import QueryError, UnsupportedError
@@ -165,7 +165,7 @@ class _Maker:
     types: Types
 
     def computed(self, expr: Expr) -> Computed:
-        if not expr.portable:
+        if not (expr.portable or expr.spark_template == "{0}"):
             raise UnsupportedError(
                 f"{expr}: not all of it is on the list of functions and types that a subscription may use; compute it in the stream's source"
             )
@@ -188,7 +188,9 @@ class _Maker:
         kinds = self.types.type_of(left), self.types.type_of(right)
         if self.types.common(*kinds) is None:
             raise UnsupportedError(f"{left} {op} {right}: {kinds[0]} is not compared with {kinds[1]}; cast one of them")
-        return binary(left, op, right)
+        made = binary(left, op, right)
+        is_plain = kinds[0] == kinds[1] and left.spark_template == right.spark_template == "{0}"
+        return replace(made, portable=made.portable or (op == "=" and is_plain))
 
     def answer(self, name: str, expr: Expr) -> Answer:
         is_plain = expr.spark_template == "{0}"

@@ -39,6 +39,8 @@ from watersmeet.units.programs.subscriptions import SharedPlanProgram
 
 ENGINE = SharedPlanProgram
 """What answers the queries: a program over a catalogue and a registry."""
+MOST_UNITS = 8
+"""Without a word from the user: every unit stores all tuples."""
 _ANSI = "spark.sql.ansi.enabled"
 
 
@@ -224,8 +226,8 @@ def _checked(id: Any) -> str | None:
 
 def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, spark: Any) -> Catalogue:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
-        raise OptionError(f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core)")
-    chosen = log.units(spark.sparkContext.defaultParallelism if units == "auto" else units)
+        raise OptionError(f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})")
+    chosen = log.units(min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units)
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
     return catalogue(specs, chosen)
