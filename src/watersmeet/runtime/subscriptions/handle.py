@@ -226,7 +226,9 @@ def _checked(id: Any) -> str | None:
 
 def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, spark: Any) -> Catalogue:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
-        raise OptionError(f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})")
+        raise OptionError(
+            f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
+        )
     chosen = log.units(min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units)
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
