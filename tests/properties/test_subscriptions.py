@@ -171,6 +171,23 @@ def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -
     assert len(block.class_ids) == 1
 
 
+def test_tuples_that_no_query_of_a_template_wants_are_not_joined() -> None:
+    subs = two()
+    subs.add(
+        "SELECT r.id FROM r, s WHERE r.k = s.k AND (r.id = 3 OR r.name = '{0}{') AND s.id > -1 WINDOW = 10 SECONDS"
+    )
+    subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id = 5 AND s.name IS NULL WINDOW = 10 SECONDS")
+    out = subs.push({s: stream(*((i, 1, 0) for i in range(100))) for s in ("r", "s")})
+    assert Counter(out.column("answer").to_pylist()) == {'{"id":3}': 100, '{"id":5}': 100}
+    (block,) = subs._units[0][0].blocks
+    stored = subs._units[0][2].segments.values()
+    indexed = [c.index.rows.tolist() for segment in stored for c in segment._coded.values() if c.index is not None]
+    assert sorted(indexed, key=len)[0] == [3, 5], "of r two rows can matter"
+    assert {gate is None for stream_, _, _, gate in block.columns if stream_ == "r"} == {False, True}, (
+        "constants are looked up ungated"
+    )
+
+
 def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch) -> None:
     subs = two()
     subs.add_all([PAIR.replace("10", str(n + 1)) for n in range(100)])

@@ -26,10 +26,11 @@ from typing import NamedTuple
 import numpy as np
 
 from watersmeet.plan.encoding import Kind
+from watersmeet.plan.gates import Gate
 from watersmeet.plan.subscription import Template
 
-CodedColumn = tuple[str, str, Kind]
-"""Stream, column, and how it is coded."""
+CodedColumn = tuple[str, str, Kind, "Gate | None"]
+"""Stream, column, how it is coded, and what its tuples must satisfy to have a place in the index."""
 
 
 NODE_FIELDS = 11
@@ -73,17 +74,19 @@ class TrieBuilder:
         self.streams: dict[str, int] = {}
         self.columns: dict[CodedColumn, int] = {}
         self._roots: dict[int, dict[tuple, _Node]] = {}  # type: ignore[type-arg]
+        self._gates: tuple[Gate | None, ...] = ()
 
-    def add(self, template: Template) -> int:
-        """Add a template's paths; its number."""
+    def add(self, template: Template, gates: Sequence[Gate | None] = ()) -> int:
+        """Add a template's paths; its number. Gates are those of its aliases."""
         number = len(self.templates)
         self.templates.append(template)
+        self._gates = tuple(gates) or (None,) * len(template.streams)
         for driver in range(len(template.streams)):
             self._path(template, number, driver)
         return number
 
-    def column(self, stream: str, column: str, kind: Kind) -> int:
-        return self.columns.setdefault((stream, column, kind), len(self.columns))
+    def column(self, stream: str, column: str, kind: Kind, gate: Gate | None = None) -> int:
+        return self.columns.setdefault((stream, column, kind, gate), len(self.columns))
 
     @property
     def width(self) -> int:
@@ -113,8 +116,8 @@ class TrieBuilder:
         for x, a, y, b, kind in template.edges:
             for here, mine, there, theirs in ((x, a, y, b), (y, b, x, a)):
                 if here in bound and there not in bound:
-                    own = self.column(template.streams[there], theirs, kind)
-                    other = self.column(template.streams[here], mine, kind)
+                    own = self.column(template.streams[there], theirs, kind, self._gates[there])
+                    other = self.column(template.streams[here], mine, kind, self._gates[here])
                     probes.setdefault(there, []).append((own, bound.index(here), other))
         driver = bound[0]
         for alias, found in probes.items():

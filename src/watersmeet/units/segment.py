@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.hashing import order_floats
@@ -27,6 +28,7 @@ from watersmeet.plan.encoding import Kind
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.codes import codes, floats, integers
+from watersmeet.units.evaluator import mask
 
 CACHE_BYTES = 256 * 2**20
 
@@ -61,7 +63,8 @@ class Segment:
     _sorted: dict[tuple[str, str], sorted_window.SortedIndex] = field(default_factory=dict)
     _steps: dict[tuple[str, str, str, str], sorted_window.Steps | None] = field(default_factory=dict)
     _by_hash: dict[str, hash_window.HashIndex] = field(default_factory=dict)
-    _coded: dict[tuple[str, str], Coded] = field(default_factory=dict)
+    _coded: dict[tuple[str, str, str], Coded] = field(default_factory=dict)
+    _passed: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -132,14 +135,16 @@ class Segment:
             self._by_hash[name] = hash_window.build(self.codes(name, "integer"), self.ts)
         return self._by_hash[name]
 
-    def coded(self, name: str, kind: Kind) -> Coded:
-        """A wire column by codes, indexed by code and time; NULLs have no place in the index."""
-        if (name, kind) not in self._coded:
+    def coded(self, name: str, kind: Kind, gate: str = "") -> Coded:
+        """A wire column by codes, indexed by code and time; NULLs, and rows that do not pass a gate, count as invalid."""
+        if (name, kind, gate) not in self._coded:
             column = self.column(name)
-            if column.null_count == 0:
+            if column.null_count == 0 and not gate:
                 found = Coded(codes(column, kind), None, None)
                 found.index = hash_window.build(found.codes, self.ts)
             else:
+                if gate:
+                    column = pc.if_else(pa.array(self._passing(gate)), column, pa.scalar(None, column.type))
                 present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.uint8)
                 rows = np.flatnonzero(present)
                 found = Coded(np.zeros(self.rows, np.int64), present, None)
@@ -147,8 +152,14 @@ class Segment:
                     found.codes[rows] = codes(column.drop_null(), kind)
                     index = hash_window.build(found.codes[rows], self.ts[rows])
                     found.index = index._replace(rows=rows[index.rows])
-            self._coded[name, kind] = found
-        return self._coded[name, kind]
+            self._coded[name, kind, gate] = found
+        return self._coded[name, kind, gate]
+
+    def _passing(self, gate: str) -> np.ndarray:
+        """Where a condition over the table's columns holds."""
+        if gate not in self._passed:
+            self._passed[gate] = mask(self.table, gate, gate)
+        return self._passed[gate]
 
     def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:
         """One code for the keys of several classes."""

@@ -20,10 +20,13 @@ import pyarrow as pa
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hashing import combine
 from watersmeet.plan.encoding import Kind
+from watersmeet.plan.gates import Gate, gates
 from watersmeet.plan.probe_trie import TrieBuilder
 from watersmeet.plan.subscription import Computed, Subscription, Template
 from watersmeet.units.codes import text_hash
 
+MOST_GATES = 64
+"""Every gate is an evaluation of every new tuple of its stream, and an index of its own."""
 Form = tuple[str, tuple[tuple[int, str, str], ...]]
 """Text, and (alias number, stream, column) of its columns: expressions that are evaluated together."""
 
@@ -79,12 +82,13 @@ class Block:
         self.queries = list(queries)
         builder = TrieBuilder()
         templates: dict[Template, int] = {}
+        found = _gates(queries)
         classes: dict[tuple[int, tuple[tuple[int, str, Kind], ...]], int] = {}
         class_of = []
         for registered in queries:
             query = registered.query
             if query.template not in templates:
-                templates[query.template] = builder.add(query.template)
+                templates[query.template] = builder.add(query.template, found.get(query.template, ()))
             wanted = tuple((x, column, kind) for x, column, kind, _ in query.constants)
             class_of.append(classes.setdefault((templates[query.template], wanted), len(classes)))
         self._classes(builder, classes, np.array(class_of, np.int64), len(templates))
@@ -173,6 +177,22 @@ class Block:
         self.residual_form = np.array([f for f, _ in uses], np.int64)
         self.residual_use = np.array([u for _, u in uses], np.int64)
         self.residuals, self.outputs = residuals.tables(), outputs.tables()
+
+
+def _gates(queries: Sequence[Registered]) -> dict[Template, tuple[Gate | None, ...]]:
+    """The gates of the first templates, as far as they go; the others let every tuple pass."""
+    by_template: dict[Template, list[Subscription]] = {}
+    for registered in queries:
+        by_template.setdefault(registered.query.template, []).append(registered.query)
+    out: dict[Template, tuple[Gate | None, ...]] = {}
+    known: set[Gate] = set()
+    for template, mine in by_template.items():
+        made = gates(mine)
+        known |= {gate for gate in made if gate is not None}
+        if len(known) > MOST_GATES:
+            break
+        out[template] = made
+    return out
 
 
 def _code(value: int | str) -> int:

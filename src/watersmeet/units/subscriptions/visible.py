@@ -17,6 +17,7 @@ import pyarrow as pa
 from watersmeet.kernels.probe_trie import INDEX_FIELDS, Segments, address, index_addresses
 from watersmeet.plan.catalogue import BATCH, Catalogue, wire_name
 from watersmeet.plan.encoding import Kind
+from watersmeet.plan.probe_trie import CodedColumn
 from watersmeet.units.segment import Segment
 
 
@@ -27,7 +28,7 @@ class Visible:
         self,
         plan: Catalogue,
         streams: Sequence[str],
-        columns: Mapping[tuple[str, str, Kind], int],
+        columns: Mapping[CodedColumn, int],
         old: Mapping[str, Sequence[Segment]],
         new: Mapping[str, Segment | None],
     ) -> None:
@@ -46,10 +47,11 @@ class Visible:
         count, width = len(self.segments), max(len(columns), 1)
         self.codes, self.valid = np.zeros((width, count), np.int64), np.zeros((width, count), np.int64)
         self.index = np.zeros((width, count, INDEX_FIELDS), np.int64)
-        for (stream, column, kind), number in columns.items():
-            where = self.streams.index(stream)
+        for (stream, column, kind, gate), number in columns.items():
+            where, spec = self.streams.index(stream), plan.join.streams[stream]
+            text = "" if gate is None else gate[0].format(*(_quoted(wire_name(spec, c)) for c in gate[1]))
             for at in range(first[where], first[where + 1]):
-                self._lay(number, at, wire_name(plan.join.streams[stream], column), kind)
+                self._lay(number, at, wire_name(spec, column), kind, text)
         ts = [0 if s is None else self._address(s.ts) for s in self.segments]
         self.first = np.array(first, np.int64)
         self.ts = np.array(ts, np.int64)
@@ -72,11 +74,11 @@ class Visible:
         last = self.segments[self.first[stream + 1] - 1]
         return np.empty(0, np.int64) if last is None else np.argsort(last.ts, kind="stable")
 
-    def _lay(self, number: int, at: int, wire: str, kind: Kind) -> None:
+    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: str) -> None:
         segment = self.segments[at]
         if segment is None:
             return
-        coded = segment.coded(wire, kind)
+        coded = segment.coded(wire, kind, gate)
         self._kept.append(coded)
         self.codes[number, at] = address(coded.codes)
         if coded.valid is not None:
@@ -106,6 +108,10 @@ class Visible:
                 starts[stream] = int(bounds[begin])
                 tables[stream] = pa.concat_tables([p.select(parts[0].column_names) for p in parts]).combine_chunks()
         return Taken(self.plan, tables, starts)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 class Taken:
