@@ -31,7 +31,8 @@ from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.handle import Answered
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
-from watersmeet.runtime.subscriptions.registry import Registry, View
+from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.runtime.subscriptions.versions import View
 from watersmeet.units.program import Call
 from watersmeet.units.programs.subscriptions import SharedPlanProgram
 from watersmeet.units.state import Manifest

@@ -1,6 +1,7 @@
 """The registry of continuous queries, and who runs it.
 
-- registry.py: queries that are added and removed, by version
+- registry.py: queries that are added and removed
+- versions.py: what each version changed, and the queries of one version as units see them
 - log.py: the registry on disk: changes and snapshots
 - local.py: a registry in process, fed batch by batch
 - handle.py: a registry on Spark: `wm.subscriptions`

@@ -33,8 +33,9 @@ from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.subscriptions.feed import Feed
 from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
-from watersmeet.runtime.subscriptions.registry import Entry, Registry, View
+from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
+from watersmeet.runtime.subscriptions.versions import View
 from watersmeet.units.programs.subscriptions import SharedPlanProgram
 
 ENGINE = SharedPlanProgram

@@ -16,7 +16,8 @@ from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
-from watersmeet.runtime.subscriptions.registry import Entry, MemoryLog, Registry, View
+from watersmeet.runtime.subscriptions.registry import Entry, Registry
+from watersmeet.runtime.subscriptions.versions import MemoryLog, View
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.segment_store import MemoryStore

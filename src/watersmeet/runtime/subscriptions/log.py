@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from watersmeet.runtime.rounds.folder import StateFolder
-from watersmeet.runtime.subscriptions.registry import Change, Snapshot, View
+from watersmeet.runtime.subscriptions.versions import Change, Snapshot, View
 from watersmeet.units.subscriptions.block import Registered
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -26,15 +26,8 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.arrow_types import arrow_type
 from watersmeet.runtime.duckdb_types import DuckDBTypes
+from watersmeet.runtime.subscriptions.versions import KEPT_REFUSALS, Change, Log, effect_of, replayed
 from watersmeet.sql.parse import parse
-from watersmeet.units.subscriptions.block import Registered
-
-KEPT_REFUSALS = 1_000
-
-Change = dict[str, Any]
-"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"} or {"action": "refuse", "id", "sql", "reason"}."""
-Since = Sequence[Sequence[int]]
-"""(batch, version) of the batches in which the version changed, ascending."""
 
 
 @dataclass(frozen=True)
@@ -51,60 +44,6 @@ class Entry:
     """Why it was refused."""
     unbounded: bool = False
     """Whether some pair of its streams has no window: then their tuples are kept for ever."""
-
-
-@dataclass
-class Snapshot:
-    """All queries of a version, with their effects."""
-
-    version: int = 0
-    queries: tuple[dict[str, Any], ...] = ()
-    """{"id", "sql", "effect", "query"}."""
-    refused: tuple[Change, ...] = ()
-    feed: int = -1
-    """The last batch of the feed that has been taken in."""
-
-
-class Log(Protocol):
-    """Where versions are kept."""
-
-    def latest(self, at_most: int | None = None) -> int:
-        """The version of the latest snapshot, of this version or before; 0 without one."""
-
-    def snapshot(self, version: int) -> Snapshot:
-        """The snapshot of a version; that of version 0 is empty."""
-
-    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
-        """(version, changes, batch of the feed) of later versions, ascending."""
-
-    def append(self, version: int, changes: list[Change], feed: int) -> None:
-        """Write a version."""
-
-    def compact(self, snapshot: Snapshot) -> None:
-        """Write a snapshot; what came before it will not be asked for."""
-
-
-class MemoryLog:
-    """Versions in this process."""
-
-    def __init__(self) -> None:
-        self._changes: dict[int, tuple[list[Change], int]] = {}
-
-    def latest(self, at_most: int | None = None) -> int:
-        return 0
-
-    def snapshot(self, version: int) -> Snapshot:
-        return Snapshot()
-
-    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
-        last = max(self._changes, default=0) if up_to is None else up_to
-        return [(v, *self._changes[v]) for v in range(after + 1, last + 1)]
-
-    def append(self, version: int, changes: list[Change], feed: int) -> None:
-        self._changes[version] = changes, feed
-
-    def compact(self, snapshot: Snapshot) -> None:
-        raise AssertionError("nothing asks for it")
 
 
 @dataclass
@@ -273,64 +212,3 @@ class Registry:
         for old in list(self._refused)[: max(0, len(self._refused) - KEPT_REFUSALS)]:
             del self._refused[old]
         self.version, self.feed = version, feed
-
-
-def effect_of(version: int, since: Since) -> int:
-    """The first batch that has a version."""
-    return next(batch for batch, has in since if has >= version)
-
-
-def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
-    """The queries of a batch that has been committed, as a snapshot."""
-    found = log.snapshot(log.latest(queries["version"]))
-    live = {q["id"]: q for q in found.queries}
-    refused = {r["id"]: r for r in found.refused}
-    feed = found.feed
-    for version, changes, fed in log.changes(found.version, queries["version"]):
-        feed = fed
-        for change in changes:
-            if change["action"] == "add":
-                live[change["id"]] = {
-                    "id": change["id"],
-                    "sql": change["sql"],
-                    "effect": effect_of(version, queries["since"]),
-                    "query": change["query"],
-                }
-                refused.pop(change["id"], None)
-            elif change["action"] == "remove":
-                live.pop(change["id"], None)
-            else:
-                refused[change["id"]] = change
-    kept = list(refused.values())[-KEPT_REFUSALS:]
-    return Snapshot(queries["version"], tuple(live.values()), tuple(kept), feed)
-
-
-class View:
-    """The registry as units see it: the queries of one version at a time, read from the log."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self._version = -1
-        self._queries: dict[str, Registered] = {}
-
-    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
-        """The queries of a batch, by what its intent says of them."""
-        version, since = int(queries["version"]), queries["since"]
-        if version == self._version:
-            return self._queries
-        latest = self.log.latest(version)
-        if not latest <= self._version <= version:
-            found = self.log.snapshot(latest)
-            self._queries = {
-                q["id"]: Registered(q["id"], q["effect"], Subscription.from_json(q["query"])) for q in found.queries
-            }
-            self._version = latest
-        for number, changes, _ in self.log.changes(self._version, version):
-            for change in changes:
-                if change["action"] == "add":
-                    query = Subscription.from_json(change["query"])
-                    self._queries[change["id"]] = Registered(change["id"], effect_of(number, since), query)
-                elif change["action"] == "remove":
-                    self._queries.pop(change["id"], None)
-        self._version = version
-        return self._queries
