@@ -4,6 +4,7 @@ tests/rounds."""
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,9 @@ def test_a_feed_adds_and_removes_and_a_folder_has_a_sub_folder_for_every_query(s
     (tmp_path / "feed").mkdir()
     for n, part in enumerate([rows, [("dave", "remove", None)]]):
         lines = [json.dumps(dict(zip(("id", "action", "sql"), row, strict=True))) for row in part]
-        (tmp_path / "feed" / f"{n}.json").write_text("\n".join(lines))
+        file = tmp_path / "feed" / f"{n}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (1_767_225_600 + n, 1_767_225_600 + n))
     feed = spark.readStream.schema("id string, action string, sql string").option("maxFilesPerTrigger", 1)
     out = str(tmp_path / "out")
     subs = subscriptions(spark, tmp_path, sink=out, per_query=True, feed=feed.json(str(tmp_path / "feed")))
