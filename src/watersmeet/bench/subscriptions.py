@@ -2,7 +2,7 @@
 
 The workload of Idreos, Liarou, Koubarakis (2008), section 8: 10 relations of 10 attributes with 100 values each, relations and
 values by a Zipf distribution of 0.9, queries R.A = S.B AND S.C = J.F AND J.G = K.D over relations and attributes chosen at random.
-Departs from the paper: queries have a window. Without one, 1,000 tuples and 20,000 queries have more than 100 million
+Departs from the paper: queries have a window. Without one, 1,000 tuples and 20,000 queries are expected to have 120 million
 answers, and what is measured is how fast they are written.
 
 Every size runs in the same session, after a warm-up, over the same files; while it runs, queries are added and removed. The answers of
