@@ -6,6 +6,7 @@ Supersteps are played in process; protocol, registry, program and segment files 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -212,7 +213,8 @@ def test_an_intent_names_a_version_and_not_the_queries(tmp_path: Path) -> None:
     life.registry.add_all([(None, sql(n + 1)) for n in range(200)])
     life.batch(0)
     intent = life.folder.read_json(INTENTS, 0)
-    assert intent["queries"] == {"version": 1, "since": [[0, 1]]}
+    registry = FolderLog(life.folder).identity()
+    assert intent["queries"] == {"registry": registry, "version": 1, "since": [[0, 1]]}
     assert len(json.dumps(intent)) < 2_000
     assert life.last.queries == 200
     assert sum(life.sink.batches[0].values()) == 200 * 6, (
@@ -270,7 +272,16 @@ def test_a_view_goes_forth_and_back_between_versions(tmp_path: Path) -> None:
     first, second = life.add(1), life.add(2)
     life.registry.remove(first)
     view = View(FolderLog(life.folder))
-    since = [[0, 1], [4, 2], [5, 3]]
-    assert {i: q.effect for i, q in view.at({"version": 3, "since": since}).items()} == {second: 4}
-    assert {i: q.effect for i, q in view.at({"version": 2, "since": since}).items()} == {first: 0, second: 4}
-    assert set(view.at({"version": 1, "since": since})) == {first}
+    said = {"registry": "this", "since": [[0, 1], [4, 2], [5, 3]]}
+    assert {i: q.effect for i, q in view.at({**said, "version": 3}).items()} == {second: 4}
+    assert {i: q.effect for i, q in view.at({**said, "version": 2}).items()} == {first: 0, second: 4}
+    assert set(view.at({**said, "version": 1})) == {first}
+
+
+def test_a_registry_that_is_begun_anew_in_the_same_folder_is_another(tmp_path: Path) -> None:
+    for id in ("x", "y"):
+        life = Life(tmp_path / "ck", Sink())
+        life.registry.add_all([(id, sql(1))])
+        life.batch(0)
+        assert {found for found, _ in life.sink.batches[0]} == {id}
+        shutil.rmtree(tmp_path / "ck")

@@ -4,6 +4,7 @@
         registry/41.json 42.json ...    what version 41 changed, what 42 changed
         snapshots/40.json               all queries of version 40, with the batches in which they took effect
         snapshots/units.json            how many units there are: chosen at the first start
+        snapshots/identity.json         a name that no other registry has
 
 A snapshot is of a version that has been committed, so a replay asks for nothing older.
 
@@ -13,6 +14,7 @@ Invariant: a file is whole or absent, and never changes. JSON only.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,7 +26,7 @@ from watersmeet.units.subscriptions.block import Registered
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
 MOST_CHANGES = 256
 """So many versions are kept apart before a snapshot is due."""
-_UNITS = "units.json"
+_UNITS, _IDENTITY = "units.json", "identity.json"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,11 @@ class FolderLog:
     def prepare(self) -> None:
         for kind in (REGISTRY, SNAPSHOTS):
             self.folder.system.create_dir(self.folder.path(kind), recursive=True)
+
+    def identity(self) -> str:
+        if _IDENTITY not in self.folder.names(SNAPSHOTS):
+            self.folder.write(SNAPSHOTS, _IDENTITY, json.dumps({"registry": uuid.uuid4().hex}).encode(), durably=True)
+        return str(json.loads(self.folder.read(SNAPSHOTS, _IDENTITY))["registry"])
 
     def units(self, wanted: int) -> int:
         """How many units there are: as chosen at first."""

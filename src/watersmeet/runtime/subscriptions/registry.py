@@ -58,7 +58,7 @@ class Registry:
     """The registry as its owner sees it; all methods may be called from any thread."""
 
     def __init__(self, specs: Mapping[str, StreamSpec], log: Log) -> None:
-        self._specs, self.log = dict(specs), log
+        self._specs, self.log, self._identity = dict(specs), log, log.identity()
         self._lock = threading.RLock()
         self._known: dict[str, _Known] = {}
         self._refused: dict[str, Change] = {}
@@ -170,7 +170,7 @@ class Registry:
             since = [list(pair) for pair in before.get("since", [])]
             if before.get("version", 0) != self.version:
                 since.append([batch, self.version])
-            return {"version": self.version, "since": since}
+            return {"registry": self._identity, "version": self.version, "since": since}
 
     def committed(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
         """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
@@ -182,7 +182,7 @@ class Registry:
             if not compacts:
                 return dict(queries)
             self.log.compact(replayed(self.log, queries))
-            return {"version": queries["version"], "since": []}
+            return {**queries, "since": []}
 
     def _named(self, id: str | None, taken: set[str]) -> str:
         if id is not None:

@@ -35,6 +35,9 @@ class Snapshot:
 class Log(Protocol):
     """Where versions are kept."""
 
+    def identity(self) -> str:
+        """Tells registries apart, also one that was begun anew in the same place."""
+
     def latest(self, at_most: int | None = None) -> int:
         """The version of the latest snapshot, of this version or before; 0 without one."""
 
@@ -56,6 +59,9 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self._changes: dict[int, tuple[list[Change], int]] = {}
+
+    def identity(self) -> str:
+        return f"{id(self)}"
 
     def latest(self, at_most: int | None = None) -> int:
         return 0
@@ -109,12 +115,15 @@ class View:
 
     def __init__(self, log: Log) -> None:
         self.log = log
+        self._registry: str | None = None
         self._version = -1
         self._queries: dict[str, Registered] = {}
 
     def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
         """The queries of a batch, by what its intent says of them."""
         version, since = int(queries["version"]), queries["since"]
+        if queries["registry"] != self._registry:
+            self._registry, self._version = queries["registry"], -1
         if version == self._version:
             return self._queries
         latest = self.log.latest(version)
