@@ -212,6 +212,7 @@ def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch
         ("SELECT DISTINCT r.id FROM r, s WHERE r.k = s.k", "DISTINCT"),
         ("SELECT count(*) FROM r, s WHERE r.k = s.k", "aggregates"),
         ("SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k", "ROWS"),
+        ("SELECT r.id FROM r, s, r x WHERE r.k = s.k AND s.k = x.k PATH (r, s, x) = 2 SECONDS", "PATH"),
         ("SELECT reverse(r.name) AS x FROM r, s WHERE r.k = s.k", "list of functions"),
         ("SELECT r.id FROM r, s WHERE r.k = s.k AND r.k IN (SELECT k FROM s)", "subquery"),
         ("SELECT r.id, s.id FROM r, s WHERE r.k = s.k", "called 'id'"),

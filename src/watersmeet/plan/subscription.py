@@ -210,6 +210,10 @@ def _refuse(join: Join) -> None:
     counted = [i.alias for i in join.inputs if i.rows is not None]
     if counted:
         raise UnsupportedError(f"[ROWS n] of {counted[0]!r} is not supported in a subscription: give a window of time")
+    if join.windows.alternatives:
+        raise UnsupportedError(
+            "PATH is not supported in a subscription: it leaves a choice of windows; register one query for each direction, with DWINDOW"
+        )
     names = [o.name for o in join.select]
     twice = [n for n in names if names.count(n) > 1]
     if twice:
