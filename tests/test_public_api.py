@@ -16,15 +16,15 @@ def parameters(function: object) -> dict[str, inspect.Parameter]:
 
 
 def test_exactly_these_names_are_public():
-    assert set(wm.__all__) == {"Scaling", "Stream", "sql", "join", "local", "subscriptions", "WatersmeetError"}
+    assert set(wm.__all__) == {"Line", "Scaling", "Sites", "Stream", "sql", "join", "local", "subscriptions", "WatersmeetError"}
     assert len(wm.__all__) == len(set(wm.__all__))
     assert all(hasattr(wm, name) for name in wm.__all__)
 
 
 def test_stream():
     found = parameters(wm.Stream)
-    assert list(found) == ["source", "time", "lateness", "idle"]
-    assert all(found[name].kind is inspect.Parameter.KEYWORD_ONLY for name in ("time", "lateness", "idle"))
+    assert list(found) == ["source", "time", "lateness", "idle", "site"]
+    assert all(found[name].kind is inspect.Parameter.KEYWORD_ONLY for name in ("time", "lateness", "idle", "site"))
     assert found["time"].default is inspect.Parameter.empty
     assert found["idle"].default is None
 

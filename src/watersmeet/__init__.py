@@ -3,7 +3,8 @@
 from watersmeet.api import join, sql, subscriptions
 from watersmeet.errors import WatersmeetError
 from watersmeet.query.scaling import Scaling
+from watersmeet.query.sites import Line, Sites
 from watersmeet.query.stream import Stream
 from watersmeet.runtime import local
 
-__all__ = ["Scaling", "Stream", "WatersmeetError", "join", "local", "sql", "subscriptions"]
+__all__ = ["Line", "Scaling", "Sites", "Stream", "WatersmeetError", "join", "local", "sql", "subscriptions"]

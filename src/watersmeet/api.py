@@ -52,6 +52,11 @@ class Query:
         if self._options.runtime == "rounds" or self.plan.shipping == "semijoin":
             why = "runtime='rounds'" if self._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
+        if self.plan.sites is not None:
+            raise OptionError(
+                f"streams at sites ({', '.join(self.plan.site_names)}) are joined by messages between them, in rounds: "
+                "a DataFrame cannot run those; use start(sink=..., checkpoint=...)"
+            )
         return sources.dataframe(self.plan, self._used)
 
     def start(
@@ -91,7 +96,7 @@ class JoinBuilder:
         return lambda *args, **kwargs: JoinBuilder(method(*args, **kwargs), self._streams, self._options)
 
     def options(self, **options: Any) -> JoinBuilder:
-        """Force choices: kernel=, routing=, order=, driver=, units=, shipping=, runtime=."""
+        """Force choices: kernel=, routing=, order=, driver=, units=, shipping=, runtime=, sites=."""
         return JoinBuilder(self._builder, self._streams, _options(options))
 
     def query(self) -> Query:
@@ -112,7 +117,7 @@ class JoinBuilder:
 
 
 def sql(text: str, /, **named: Any) -> Query:
-    """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=, shipping=, runtime=)."""
+    """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=, shipping=, runtime=, sites=)."""
     streams, options = _split(named)
     return Query(lambda specs: parse(text, specs), streams, options)
 

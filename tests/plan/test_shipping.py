@@ -7,8 +7,9 @@ import pytest
 
 import watersmeet as wm
 from watersmeet.plan.model import Plan
+from watersmeet.plan.patience import MARGIN, PATIENCE
 from watersmeet.plan.rules.ship import following, offers
-from watersmeet.plan.shipping import MARGIN, NETWORK, PATIENCE, ROUND, STORE, Traffic, choose, price
+from watersmeet.plan.shipping import NETWORK, ROUND, STORE, Traffic, choose, price
 
 
 def plan(**options: object) -> Plan:

@@ -5,7 +5,7 @@ Invariant: the plan depends on the query, the types and the options only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,10 +17,12 @@ from watersmeet.plan.rules.finish import finish
 from watersmeet.plan.rules.key_classes import key_classes
 from watersmeet.plan.rules.lay_out import lay_out
 from watersmeet.plan.rules.place_conditions import Inside, place_conditions
+from watersmeet.plan.rules.place_sites import at_sites, place_sites
 from watersmeet.plan.rules.place_units import Routing, place_units
 from watersmeet.plan.rules.sequence import sequence
 from watersmeet.plan.rules.ship import SHIPPINGS, Shipping, ship
 from watersmeet.query.join import Join
+from watersmeet.query.sites import Sites
 
 DEFAULT_UNITS = 8
 
@@ -38,6 +40,8 @@ class Options:
     bandwidth: Literal["auto"] | float = "auto"
     """Bytes per second between units, which `shipping="auto"` reckons with."""
     runtime: Literal["auto", "stream", "rounds"] = "auto"
+    sites: Sites | Mapping[str, str] | None = None
+    """Where streams arrive, how sites join, and the lines between them."""
 
     def __post_init__(self) -> None:
         Wanted.of(self.kernel)
@@ -51,6 +55,12 @@ class Options:
             isinstance(self.bandwidth, (int, float)) and not isinstance(self.bandwidth, bool) and self.bandwidth > 0
         ):
             raise OptionError(f"bandwidth={self.bandwidth!r}: give bytes per second, such as 125e6, or 'auto'")
+        if isinstance(self.sites, Mapping):
+            object.__setattr__(self, "sites", Sites(self.sites))
+        if self.sites is not None and not isinstance(self.sites, Sites):
+            raise OptionError(
+                f"sites={self.sites!r}: give a site for every alias, {{'a': 'paris', ...}}, or wm.Sites(..., latency='20 ms', bandwidth=12.5e6)"
+            )
         if self.units != "auto" and (
             not isinstance(self.units, int) or isinstance(self.units, bool) or not 1 <= self.units <= 4096
         ):
@@ -70,11 +80,33 @@ def build(join: Join, types: Types, options: Options, inside: Inside) -> Plan:
     plan = place_conditions(plan, types, inside)
     plan = lay_out(plan, types)
     plan = sequence(plan)
-    plan = place_units(plan, Routing.of(options.routing), None if options.order == "auto" else _order(plan, options))
-    plan = ship(plan, options.shipping)
+    assert not isinstance(options.sites, Mapping)
+    if at_sites(plan, options.sites):
+        _check_sites(options)
+        plan = place_sites(plan, options.sites or Sites())
+    else:
+        order = None if options.order == "auto" else _order(plan, options)
+        plan = place_units(plan, Routing.of(options.routing), order)
+        plan = ship(plan, options.shipping)
     plan = replace(plan, bandwidth=None if options.bandwidth == "auto" else float(options.bandwidth))
     plan = finish(plan, types, inside)
     return _forced(plan, options)
+
+
+def _check_sites(options: Options) -> None:
+    """What says where tuples go has no say where streams arrive at sites."""
+    for name, remedy in (
+        ("routing", "tuples stay at their sites"),
+        ("order", "Sites(plan=...) says the order of joins"),
+    ):
+        if getattr(options, name) != "auto":
+            raise OptionError(f"{name}= does not go with streams at sites: {remedy}; leave {name}='auto'")
+    if options.shipping == "semijoin":
+        raise OptionError(
+            "shipping='semijoin' does not go with streams at sites: Sites(plan=...) says what is shipped; leave it out"
+        )
+    if options.runtime == "stream":
+        raise OptionError("streams at sites need rounds of messages: use runtime='rounds' and start()")
 
 
 def _forced(plan: Plan, options: Options) -> Plan:

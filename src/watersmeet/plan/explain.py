@@ -11,6 +11,7 @@ from itertools import combinations
 
 from watersmeet.plan.drivers import INTERLEAVED, WHY
 from watersmeet.plan.explain_finish import finish_sections
+from watersmeet.plan.explain_sites import shown
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, following, offers, payload_refs, widths
@@ -19,6 +20,7 @@ from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.biclique import Biclique, Cells, Keys
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.sites import BySite
 
 KERNELS = {
     "hw": "hash window join: index by key, then by time; the period is bisected",
@@ -31,8 +33,11 @@ KERNELS = {
 }
 
 
-def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = ()) -> str:
-    """The whole plan, section by section; `shipping_now` is what a running query has decided."""
+def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = (), sites_now: Sequence[str] = ()) -> str:
+    """The whole plan, section by section; the last two are what a running query has decided."""
+    across = [] if plan.sites is None else [("", list(sites_now) or shown(plan))]
+    travel = [] if across else [("shipping", [*_shipping(plan), *shipping_now])]
+    orders = [] if across else [("orders", list(_orders(plan))), ("drivers", list(_drivers(plan)))]
     sections = [
         ("query", [" ".join(plan.join.text.split())]),
         ("streams", list(_streams(plan))),
@@ -41,10 +46,10 @@ def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = ()) -> str:
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         ("routing", list(_routing(plan))),
-        ("shipping", [*_shipping(plan), *shipping_now]),
+        *across,
+        *travel,
         ("kernel", list(_kernel(plan))),
-        ("orders", list(_orders(plan))),
-        ("drivers", list(_drivers(plan))),
+        *orders,
         ("state", list(_state(plan))),
         *finish_sections(plan),
         ("runtime", [runtime]),
@@ -52,7 +57,7 @@ def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = ()) -> str:
     ]
     lines = []
     for title, rows in sections:
-        lines += [f"{title if n == 0 else '':<11}{row}" for n, row in enumerate(rows)]
+        lines += [f"{title if n == 0 else '':<11}{row}" for n, row in enumerate(rows)] if title else rows
     return "\n".join(lines)
 
 
@@ -90,16 +95,21 @@ def _conditions(plan: Plan) -> Iterator[str]:
 def _routing(plan: Plan) -> Iterator[str]:
     for stage in plan.stages:
         place = f"{' with '.join(s.name for s in stage.sides)}: " if len(plan.stages) > 1 else ""
-        shown = (
-            _grid(plan, stage, stage.routing)
-            if isinstance(stage.routing, Hypercube)
-            else _biclique(plan, stage, stage.routing)
-        )
-        for n, line in enumerate(shown):
+        for n, line in enumerate(_placed(plan, stage)):
             yield (place if n == 0 else "  " if place else "") + line
     if plan.sequenced:
         yield f"sequencer first, one unit: numbers {', '.join(i.alias for i in plan.sequenced)} in event-time order; results wait for the watermark"
     yield from plan.notes
+
+
+def _placed(plan: Plan, stage: Stage) -> Iterator[str]:
+    if isinstance(stage.routing, Hypercube):
+        return _grid(plan, stage, stage.routing)
+    return _sites(stage.routing) if isinstance(stage.routing, BySite) else _biclique(plan, stage, stage.routing)
+
+
+def _sites(routing: BySite) -> Iterator[str]:
+    yield f"a unit for each of the sites {', '.join(routing.names)}; tuples stay where they arrive until a join sends for them"
 
 
 def _grid(plan: Plan, stage: Stage, grid: Hypercube) -> Iterator[str]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from watersmeet.plan.drivers import Policy
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.finish import FinishPlan
+from watersmeet.plan.sites.placed import SitesPlan
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.sites import BySite
 
 Kernel = Literal["hw", "sorted", "nlw", "mw", "lca", "ripple", "xjoin"]
 TIME = "_ts"
@@ -141,7 +143,7 @@ class Stage:
     """One join: its sides, and where their tuples go. Units are numbered from `first`."""
 
     sides: tuple[Side, ...]
-    routing: Hypercube | Biclique
+    routing: Hypercube | Biclique | BySite
     first: int = 0
 
     @property
@@ -192,6 +194,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     finish: FinishPlan | None = None
     """The second stage: DISTINCT or GROUP BY."""
+    sites: SitesPlan | None = None
+    """How sites join, where streams arrive at sites."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -223,6 +227,16 @@ class Plan:
 
     def input(self, alias: str) -> InputPlan:
         return next(i for i in self.inputs if i.alias == alias)
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """The sites, by unit; none where streams arrive at no sites."""
+        routing = self.stages[0].routing
+        return routing.names if isinstance(routing, BySite) else ()
+
+    def at(self, sequences: Mapping[str, Sequence[Sequence[str]]]) -> Plan:
+        """The same query under other sequences of one-way joins between sites."""
+        return self if self.sites is None or not sequences else replace(self, sites=self.sites.under(sequences))
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON: aliases, columns, keys, conditions, windows, routing."""
@@ -261,7 +275,9 @@ def _placement(stages: tuple[Stage, ...]) -> list[Any]:
     return [[[s.name for s in stage.sides], _described(stage.routing)] for stage in stages]
 
 
-def _described(routing: Hypercube | Biclique) -> Any:
+def _described(routing: Hypercube | Biclique | BySite) -> Any:
     if isinstance(routing, Biclique):
         return routing.to_json()
+    if isinstance(routing, BySite):
+        return [routing.kind, list(routing.names), list(routing.unit_of)]
     return [routing.kind, list(routing.shares), [list(d) for d in routing.dimensions]]

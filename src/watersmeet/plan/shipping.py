@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from watersmeet.plan.model import Plan
+from watersmeet.plan.patience import is_clear, is_enough
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, offers, payload_refs
+from watersmeet.plan.sites.cost import Cost, Line
 
 ROUND = 0.05
 """Seconds that one more round takes: a Spark job over little mail."""
@@ -27,10 +29,6 @@ STORE = 1e9
 """Bytes per second into a segment's file."""
 MEMORY, NETWORK = 1e9, 1.25e8
 """Bytes per second between units, on one machine and between machines."""
-MARGIN = 0.8
-"""A change must bring the price below this share of what it is."""
-PATIENCE = 2
-"""Batches that must have been measured before the first change; after every change, twice as many."""
 MOST_OFFERS = 8
 """Of more streams with payloads only the first so many are weighed: the ways to ship double with each."""
 _NARROW_RESULT = 8
@@ -68,7 +66,7 @@ class Traffic:
 
     @property
     def is_enough(self) -> bool:
-        return self.batches >= PATIENCE * 2**self.changes
+        return is_enough(self.batches, self.changes)
 
     def mean(self, amounts: Mapping[str, float], alias: str) -> float:
         """Per tuple of an alias."""
@@ -86,7 +84,9 @@ class Price:
 
     @property
     def seconds(self) -> float:
-        return self.rounds * ROUND + self.sent / self.bandwidth + self.stored / STORE
+        """The cost across sites, for one line: a round is a shipment, writing is processing."""
+        line = Line(ROUND, self.bandwidth)
+        return Cost(self.rounds, self.sent, 0, 0, self.stored / STORE).seconds(line, line)
 
     def __str__(self) -> str:
         return f"{self.rounds} round{'s' if self.rounds > 1 else ''}, {_size(self.sent)} sent, {_size(self.stored)} stored: {self.seconds:.2f} s"
@@ -128,13 +128,10 @@ def choose(plan: Plan, traffic: Traffic, now: tuple[str, ...], bandwidth: float)
     ways = [way for n in range(len(offered) + 1) for way in combinations(offered, n)]
     best = min(ways, key=lambda way: (price(plan, traffic, way, bandwidth).seconds, len(way)))
     standing = price(plan, traffic, now, bandwidth)
-    if (
-        best == now
-        or not traffic.is_enough
-        or price(plan, traffic, best, bandwidth).seconds > MARGIN * standing.seconds
-    ):
+    found = price(plan, traffic, best, bandwidth)
+    if best == now or not traffic.is_enough or not is_clear(found.seconds, standing.seconds):
         return now, standing
-    return best, price(plan, traffic, best, bandwidth)
+    return best, found
 
 
 def break_even(plan: Plan, alias: str, late: float) -> float:

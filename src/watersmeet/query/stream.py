@@ -21,20 +21,33 @@ class Stream:
 
     time: the timestamp column. lateness: how far behind its stream's highest event time a tuple may arrive and still
     count. idle: if given, a silent stream's watermark follows the other streams' highest event time minus this span.
+    site: where the stream arrives, if streams arrive far apart; tuples then leave it only as far as results need them.
     """
 
     def __init__(
-        self, source: Any, *, time: str, lateness: str | timedelta = "0 seconds", idle: str | timedelta | None = None
+        self,
+        source: Any,
+        *,
+        time: str,
+        lateness: str | timedelta = "0 seconds",
+        idle: str | timedelta | None = None,
+        site: str | None = None,
     ) -> None:
         if not isinstance(time, str) or not time:
             raise StreamError(f"time={time!r}: give the name of the stream's timestamp column, for example time='ts'")
+        if site is not None and (not isinstance(site, str) or not site.strip()):
+            raise StreamError(
+                f"site={site!r}: give the name of the place where the stream arrives, such as site='paris'"
+            )
         self.source = source
+        self.site = site
         self.time = time
         self.lateness_us = _span("lateness", lateness)
         self.idle_us = None if idle is None else _span("idle", idle)
 
     def __repr__(self) -> str:
-        return f"Stream({type(self.source).__name__}, time={self.time!r}, lateness_us={self.lateness_us}, idle_us={self.idle_us})"
+        at = "" if self.site is None else f", site={self.site!r}"
+        return f"Stream({type(self.source).__name__}, time={self.time!r}, lateness_us={self.lateness_us}, idle_us={self.idle_us}{at})"
 
 
 def _span(name: str, value: str | timedelta) -> int:
@@ -56,6 +69,7 @@ class StreamSpec:
     time: str
     lateness_us: int = 0
     idle_us: int | None = None
+    site: str | None = None
 
     def __post_init__(self) -> None:
         if self.time not in self.schema:

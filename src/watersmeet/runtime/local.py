@@ -24,10 +24,12 @@ from watersmeet.plan.explain import explain as explain_plan
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.query.join import Join
+from watersmeet.query.sites import Sites as AtSites
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
 from watersmeet.runtime.local_finish import SecondStage
+from watersmeet.runtime.local_rounds import SiteRounds
 from watersmeet.runtime.local_sites import AcrossSites, Sites
 from watersmeet.runtime.network import Link, Network
 from watersmeet.runtime.progress import orders_of
@@ -53,7 +55,7 @@ def run(
     batch_rows: int = 10_000,
     network: Network | None = None,
     protocol: Protocol | None = None,
-    sites: Mapping[str, str] | Sites | None = None,
+    sites: Mapping[str, str] | Sites | AtSites | None = None,
     **options: Any,
 ) -> pa.Table:
     """Run a query over Arrow tables.
@@ -61,7 +63,8 @@ def run(
     A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
     it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
-    With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays.
+    With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays; if streams
+    have sites themselves, or with `wm.Sites`, that happens in the rounds of `start()`, batch by batch.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", {"s": t}).column("k").to_pylist()
@@ -72,6 +75,7 @@ def run(
     if protocol is not None and network is None:
         raise OptionError("protocol= says how tuples travel over a simulated network; give network= too")
     sources = {name: _source(name, given) for name, given in tables.items()}
+    options, sites = _in_rounds(sources, sites, network, options)
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
     prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
     if sites is not None:
@@ -83,7 +87,7 @@ def explain(
     text: str,
     tables: Mapping[str, pa.Table | Stream],
     *,
-    sites: Mapping[str, str] | Sites | None = None,
+    sites: Mapping[str, str] | Sites | AtSites | None = None,
     network: Network | None = None,
     **options: Any,
 ) -> str:
@@ -95,11 +99,32 @@ def explain(
     sites      a at here [1 s], b at there [1 s]
     """
     sources = {name: _source(name, given) for name, given in tables.items()}
+    options, sites = _in_rounds(sources, sites, network, options)
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
     prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
     if sites is None:
         return explain_plan(prepared.plan, "local, in process")
     return AcrossSites(prepared.plan, prepared.wires, _sites(sites, None, options), network).explain()
+
+
+def _in_rounds(
+    sources: Mapping[str, tuple[pa.Table, StreamSpec]],
+    sites: Mapping[str, str] | Sites | AtSites | None,
+    network: Network | None,
+    options: dict[str, Any],
+) -> tuple[dict[str, Any], Mapping[str, str] | Sites | None]:
+    """Options of a run whose sites join in the rounds of `start()`, or the sites of the simulated network."""
+    having = [name for name, (_, spec) in sources.items() if spec.site is not None]
+    if sites is not None and not isinstance(sites, AtSites):
+        if having:
+            raise OptionError(f"sites= says where aliases arrive, and stream {having[0]} says it, too: say it once")
+        return options, sites
+    if (sites is not None or having) and network is not None:
+        raise OptionError(
+            "network= and sites in rounds: messages take no time there, and are counted without it; leave network= out, or"
+            " simulate it with sites={'a': 'paris', ...} and no site= of streams"
+        )
+    return ({**options, "sites": sites} if sites is not None else options), None
 
 
 def _sites(sites: Mapping[str, str] | Sites, protocol: Protocol | None, options: dict[str, Any]) -> Sites:
@@ -115,7 +140,7 @@ def _options(options: dict[str, Any]) -> Options:
         return Options(**{"units": 1, **options})
     except TypeError as error:
         raise OptionError(
-            f"unknown option: {error}; there are kernel, routing, order, driver, units, shipping and runtime"
+            f"unknown option: {error}; there are kernel, routing, order, driver, units, shipping, runtime and sites"
         ) from error
 
 
@@ -131,7 +156,7 @@ def _source(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
     if len(schema) < len(table.schema):
         raise StreamError(f"stream {name}: two columns have the same name; rename one")
     if isinstance(given, Stream):
-        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us)
+        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site)
     times = [c for c, t in schema.items() if t in ("timestamp", "timestamp_ntz")]
     if "ts" in times:
         times = ["ts"]
@@ -168,13 +193,16 @@ class LocalRun:
         self.sequencer = Sequencer(self.plan) if self.plan.sequenced else None
         self.sequence = Manifest.fresh(self.plan), MemoryStore()
         self.second = SecondStage(self.plan) if self.plan.finish is not None else None
+        self.sites = None if self.plan.sites is None else SiteRounds(self.plan, self.manifests, self.stores)
 
     def run(self, batch_rows: int) -> pa.Table:
         """All batches, then the projection."""
         results = [self._project(t) if self.second is None else t for t in self._batches(batch_rows)]
-        counts = {"late": self._late(), "retained": self.retained, "batches": self.batches}
-        ran = {"kernels": self.ran.kernels, "pruned": self.ran.pruned, "drivers": dict(self.drivers.most_common())}
-        return self._finished(results, counts | ran)
+        counts: dict[str, Any] = {"late": self._late(), "retained": self.retained, "batches": self.batches}
+        counts |= {"kernels": self.ran.kernels, "pruned": self.ran.pruned, "drivers": dict(self.drivers.most_common())}
+        if self.sites is not None:
+            counts |= {"shipped": self.sites.shipped, "changes": self.sites.changes}
+        return self._finished(results, counts)
 
     def run_on(self, network: Network, protocol: Protocol) -> pa.Table:
         """Tuple by tuple over a simulated network; DISTINCT and GROUP BY see all results at once."""
@@ -272,7 +300,12 @@ class LocalRun:
             self.retained[alias] = max(self.retained[alias], kept)
 
     def _joined(self, inboxes: list[Inbox]) -> Iterator[pa.Table]:
-        """Stage by stage: what a stage binds together goes on to the next, and leaves the last."""
+        """Stage by stage: what a stage binds together goes on to the next, and leaves the last. Sites: round by round."""
+        if self.sites is not None:
+            yield from leaving(self.plan, self.sites.step(inboxes))
+            for unit, report in self.sites.reports.items():
+                self.units[unit].report = report
+            return
         for number, stage in enumerate(self.plan.stages):
             following = self.plan.stages[number + 1 :][:1]
             for u in stage.units:

@@ -54,7 +54,9 @@ class Progress:
     scaled: tuple[str, ...] = ()
     """What will change from the next batch on, routing or shipping, in words."""
     shipping: str = ""
-    """How tuples were sent, in words."""
+    """How tuples were sent, in words; between sites, the plan of the batch."""
+    shipped: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    """Shipments, rows and bytes by (sending site, receiving site)."""
     queries: int = 0
     """Registered queries that the batch answered; 0 for a query by itself."""
     refused: Mapping[str, str] = field(default_factory=dict)

@@ -36,14 +36,14 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     twice = sorted({c for c in columns if columns.count(c) > 1})
     if twice:
         raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
-    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us)
+    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site)
 
 
 def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     """The runtime that a query's streams run on, for explain."""
     if not all(_is_frame(s.source) for s in streams.values()):
         return "local (in process)"
-    if wanted == "rounds" or plan.shipping == "semijoin":
+    if wanted == "rounds" or plan.shipping == "semijoin" or plan.sites is not None:
         return ROUNDS
     if all(s.source.isStreaming for s in streams.values()):
         return "spark_stream (transformWithState, RocksDB, exactly once)"

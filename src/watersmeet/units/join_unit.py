@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,10 @@ class StepReport:
     """In which order the sides' new tuples were processed; 'a | b' if tuple by tuple."""
     policy: str = ""
     """What chose that order; nothing where a unit has one driver only."""
+    sent: dict[str, list[int]] = field(default_factory=dict)
+    """Shipments, rows and bytes by 'sender>receiver', between sites."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """By alias, what a site has seen of its stream, see `sites.measured`."""
 
     def include(self, later: StepReport) -> None:
         """Add a later step: flows add up, levels are the later one's."""
@@ -93,6 +98,9 @@ class StepReport:
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy
+        for pair, amounts in later.sent.items():
+            self.sent[pair] = [a + b for a, b in zip(self.sent.get(pair, (0, 0, 0)), amounts, strict=True)]
+        self.measured |= later.measured
 
 
 class JoinUnit:
@@ -141,7 +149,7 @@ class JoinUnit:
         specs = self.stage.sides
 
         def consume(number: int) -> Segment | None:
-            new[specs[number].name] = self._on_time(number, specs[number], inbox.tables, before, manifest)
+            new[specs[number].name] = self.on_time(number, specs[number], inbox.tables, before, manifest)
             return new[specs[number].name]
 
         if isinstance(self.stage.routing, Hypercube):
@@ -154,7 +162,7 @@ class JoinUnit:
         for number in range(len(specs)):
             consume(number)
         for number, spec in enumerate(specs):
-            probing = self._on_time(number, spec, inbox.probes, before, None)
+            probing = self.on_time(number, spec, inbox.probes, before, None)
             if probing is not None:
                 sides = [Side(s, [], probing) if s is spec else Side(s, old[s.name], new[s.name]) for s in specs]
                 join = Multiway(self.plan, sides, stats)
@@ -166,7 +174,7 @@ class JoinUnit:
             for stream, punctuation in inbox.punctuations.items():
                 self._book_late(manifest, stream, punctuation.null_times)
 
-    def _on_time(
+    def on_time(
         self,
         number: int,
         spec: model.Side,
@@ -203,16 +211,10 @@ class JoinUnit:
         self.report.pruned += join.pruned
 
     def _result(self, join: Multiway, bound: Bound) -> pa.Table:
-        if not self.is_last:
-            return self._bound_together(join, bound)
-        if not self.plan.output:
-            return pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
-        return pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(self.plan.output)})
-
-    def _bound_together(self, join: Multiway, bound: Bound) -> pa.Table:
-        """Combinations as tuples of the next stage's first side."""
-        side = self.plan.stages[self.plan.stages.index(self.stage) + 1].sides[0]
-        return pa.table({side.column(a, name): join.members[a].take(name, bound[a]) for a, name in side.carried})
+        last = self.is_last
+        return combined(
+            self.plan, join, bound, None if last else self.plan.stages[self.plan.stages.index(self.stage) + 1].sides[0]
+        )
 
     def _settle(self, manifest: Manifest, store: SegmentStore, new: dict[str, Segment | None], inbox: Inbox) -> None:
         marks = watermarks(self.plan, manifest.maxima) if inbox.marks is None else inbox.marks
@@ -224,3 +226,12 @@ class JoinUnit:
         self.report.watermarks = marks
         self.report.retained = {a: n for a, n in manifest.rows().items() if a in new}
         self.report.bytes = manifest.bytes()
+
+
+def combined(plan: Plan, join: Multiway, bound: Bound, side: model.Side | None) -> pa.Table:
+    """Combinations as results, or as tuples of a side that is to be joined with others."""
+    if side is not None:
+        return pa.table({side.column(a, name): join.members[a].take(name, bound[a]) for a, name in side.carried})
+    if not plan.output:
+        return pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
+    return pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(plan.output)})

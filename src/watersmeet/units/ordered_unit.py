@@ -106,9 +106,9 @@ class OrderedUnit(JoinUnit):
             yield from super()._joins(inbox, before, manifest, old, new, stats)
             return
         for number, spec in enumerate(self.stage.sides):
-            new[spec.name] = self._on_time(number, spec, inbox.tables, before, manifest)
+            new[spec.name] = self.on_time(number, spec, inbox.tables, before, manifest)
         for number, spec in enumerate(self.stage.sides):
-            probing = self._on_time(number, spec, inbox.probes, before, None)
+            probing = self.on_time(number, spec, inbox.probes, before, None)
             if probing is None:
                 continue
             stored = self.stage.sides[1 - number]

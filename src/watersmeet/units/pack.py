@@ -16,6 +16,7 @@ from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan, Stage
 from watersmeet.routing.biclique import Biclique, Role
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.sites import BySite
 from watersmeet.units.codes import content_hash, integers
 from watersmeet.units.content import WireContent
 from watersmeet.units.watermark import NEVER
@@ -62,7 +63,7 @@ def split(plan: Plan, source: InputPlan, table: pa.Table) -> tuple[Punctuation, 
 
 
 def route(
-    plan: Plan, stage: Stage, side: int, table: pa.Table, routing: Hypercube | Biclique | Epochs | None = None
+    plan: Plan, stage: Stage, side: int, table: pa.Table, routing: Hypercube | Biclique | BySite | Epochs | None = None
 ) -> list[Part]:
     """The rows of a side of a stage by unit and role, by the stage's own routing if none is given."""
     if table.num_rows == 0:

@@ -58,6 +58,8 @@ class Call:
     queries: Mapping[str, Any] = field(default_factory=dict)
     """Which registered queries the batch answers, as its intent says it; empty for a query by itself."""
     report: StepReport = field(default_factory=StepReport)
+    batch: int = 0
+    """The number of the micro-batch: the same on a replay."""
 
 
 class Program(Protocol):

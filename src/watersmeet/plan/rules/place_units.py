@@ -196,7 +196,7 @@ class _Placer:
         for stage in plan.stages:
             shipped += flow * stage.routing.copies(0) + stage.routing.copies(1)
             stored += flow + 1
-            related = isinstance(stage.routing, Hypercube) or isinstance(stage.routing.by, Cells)
+            related = not isinstance(stage.routing, Biclique) or isinstance(stage.routing.by, Cells)
             flow *= 1 if related else UNKNOWN_FANOUT
         return shipped, stored
 

@@ -94,13 +94,15 @@ class Optimizer:
 
     def find(self, search: Search = "auto") -> Found:
         """The plan of choice."""
+        if search not in ("auto", "greedy", "exhaustive"):
+            raise OptionError(f"search={search!r}: there are 'auto', 'greedy' and 'exhaustive'")
+        return self.greedy() if self.kind(search) == "greedy" else self.exhaustive()[0]
+
+    def kind(self, search: Search) -> Literal["greedy", "exhaustive"]:
+        """What a search is for this query."""
         if search == "auto":
-            search = "exhaustive" if len(self.sites) <= CHEAP else "greedy"
-        if search == "greedy":
-            return self.greedy()
-        if search == "exhaustive":
-            return self.exhaustive()[0]
-        raise OptionError(f"search={search!r}: there are 'auto', 'greedy' and 'exhaustive'")
+            return "exhaustive" if len(self.sites) <= CHEAP else "greedy"
+        return search
 
     def greedy(self, width: int = WIDTH) -> Found:
         """Algorithm 10, with the `width` cheapest beginnings kept in every step; with 1 it is the paper's."""

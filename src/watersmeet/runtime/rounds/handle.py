@@ -168,7 +168,8 @@ class Handle:
         """The plan as text, with what has been decided while it runs."""
         protocol = self._protocol
         now = [] if protocol.latest is None else protocol.shipping.explain(protocol.latest)
-        return explain(protocol.plan, ROUNDS, now)
+        sites = [] if protocol.latest is None else protocol.sites.explain(protocol.latest)
+        return explain(protocol.plan, ROUNDS, now, sites)
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""

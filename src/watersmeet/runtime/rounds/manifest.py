@@ -40,6 +40,9 @@ class BatchManifest:
     queries: dict[str, Any] = field(default_factory=dict)
     """The version of the registry that has been answered, see `subscriptions.registry`; empty for a query by itself."""
 
+    sites: dict[str, Any] = field(default_factory=dict)
+    """How sites join in the next batch (`next`), and what has been measured of the streams, see `rounds.sites`."""
+
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
         return cls(-1, query_id, plan.fingerprint(), plan.join.text)
@@ -180,6 +183,8 @@ class Intent:
     """The aliases whose payloads follow later."""
     queries: dict[str, Any] = field(default_factory=dict)
     """The version of the registry that the batch answers."""
+    sites: dict[str, list[list[str]]] = field(default_factory=dict)
+    """How sites join: by head, (stream, algorithm) of every one-way join."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

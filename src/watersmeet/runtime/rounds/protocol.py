@@ -35,6 +35,7 @@ from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS,
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink
+from watersmeet.runtime.rounds.sites import SitePlans, shipped
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.watermark import watermarks
@@ -80,6 +81,7 @@ class Protocol:
     ) -> None:
         self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
         self.elastic, self.shipping, self.registered = elastic, shipping, registered
+        self.sites = SitePlans(plan)
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -140,6 +142,7 @@ class Protocol:
             self.elastic.routing(before),
             list(self.shipping.next(before)),
             {} if self.registered is None else self.registered.intend(before.queries, batch_id),
+            self.sites.next(before),
         )
         if not self.folder.has(INTENTS, batch_id):
             self.folder.write_json(INTENTS, batch_id, intent.to_json())
@@ -152,11 +155,11 @@ class Protocol:
                     f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
                     "restore the query, schemas and units= it was started with, or start with a new checkpoint"
                 )
-        decided = {name: found.get(name, wanted[name]) for name in ("routing", "shipping", "queries")}
+        decided = {name: found.get(name, wanted[name]) for name in ("routing", "shipping", "queries", "sites")}
         return replace(intent, **decided)
 
     def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
-        """The rounds and the sink, then routing and shipping from the next batch on."""
+        """The rounds and the sink, then routing, shipping and joins of sites from the next batch on."""
         after, routing, apart = deepcopy(before), intent.routing, tuple(intent.shipping)
         after.batch, after.queries = intent.batch, intent.queries
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
@@ -172,6 +175,7 @@ class Protocol:
                 self.shipping.adapts,
                 intent.queries,
                 read,
+                intent.sites,
             ),
             lambda rows: self.deliver(rows, intent.batch),
         )
@@ -179,6 +183,7 @@ class Protocol:
         account.said = [
             *self.elastic.settle(after, routing, account.heavy),
             *self.shipping.settle(after, apart, account.entered, results),
+            *self.sites.settle(after, intent.sites, account.reports, before.maxima),
         ]
         return after, account
 
@@ -239,9 +244,10 @@ class Protocol:
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
             scaled=tuple(account.said),
-            shipping=named(after.apart),
             kernels=flows.kernels,
             pruned=flows.pruned,
+            shipping=named(after.apart) if self.plan.sites is None else str(self.plan.at(account.sites).sites.linear),  # type: ignore[union-attr]
+            shipped=shipped(self.plan, account.reports),
             queries=0 if self.registered is None else self.registered.answered,
             refused={} if self.registered is None else self.registered.refusals,
         )

@@ -33,7 +33,7 @@ from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, 
 from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
-from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, Deliver, Enter, Hand, Orders, Post, Reship, Task
+from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, WAKE, Deliver, Enter, Hand, Orders, Post, Reship, Task
 from watersmeet.runtime.spark_results import schema_of
 from watersmeet.runtime.spark_select import check_selection, final
 from watersmeet.units.join_unit import StepReport
@@ -72,6 +72,8 @@ class Account:
     """What will change from the next batch on, in words."""
     entered: dict[str, list[int]] = field(default_factory=dict)
     """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
+    sites: dict[str, list[list[str]]] = field(default_factory=dict)
+    """How sites have joined."""
 
 
 @dataclass
@@ -92,6 +94,8 @@ class Batch:
     """Which registered queries it answers."""
     read: list[str] | None = None
     """The streams that these read."""
+    sites: dict[str, list[list[str]]] = field(default_factory=dict)
+    """How sites join."""
 
 
 class Supersteps:
@@ -162,8 +166,8 @@ class _Running:
     def __init__(self, steps: Supersteps, batch: Batch, deliver: Run) -> None:
         self.steps, self.batch, self.deliver = steps, batch, deliver
         self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
-        self.program = steps.task.under(batch.apart).program
-        self.account = Account()
+        self.program = steps.task.under(batch.apart, batch.sites).program
+        self.account = Account(sites=batch.sites)
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
         self.letters: dict[int, list[Parcel]] = {}
@@ -187,6 +191,9 @@ class _Running:
             self._round(0, None, {})
             self._seen = self.steps.seen(self.entered)
             seen = self._seen.highest
+        if self.steps.plan.sites is not None:
+            wakes = [Parcel(unit, WAKE, "", 0, 0, 0, 0) for unit in range(self.steps.plan.units)]
+            self.letters[0] = [*self.letters.get(0, []), *wakes]
         number = -1 if self.steps.posts else 0
         while self.letters:
             number = min(self.letters)
@@ -242,7 +249,13 @@ class _Running:
     def _orders(self, **what: Any) -> Orders:
         batch = self.batch
         return Orders(
-            self.attempt, self._jobs, apart=list(batch.apart), batch=batch.state.batch, queries=batch.queries, **what
+            self.attempt,
+            self._jobs,
+            apart=list(batch.apart),
+            batch=batch.state.batch,
+            queries=batch.queries,
+            sites=batch.sites,
+            **what,
         )
 
     def _states(self) -> dict[int, str]:
@@ -276,7 +289,7 @@ class _Running:
         self.state.maxima = advance(self.state.maxima, self._seen.highest)
         for stream, rows in self._seen.timeless.items():
             self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows
-        self.state.expire(self.steps.program.cuts(self.state.maxima))
+        self.state.expire(self.program.cuts(self.state.maxima))
 
 
 def run_all(frame: DataFrame) -> None:

@@ -49,6 +49,8 @@ POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
 MOST_FREQUENT = 32
 """So many keys a source task tells of; rarer than one row in 200 it tells of none."""
+WAKE = "wake"
+"""The kind of a parcel that holds nothing: its unit runs."""
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
 
@@ -85,6 +87,8 @@ class Orders:
     """Which registered queries the batch answers."""
     read: list[str] | None = None
     """The streams that some registered query reads: their tuples go to every unit. None: the plan routes."""
+    sites: dict[str, list[list[str]]] = field(default_factory=dict)
+    """How sites join."""
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}.json"
@@ -123,11 +127,11 @@ class Task:
     """Of the rows of results that leave."""
     routed_by_sql: bool
 
-    def under(self, apart: Collection[str]) -> Task:
-        """The task of a batch in which these aliases' payloads follow later."""
-        if not apart:
+    def under(self, apart: Collection[str], sites: Mapping[str, list[list[str]]] | None = None) -> Task:
+        """The task of a batch in which these aliases' payloads follow later, and sites join like this."""
+        if not apart and not sites:
             return self
-        plan = following(self.plan, apart)
+        plan = following(self.plan, apart) if apart else self.plan.at(sites or {})
         return replace(self, plan=plan, program=program_of(plan))
 
     def report(
@@ -317,9 +321,11 @@ class Deliver:
         orders = Orders.given(self.task.folder)
         arrivals: Arrivals = {}
         for share in _numbers(batches):
-            for parcel, table in opened(self.task.folder, orders.shares[share]):
+            for parcel in orders.shares[share]:
+                arrivals.setdefault(parcel.to, {})
+            for parcel, table in opened(self.task.folder, (p for p in orders.shares[share] if p.kind != WAKE)):
                 arrivals.setdefault(parcel.to, {}).setdefault(parcel.kind, []).append(table)
-        yield from self.task.under(orders.apart).run(orders, arrivals, orders.seen)
+        yield from self.task.under(orders.apart, orders.sites).run(orders, arrivals, orders.seen)
         after_task()
 
 

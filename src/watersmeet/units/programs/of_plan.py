@@ -12,6 +12,7 @@ from watersmeet.units.programs.finished import FinishedProgram
 from watersmeet.units.programs.join import JoinProgram
 from watersmeet.units.programs.semijoin import SemijoinProgram
 from watersmeet.units.programs.sequenced import SequencedProgram
+from watersmeet.units.programs.sites import SiteProgram
 
 
 def program_of(plan: Plan) -> Program:
@@ -28,6 +29,8 @@ def program_of(plan: Plan) -> Program:
 
 
 def _joining(plan: Plan) -> Program:
+    if plan.sites is not None:
+        return SiteProgram(plan)
     if plan.shipping == "semijoin":
         return SemijoinProgram(plan)
     return SequencedProgram(plan) if plan.sequenced else JoinProgram(plan)

@@ -1,0 +1,148 @@
+"""Where streams arrive at sites: one unit per site, and a plan of one-way joins between them.
+
+Invariant: placement follows from the streams' sites alone; the plan of one-way joins may change from batch to batch.
+Implements: Tran and Lee (2010), section 2.2 and definition 1.
+Departs from the paper: streams without an equality between them are joined, too; they meet on a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from watersmeet.errors import OptionError, StreamError, UnknownNameError, UnsupportedError
+from watersmeet.plan.model import Plan, Side, Stage
+from watersmeet.plan.rules.ship import widths
+from watersmeet.plan.sites.model import Edge, LinearPlan, SiteQuery, SiteStream
+from watersmeet.plan.sites.placed import ANYTHING, KEY_BYTES, SitesPlan
+from watersmeet.plan.sites.statistics import Statistics, StreamStatistics
+from watersmeet.query.sites import Sites
+from watersmeet.routing.sites import BySite
+
+ASSUMED_RATE, ASSUMED_VALUES, ASSUMED_INTERVAL_US = 1000.0, 1000.0, 1_000_000
+"""Tuples per second, values of a key and a micro-batch, as long as nothing is measured."""
+LONGEST_US = 86_400_000_000
+"""A window without end is reckoned with as a day."""
+SEARCHES = ("auto", "greedy", "exhaustive")
+
+
+def at_sites(plan: Plan, sites: Sites | None) -> bool:
+    """Whether the query is one across sites; an alias without a site among others that have one is an error."""
+    of = {} if sites is None else sites.of
+    if unknown := [alias for alias in of if alias not in plan.aliases]:
+        raise UnknownNameError(f"sites: no alias {unknown[0]} in FROM; there are {', '.join(plan.aliases)}")
+    where = {a: (of.get(a), plan.join.spec(a).site) for a in plan.aliases}
+    for alias, (said, own) in where.items():
+        if said is not None and own is not None and said != own:
+            raise OptionError(f"sites: alias {alias} is at {said}, and its stream says {own}; say it once")
+    missing = [a for a, places in where.items() if places == (None, None)]
+    if missing and (sites is not None or len(missing) < len(where)):
+        raise StreamError(
+            f"alias {missing[0]} of stream {plan.input(missing[0]).stream} has no site, and "
+            f"{'sites= is given' if sites is not None else 'others have one'}: "
+            f"wm.Stream(..., site='paris'), or sites={{{missing[0]!r}: 'paris', ...}}"
+        )
+    return not missing
+
+
+def place_sites(plan: Plan, sites: Sites) -> Plan:
+    """Units by site, and the first plan: the user's, or the cheapest under what is assumed."""
+    if plan.sequenced:
+        raise UnsupportedError(
+            f"alias {plan.sequenced[0].alias}: ROWS windows are numbered at one place, and these streams are at sites; use RANGE or WINDOW"
+        )
+    where = {a: sites.of.get(a) or str(plan.join.spec(a).site) for a in plan.aliases}
+    names = tuple(dict.fromkeys(where.values()))
+    if strange := [s for s in sites.named if s not in names]:
+        raise OptionError(
+            f"sites=: a line ends at {strange[0]}, and no stream arrives there; there are {', '.join(names)}"
+        )
+    unit_of = tuple(names.index(where[i.alias]) for i in plan.inputs)
+    sides = tuple(Side((i.alias,), i.alias, i.keys) for i in plan.inputs)
+    plan = replace(plan, stages=(Stage(sides, BySite(names, unit_of)),))
+    query = _query(plan, where)
+    statistics = _assumed(plan, query)
+    delay_us = max(s.lateness_us for s in plan.join.streams.values())
+    given = _given(query, sites.plan)
+    placed = SitesPlan(query, given or _simple(query), sites, None if given else sites.plan, statistics, delay_us)
+    return replace(plan, sites=replace(placed, linear=placed.found(statistics, ASSUMED_INTERVAL_US).plan))
+
+
+def column(plan: Plan, number: int, alias: str) -> str:
+    """The name of a key among the columns of a stream at a site: its expression, without the alias where it is a column."""
+    return plan.classes[number].members[alias].text.removeprefix(f"{alias}.") + f" [K{number}]" * _twice(
+        plan, number, alias
+    )
+
+
+def _twice(plan: Plan, number: int, alias: str) -> bool:
+    """Whether an alias has one expression in several classes (compared in several types)."""
+    text = plan.classes[number].members[alias].text
+    return any(n != number and alias in c.members and c.members[alias].text == text for n, c in enumerate(plan.classes))
+
+
+def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
+    streams = []
+    for side in plan.stages[0].sides:
+        kept = min(max(plan.retention_us(plan.stages[0], side), 0), LONGEST_US)
+        streams.append(SiteStream(side.reference, where[side.reference], window_us=kept))
+    edges = []
+    for number, members in enumerate(plan.classes):
+        first, *others = members.members
+        edges += [
+            Edge((x, column(plan, number, x)), (y, column(plan, number, y)))
+            for n, y in enumerate(others)
+            for x in (first, *others[:n])
+        ]
+    edges += [Edge((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _apart(plan)]
+    return SiteQuery(tuple(streams), tuple(edges))
+
+
+def _apart(plan: Plan) -> list[str]:
+    """One alias of every group that no equality connects with the first alias."""
+    out, reached = list[str](), {plan.aliases[0]}
+    while True:
+        while grown := {a for c in plan.classes if reached & set(c.members) for a in c.members} - reached:
+            reached |= grown
+        left = [a for a in plan.aliases if a not in reached]
+        if not left:
+            return out
+        out.append(left[0])
+        reached.add(left[0])
+
+
+def _assumed(plan: Plan, query: SiteQuery) -> Statistics:
+    streams = {}
+    for source in plan.inputs:
+        columns = {c for members in query.classes for a, c in members if a == source.alias}
+        values = {c: 1.0 if c == ANYTHING else ASSUMED_VALUES for c in columns}
+        streams[source.alias] = StreamStatistics(
+            ASSUMED_RATE, float(sum(widths(plan, source)) + KEY_BYTES), values, dict.fromkeys(columns, float(KEY_BYTES))
+        )
+    return Statistics(streams)
+
+
+def _given(query: SiteQuery, wanted: Any) -> LinearPlan | None:
+    """The user's own plan, if it is one."""
+    if isinstance(wanted, LinearPlan):
+        return LinearPlan(query, wanted.sequences)
+    if isinstance(wanted, Mapping):
+        return LinearPlan.of(query, wanted)
+    if wanted in SEARCHES:
+        return None
+    raise OptionError(
+        f"plan={wanted!r}: give {', '.join(map(repr, SEARCHES))}, or a sequence of one-way joins for every stream, such as"
+        " plan={'a': 'b SM-S1', 'b': 'a SP-D'}; a tree is for the simulated network of wm.local.run(..., sites=wm.local.Sites(...))"
+    )
+
+
+def _simple(query: SiteQuery) -> LinearPlan:
+    """Any plan."""
+    sequences = {}
+    for head in query.aliases:
+        done = [head]
+        while len(done) < len(query.aliases):
+            done.append(next(a for a in query.aliases if a not in done and query.between(done, a)))
+        sequences[head] = ", ".join(f"{a} SP-D" for a in done[1:])
+    return LinearPlan.of(query, sequences)

@@ -1,0 +1,100 @@
+"""Sites in rounds: whatever the plan of one-way joins, the sites and the batches, and wherever the plan changes, the oracle's results."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import watersmeet as wm
+from tests.cases import Case, bag, rows_of
+from tests.properties.test_local import FEW, report, sources
+from tests.sites.cases import linear_plans
+from tests.strategies import BATCHES, cases, distinct_cases, grouped_cases, shuffled, with_lateness
+from watersmeet.plan.build import Options
+from watersmeet.plan.sites.model import LinearPlan
+from watersmeet.plan.sites.placed import written
+from watersmeet.runtime.local import LocalRun
+from watersmeet.sql.parse import parse
+
+PLACES = ("paris", "tokyo", "rome", "lima")
+
+
+@st.composite
+def at_sites(draw: Any, case: Case) -> dict[str, wm.Stream]:
+    """The streams of a case, each at a site; some sites have several."""
+    out = {}
+    for name, given_ in sources(case).items():
+        stream = given_ if isinstance(given_, wm.Stream) else wm.Stream(given_, time="ts", lateness="1 day")
+        stream.site = draw(st.sampled_from(PLACES))
+        out[name] = stream
+    return out
+
+
+def prepared(case: Case, streams: dict[str, wm.Stream], **options: Any) -> LocalRun:
+    specs = {name: wm.local._source(name, s) for name, s in streams.items()}
+    join = parse(case.sql(), {name: spec for name, (_, spec) in specs.items()})
+    return LocalRun(join, {name: table for name, (table, _) in specs.items()}, Options(units=1, **options))
+
+
+def results(run: LocalRun, batch_rows: int) -> pa.Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return run.run(batch_rows)
+
+
+@given(st.data(), cases(), BATCHES)
+def test_every_plan_equals_the_oracle(data, case, batch_rows):
+    case = data.draw(shuffled(case))
+    streams = data.draw(at_sites(case))
+    first = prepared(case, streams).plan.sites
+    plan = data.draw(linear_plans(first.query))
+    got = results(prepared(case, streams, sites=wm.Sites(plan=plan)), batch_rows)
+    assert bag(rows_of(got)) == bag(case.expected(batch_rows).rows), (case.sql(), str(plan))
+
+
+@given(st.data(), cases(), BATCHES)
+@settings(max_examples=FEW)
+def test_late_rows_are_dropped_and_counted(data, case, batch_rows):
+    case = data.draw(with_lateness(case))
+    streams = data.draw(at_sites(case))
+    plan = data.draw(linear_plans(prepared(case, streams).plan.sites.query))
+    got = results(prepared(case, streams, sites=wm.Sites(plan=plan)), batch_rows)
+    want = case.expected(batch_rows)
+    assert bag(rows_of(got)) == bag(want.rows), case.sql()
+    for stream, (least, most) in case.late_bounds(want).items():
+        assert least <= report(got)["late"].get(stream, 0) <= most, case.sql()
+
+
+@given(st.data(), cases(), st.sampled_from((1, 2, 5)))
+def test_the_plan_may_change_in_every_batch(data, case, batch_rows):
+    """Windows stay; copies, values and sent bits are forgotten, kept or filled up, whatever comes after whatever."""
+    streams = data.draw(at_sites(case))
+    run = prepared(case, streams)
+    rounds = run.sites
+    assert rounds is not None
+    plans: list[LinearPlan] = data.draw(st.lists(linear_plans(rounds.plan.sites.query), min_size=2, max_size=4))
+    settle = rounds._settle
+
+    def then_another(*args: Any) -> None:
+        settle(*args)
+        rounds.plan = run.plan.at(written(plans[rounds.batch % len(plans)]))
+
+    rounds._settle = then_another
+    rounds.plan = run.plan.at(written(plans[0]))
+    got = results(run, batch_rows)
+    assert bag(rows_of(got)) == bag(case.expected(batch_rows).rows), (case.sql(), [*map(str, plans)])
+
+
+@given(st.data(), distinct_cases() | grouped_cases(), BATCHES)
+@settings(max_examples=FEW)
+def test_distinct_and_groups(data, case, batch_rows):
+    streams = data.draw(at_sites(case))
+    got = results(prepared(case, streams), batch_rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        plain = {name: wm.Stream(s.source, time="ts", lateness="1 day") for name, s in streams.items()}
+        assert bag(rows_of(got)) == bag(rows_of(wm.local.run(case.sql(), plain, batch_rows=batch_rows)))
