@@ -246,7 +246,7 @@ def lives(m: Meeting, stream: StreamStatistics, kept: float, t: float) -> Lives:
     mu = m.draws / m.values / t
     absent, unasked_later = exp(-lam * life), exp(-mu * life)
     quiet = absent * unasked_later
-    unasked = absent / max(1 - lam / (lam + mu) * (1 - quiet), 1e-300)
+    unasked = min(1.0, absent / max(1 - lam / (lam + mu) * (1 - quiet), 1e-300))
     return Lives(
         arriving=stream.rate * t,
         kept=kept,
