@@ -47,6 +47,7 @@ def results(run: LocalRun, batch_rows: int) -> pa.Table:
 
 
 @given(st.data(), cases(), BATCHES)
+@settings(max_examples=FEW)
 def test_every_plan_equals_the_oracle(data, case, batch_rows):
     case = data.draw(shuffled(case))
     streams = data.draw(at_sites(case))
@@ -70,6 +71,7 @@ def test_late_rows_are_dropped_and_counted(data, case, batch_rows):
 
 
 @given(st.data(), cases(), st.sampled_from((1, 2, 5)))
+@settings(max_examples=FEW)
 def test_the_plan_may_change_in_every_batch(data, case, batch_rows):
     """Windows stay; copies, values and sent bits are forgotten, kept or filled up, whatever comes after whatever."""
     streams = data.draw(at_sites(case))

@@ -19,14 +19,15 @@ from watersmeet.plan.sites.cost import Cost
 from watersmeet.plan.sites.model import Algorithm, LinearPlan, SiteQuery, Step
 from watersmeet.plan.sites.optimize import Estimate, Found, Optimizer, Search
 
-CANDIDATES = 10
-"""Plans that are priced again, of an exhaustive search."""
+CANDIDATES, FEW_STREAMS = 10, 4
+"""Plans that are priced again, of an exhaustive search over so few streams; of more, the cheapest: ten would take most of a second."""
 
 
 def cheapest(optimizer: Optimizer, search: Search) -> Found:
     """The plan of choice; ties go to the one that is found first."""
     kind = optimizer.kind(search)
-    plans = [optimizer.greedy().plan] if kind == "greedy" else [f.plan for f in optimizer.exhaustive(CANDIDATES)]
+    count = CANDIDATES if len(optimizer.query.aliases) <= FEW_STREAMS else 1
+    plans = [optimizer.greedy().plan] if kind == "greedy" else [f.plan for f in optimizer.exhaustive(count)]
     plans += gathering(optimizer.query)
     priced = [together(replace(optimizer.priced(plan), search=kind), optimizer) for plan in plans]
     return min(priced, key=lambda found: found.seconds)

@@ -11,8 +11,7 @@ Keys travel as 64-bit codes. Codes of texts may collide and filters pass too muc
 
 Invariant: nothing is sent to a site that has it: tuples by sent bits, values by what it was told of; rows leave a site once.
 Implements: Tran and Lee (2010), algorithms 1-7 and 9, and the Bloom variants of section 7, over arrivals in any order.
-Departs from the paper: V's entries and values asked for end at a time instead of a count of zero. A value is told with a quarter of a
-window to spare, so that one that keeps coming is not told in every batch; what it lets pass in vain is bytes.
+Departs from the paper: values asked for end at a time instead of with V's entry.
 """
 
 from __future__ import annotations
@@ -22,40 +21,26 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernels import bloom
-from watersmeet.plan.model import TIME, Plan, Side
-from watersmeet.plan.sites.bloom_cost import HASHES, filter_bytes
 from watersmeet.plan.sites.model import Algorithm
-from watersmeet.plan.sites.schedule import Leg, News, Schedule
-from watersmeet.query.window import UNBOUNDED
-from watersmeet.routing.hypercube import dimension_code
+from watersmeet.plan.sites.schedule import Leg
 from watersmeet.units import side
 from watersmeet.units.join_unit import JoinUnit, combined
 from watersmeet.units.multiway import FanoutStats, Multiway
-from watersmeet.units.program import Call, Mail
+from watersmeet.units.program import Mail
 from watersmeet.units.segment import Segment
 from watersmeet.units.sites import held
-from watersmeet.units.sites.held import BITS, CODE, NUMBER, WHOLE, Held, codes_table, keyed, rows_of
+from watersmeet.units.sites.held import BITS, CODE, NUMBER, codes_table, keyed
+from watersmeet.units.sites.keeping import BATCH_BITS, passing
 from watersmeet.units.sites.measured import measured
-from watersmeet.units.watermark import NEVER, cuts, watermarks
+from watersmeet.units.sites.telling import Telling
+from watersmeet.units.watermark import NEVER
 
-RESULTS = "results"
-_BATCH_BITS = 32
-_FOR_EVER_US = 10 * 365 * 86_400_000_000
+FOUND = "found"
+"""The kind of mail that holds results until the last round."""
 
 
-class Site:
+class Site(Telling):
     """One unit's turn in one round."""
-
-    def __init__(self, plan: Plan, schedule: Schedule, call: Call) -> None:
-        self.plan, self.schedule, self.call, self.unit = plan, schedule, call, call.unit
-        self.held = Held(call.manifest, call.store)
-        self.homes = [n for n in range(len(plan.inputs)) if plan.stages[0].is_primary(n, call.unit)]
-        self.marks = watermarks(plan, call.manifest.maxima)
-        self.cuts = cuts(plan, self.marks)
-        self.made: list[pa.Table] = []
-        """Results of this round."""
-        self._out: dict[tuple[int, str, int | None], list[pa.Table]] = {}
 
     def step(self) -> Iterator[pa.Table | Mail]:
         """Everything that leaves in this round."""
@@ -93,63 +78,8 @@ class Site:
 
     def _numbered(self, n: int, table: pa.Table) -> pa.Table:
         table = table.select([c.name for c in self.plan.inputs[n].columns])
-        first = self.call.batch << _BATCH_BITS
+        first = self.call.batch << BATCH_BITS
         return table.append_column(NUMBER, pa.array(np.arange(first, first + table.num_rows), pa.int64()))
-
-    def _tell(self, n: int, new: Segment | None) -> None:
-        """News of a stream to the sites that keep copies, values or filters of it; all that is stored, after a change of plan."""
-        fresh = [] if new is None else [new]
-        known = self.call.manifest.extra[WHOLE]
-        for kind, news, tell in self._tellings(n):
-            label = f"{kind} {news.stream} {news.to} {news.classes}"
-            caught_up = label in known
-            tell(news, fresh if caught_up else self.held.segments(self._alias(n)))
-            if not caught_up:
-                known.append(label)
-
-    def _tellings(self, n: int) -> Iterator[tuple[str, News, Callable[[News, list[Segment]], None]]]:
-        kinds: tuple[tuple[str, frozenset[News], Callable[[News, list[Segment]], None]], ...] = (
-            ("copy", self.schedule.whole, self._tell_tuples),
-            ("values", self.schedule.values, self._tell_values),
-            ("asked", self.schedule.asked, self._tell_asked),
-            ("filter", self.schedule.filters, self._tell_filter),
-        )
-        for kind, wanted, tell in kinds:
-            for news in sorted((w for w in wanted if w.stream == n), key=lambda w: (w.to, w.classes)):
-                yield kind, news, tell
-
-    def _tell_tuples(self, news: News, segments: list[Segment]) -> None:
-        for segment in segments:
-            self._send(news.stream, news.to, segment, np.arange(segment.rows))
-
-    def _tell_asked(self, news: News, segments: list[Segment]) -> None:
-        """s_F: tuples of values that the site has asked for."""
-        name = keyed("asked", news.stream, news.classes, news.to)
-        for segment in segments:
-            asked = self.held.knows(name, CODE, self._key(news.stream, segment, news.classes), NEVER)
-            self._send(news.stream, news.to, segment, np.flatnonzero(asked))
-
-    def _tell_values(self, news: News, segments: list[Segment]) -> None:
-        """v_J: values that the site does not know to live so long."""
-        if not segments:
-            return
-        codes = np.concatenate([self._key(news.stream, s, news.classes) for s in segments])
-        values, last = _latest(codes, np.concatenate([s.ts for s in segments]))
-        name = keyed("told", news.stream, news.classes, news.to)
-        untold = ~self.held.knows(name, CODE, values, last)
-        told = codes_table(values[untold], last[untold] + self._spare(news.stream))
-        if told.num_rows:
-            self.held.add(name, told)
-            self._mail(news.to, keyed("values", news.stream, news.classes), told)
-
-    def _tell_filter(self, news: News, segments: list[Segment]) -> None:
-        """V as a filter, whole: filters forget nothing, so it is made anew when tuples have come or gone."""
-        stored = self.held.segments(self._alias(news.stream))
-        if not stored or not segments:
-            return
-        codes = np.unique(np.concatenate([self._key(news.stream, s, news.classes) for s in stored]))
-        table = _filter(codes).append_column(TIME, pa.array([max(s.max_ts for s in stored)], pa.int64()))
-        self._mail(news.to, keyed("filter", news.stream, news.classes), table)
 
     # ------------------------------------------------------------ later rounds
 
@@ -182,7 +112,7 @@ class Site:
             if verb in acts:
                 head, number = map(int, numbers)
                 acts[verb](self.schedule.legs[head][number], pa.concat_tables(self.call.inbox.pop(kind)))
-        self.made += self.call.inbox.pop(RESULTS, [])
+        self.made += self.call.inbox.pop(FOUND, [])
 
     def _begin(self, leg: Leg, rows: pa.Table) -> None:
         """Rows set out on a leg."""
@@ -224,7 +154,7 @@ class Site:
         if not leg.is_bloom:
             return self.held.knows(keyed("values", leg.to, leg.classes), CODE, codes, NEVER)
         kept = self.held.segments(keyed("filter", leg.to, leg.classes))
-        return _passing(kept[-1].table, codes) if kept else np.zeros(len(codes), np.bool_)
+        return passing(kept[-1].table, codes) if kept else np.zeros(len(codes), np.bool_)
 
     def _ask(self, leg: Leg, codes: np.ndarray) -> None:
         if len(codes):
@@ -253,7 +183,7 @@ class Site:
         """B'_1: rows that have waited for the destination's word; those whose keys are wanted go there."""
         for keys in self.call.inbox.pop(f"want {leg.head} {leg.number}", []):
             codes = self._codes(leg, rows)
-            wanted = _passing(keys, codes) if leg.is_bloom else np.isin(codes, keys.column(CODE).to_numpy())
+            wanted = passing(keys, codes) if leg.is_bloom else np.isin(codes, keys.column(CODE).to_numpy())
             self._on(leg.there, "join", leg, rows.take(pa.array(np.flatnonzero(wanted))))
 
     def _join(self, leg: Leg, rows: pa.Table) -> None:
@@ -273,100 +203,6 @@ class Site:
         else:
             self._begin(self.schedule.legs[leg.head][leg.number + 1], pa.concat_tables(tables).combine_chunks())
 
-    # ------------------------------------------------------------ tuples and keys
-
-    def _alias(self, n: int) -> str:
-        return self.plan.inputs[n].alias
-
-    def _stream(self, n: int) -> Side:
-        return self.plan.stages[0].sides[n]
-
-    def _retention(self, n: int) -> int:
-        return self.plan.retention_us(self.plan.stages[0], self._stream(n))
-
-    def _spare(self, n: int) -> int:
-        kept = self._retention(n)
-        return _FOR_EVER_US if kept >= UNBOUNDED else max(kept, 0) // 4
-
-    def _asked_until(self, n: int) -> int:
-        """Up to when a value counts as asked for: both sites reckon with the same maxima, those before the batch."""
-        kept = self._retention(n)
-        return max(self.call.manifest.maxima.values(), default=0) + (
-            _FOR_EVER_US if kept >= UNBOUNDED else max(kept, 0)
-        )
-
-    def _stored(self, name: str) -> int:
-        return sum(info.rows for info in self.call.manifest.segments.get(name, []))
-
-    def _key(self, n: int, segment: Segment, classes: tuple[int, ...]) -> np.ndarray:
-        """Codes of a stored stream's keys."""
-        return segment.key(self.plan, self._stream(n).keys, classes) if classes else np.zeros(segment.rows, np.int64)
-
-    def _codes(self, leg: Leg, rows: pa.Table) -> np.ndarray:
-        """Codes of rows' keys."""
-        if not leg.classes:
-            return np.zeros(rows.num_rows, np.int64)
-        flow = Segment.of(rows)
-        kinds = {c: self.plan.classes[c].kind for c in leg.classes}
-        return dimension_code(leg.classes, {c: flow.codes(leg.flow.keys[c], kinds[c]) for c in leg.classes})
-
-    def _keys(self, leg: Leg, codes: np.ndarray) -> pa.Table:
-        """Keys as they travel: different codes, or a filter of them."""
-        distinct = np.unique(codes)
-        return _filter(distinct) if leg.is_bloom else pa.table({CODE: pa.array(distinct, pa.int64())})
-
-    def _matching(self, leg: Leg, segment: Segment, keys: pa.Table) -> np.ndarray:
-        """The rows of a stored segment that have one of the keys."""
-        if leg.is_bloom:
-            return np.flatnonzero(_passing(keys, self._key(leg.to, segment, leg.classes)))
-        if not leg.classes:
-            return np.arange(segment.rows)
-        index = segment.index(self.plan, leg.stream.keys, leg.classes)
-        return rows_of(index, keys.column(CODE).to_numpy().astype(np.int64))  # type: ignore[arg-type]
-
-    def _visible(self, leg: Leg, name: str) -> list[Segment]:
-        """What a head's tuples may meet."""
-        out = []
-        for segment in self.held.segments(name):
-            if leg.sees_new or not self.held.is_fresh(segment):
-                out.append(segment)
-                continue
-            old = self._is_old(segment)
-            if old.any():
-                out.append(segment.where(old))
-        return out
-
-    def _is_old(self, segment: Segment) -> np.ndarray:
-        """Which tuples came before this batch."""
-        return segment.codes(NUMBER, "integer") >> _BATCH_BITS < self.call.batch
-
-    # ------------------------------------------------------------ mail
-
-    def _send(self, n: int, to: int, segment: Segment, rows: np.ndarray) -> None:
-        """Whole tuples to a site that does not have them."""
-        if len(rows) == 0:
-            return
-        numbers = segment.codes(NUMBER, "integer")[rows]
-        unsent = ~self.held.knows(held.sent(n, to), NUMBER, numbers, NEVER)
-        rows, numbers = rows[unsent], numbers[unsent]
-        if len(rows):
-            marks = {TIME: pa.array(segment.ts[rows], pa.int64()), NUMBER: pa.array(numbers, pa.int64())}
-            self.held.add(held.sent(n, to), pa.table(marks))
-            self._mail(
-                to, held.copy(n), segment.table if len(rows) == segment.rows else segment.table.take(pa.array(rows))
-            )
-
-    def _on(self, to: int, verb: str, leg: Leg, table: pa.Table) -> None:
-        if table.num_rows:
-            self._mail(to, f"{verb} {leg.head} {leg.number}", table)
-
-    def _wait(self, verb: str, leg: Leg, rows: pa.Table, until: int) -> None:
-        """Rows stay here until a later round."""
-        self._mail(self.unit, f"{verb} {leg.head} {leg.number}", rows, until)
-
-    def _mail(self, to: int, kind: str, table: pa.Table, round: int | None = None) -> None:
-        self._out.setdefault((to, kind, round), []).append(table)
-
     def _leave(self) -> Iterator[pa.Table | Mail]:
         """Mail, what goes to one place for one purpose in one shipment; results, in the last round."""
         for (to, kind, round), tables in sorted(self._out.items(), key=lambda item: (item[0][:2], item[0][2] or 0)):
@@ -378,26 +214,6 @@ class Site:
                     count[at] += amount
             yield Mail(to, kind, whole, round)
         if self.made and self.call.round < self.schedule.rounds - 1:
-            yield Mail(self.unit, RESULTS, pa.concat_tables(self.made), self.schedule.rounds - 1)
+            yield Mail(self.unit, FOUND, pa.concat_tables(self.made), self.schedule.rounds - 1)
         else:
             yield from self.made
-
-
-def _latest(codes: np.ndarray, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different codes, and the highest time of each."""
-    order = np.lexsort((ts, codes))
-    last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
-    return codes[order[last]], ts[order[last]]
-
-
-def _filter(codes: np.ndarray) -> pa.Table:
-    bits = bloom.build(codes, filter_bytes(len(codes)), HASHES)
-    return pa.table({BITS: pa.array([bits.tobytes()], pa.binary())})
-
-
-def _passing(table: pa.Table, codes: np.ndarray) -> np.ndarray:
-    """Which codes pass a filter, or one of several."""
-    out = np.zeros(len(codes), np.bool_)
-    for blob in table.column(BITS).to_pylist():
-        out |= bloom.passing(np.frombuffer(blob, np.uint8).copy(), codes, HASHES)
-    return out

@@ -1,0 +1,183 @@
+"""Sites on the rounds runtime without a JVM: orders, state and mail in files and JSON, and attempts that are thrown away.
+
+Spark's part is played by `Stage`: it runs tasks one by one under a job's orders. Everything else is the runtime's own code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+from tests.sites.test_in_rounds import DRIFT, bag, drifting, plain
+from watersmeet.plan.model import Plan
+from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.rounds import supersteps, worker
+from watersmeet.runtime.rounds.files import PostOffice
+from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.manifest import BatchManifest
+from watersmeet.runtime.rounds.sites import SitePlans, shipped
+from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
+from watersmeet.runtime.rounds.worker import Orders, Task
+from watersmeet.units.pack import split
+from watersmeet.units.program import Mail
+from watersmeet.units.programs.of_plan import program_of
+
+
+class Rows(Task):
+    """A task whose results leave as they are."""
+
+    def rows(self, table: pa.Table) -> Any:
+        yield from table.to_batches()
+
+
+class Stage:
+    """Runs batches of a query as `Supersteps` does, in this process."""
+
+    def __init__(self, plan: Plan, run: LocalRun, folder: StateFolder) -> None:
+        self.plan, self.folder, self.posts, self.partitions, self.most_rounds = plan, folder, True, 2, 64
+        self.task = Rows(plan, program_of(plan), None, folder, None, False)  # type: ignore[arg-type]
+        self.wires, self.text, self.partition = run.wires, "", 0
+        self.spark = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=self._said))
+
+    def _said(self, name: str, text: str | None) -> None:
+        self.text = text or ""
+
+    def get(self) -> Any:
+        """The context of a task."""
+        return SimpleNamespace(getLocalProperty=lambda name: self.text, partitionId=lambda: self.partition)
+
+    def over(self, count: int, step: Any) -> Any:
+        return lambda: [b for n in range(count) for b in self._task(n, step)]
+
+    def _task(self, number: int, step: Any) -> list[pa.RecordBatch]:
+        self.partition = number
+        return list(step(self.task)(iter([pa.RecordBatch.from_pydict({"id": [number]})])))
+
+    def seen(self, entered: Any) -> Seen:
+        return entered.seen
+
+    def batch(self, state: BatchManifest, number: int, rows: int, sites: Any, attempt: str) -> tuple[Any, Account]:
+        """A batch of the wires: results, and what it did."""
+        parts, highest, count = [], dict[str, int](), 0
+        for source in self.plan.inputs:
+            wire = self.wires[source.alias].slice(number * rows, rows)
+            if wire.num_rows:
+                punctuation, mine = split(self.plan, source, wire)
+                highest[source.stream] = max(punctuation.max_ts, highest.get(source.stream, punctuation.max_ts))
+                parts += [Mail(u, source.alias, p.table) for p in mine for u in p.units]
+                count += wire.num_rows
+
+        def post() -> list[pa.RecordBatch]:
+            orders, office = Orders.given(self.folder), PostOffice(self.folder, attempt)
+            for mail in parts:
+                office.post(mail, 0)
+            office.close()
+            self.partition = 0
+            self.task.report(orders, [], office.parcels)
+            return []
+
+        plan = SimpleNamespace(toRdd=lambda: SimpleNamespace(getNumPartitions=lambda: 1))
+        entered = _Entered(post, Seen(count, highest, {}), SimpleNamespace(queryExecution=lambda: plan))
+        found: list[pa.RecordBatch] = []
+        account = _Running(self, Batch(entered, state, attempt, sites=sites), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
+        return found, account
+
+
+class _Entered:
+    def __init__(self, post: Any, seen: Seen, jdf: Any) -> None:
+        self.post, self.seen, self._jdf = post, seen, jdf
+
+    def __call__(self) -> Any:
+        return self.post()
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def made(run: LocalRun) -> Stage:
+        folder = StateFolder.under(str(tmp_path))
+        folder.prepare()
+        out = Stage(run.plan, run, folder)
+        monkeypatch.setattr(worker, "TaskContext", out)
+        monkeypatch.setattr(supersteps, "run_all", lambda frame: frame())
+        return out
+
+    return made
+
+
+def prepared(text: str, streams: dict[str, wm.Stream], **options: Any) -> LocalRun:
+    from tests.sites.test_in_rounds import _prepared
+
+    return _prepared(text, {n: wm.local._source(n, s) for n, s in streams.items()}, **options)
+
+
+def reread(manifest: BatchManifest) -> BatchManifest:
+    """As a new process would find it."""
+    import json
+
+    return BatchManifest.from_json(json.loads(json.dumps(manifest.to_json())), "here")
+
+
+def test_state_in_files_and_attempts_that_fail_also_where_the_plan_changes(stage: Any) -> None:
+    streams = drifting(np.random.default_rng(1))
+    run = prepared(DRIFT, streams, sites=wm.Sites(latency="1 ms", bandwidth=1e5))
+    rows, plans = 50, SitePlans(run.plan)
+    made, results, said, sent = stage(run), list[pa.Table](), list[str](), Counter[str]()
+    manifest = BatchManifest.fresh(run.plan, "q")
+    for number in range(3000 // rows):
+        sites = plans.next(manifest)
+        before = manifest
+        for attempt in ("lost", "kept") if number % 7 == 0 or (said and number < 12) else ("kept",):
+            after = deepcopy(reread(before))
+            after.batch = number
+            found, account = made.batch(after, number, rows, sites, f"{number}-{attempt}")
+        results += [pa.Table.from_batches([b]) for b in found]
+        said += plans.settle(after, sites, account.reports, before.maxima)
+        for pair, (_, _, size) in shipped(run.plan, account.reports).items():
+            sent[">".join(pair)] += size
+        manifest = reread(after)
+    names = ["x", "y", "v", "w"]
+    assert bag(pa.concat_tables(results).rename_columns(names)) == plain(DRIFT, streams)
+    assert len(said) >= 2, "the plan has not changed"
+    assert manifest.sites["memory"]["changes"] == len(said)
+    assert manifest.sites["memory"]["per_tuple"]
+    kept = {alias: sum(i.rows for _, a, i in manifest.segments() if a == alias) for alias in ("a", "b")}
+    assert all(rows_kept <= 3 * rows for rows_kept in kept.values()), kept
+    assert "measured: " in "\n".join(plans.explain(manifest))
+    assert sent.keys() == {"paris>tokyo", "tokyo>paris"}
+
+
+def test_every_kind_of_message_and_state_survives_json_and_files(stage: Any) -> None:
+    rng = np.random.default_rng(2)
+    tables = {
+        n: pa.table(
+            {
+                "k": [f"key {v}" for v in rng.integers(0, 9, 200)],
+                "j": rng.integers(0, 5, 200),
+                "id": range(200),
+                "ts": pa.array(np.arange(200) * 50_000, pa.timestamp("us")),
+            }
+        )
+        for n in "stu"
+    }
+    streams = {n: wm.Stream(t, time="ts", site=f"at {n}") for n, t in tables.items()}
+    text = "SELECT a.id AS x, b.id AS y, c.id AS z FROM s a, t b, u c WHERE a.k = b.k AND b.j = c.j AND a.id <= c.id + 3 WINDOW = 1 SECOND"
+    for kinds in (("SP-S", "SM-S1"), ("SM-S2", "SM-D1"), ("SM-D2", "SMB-S1"), ("SMB-S2", "SMB-D1"), ("SMB-D2", "SP-D")):
+        one, other = kinds
+        plan = {"a": f"b {one}, c {other}", "b": f"a {other}, c {one}", "c": f"b {one}, a {other}"}
+        run = prepared(text, streams, sites=wm.Sites(plan=plan))
+        made, manifest, results = stage(run), BatchManifest.fresh(run.plan, "q"), []
+        for number in range(4):
+            after = reread(manifest)
+            after.batch = number
+            found, _ = made.batch(after, number, 50, run.plan.sites.to_json(), f"{number}-{one}")  # type: ignore[union-attr]
+            results += [pa.Table.from_batches([b]) for b in found]
+            manifest = after
+        assert bag(pa.concat_tables(results)) == plain(text, streams), kinds
