@@ -12,6 +12,7 @@ import pytest
 
 import watersmeet as wm
 from watersmeet.plan.patience import PATIENCE
+from watersmeet.plan.sites.model import Algorithm
 from watersmeet.plan.sites.online import Memory, Sketch
 from watersmeet.plan.sites.schedule import schedule
 from watersmeet.runtime.local import LocalRun
@@ -170,6 +171,31 @@ def test_measured_statistics_are_those_of_the_streams():
     assert statistics.shared(("a", "k"), ("b", "k")) == pytest.approx(1000, rel=0.9)
     again = Memory.of(json.loads(json.dumps(__import__("dataclasses").asdict(run.sites.memory))))
     assert again == run.sites.memory
+
+
+@pytest.mark.parametrize("name", [a.value for a in Algorithm])
+def test_measured_streams_are_priced_at_what_they_ship(name):
+    """Formulas of ordered streams and other units of time: they need only be near."""
+    rng = np.random.default_rng(4)
+    streams = {
+        n: stream(rng.integers(0, 1000, 6000), wide=100, rate=1000, site=site)
+        for n, site in (("s", "paris"), ("t", "tokyo"))
+    }
+    text = (
+        "SELECT a.id AS x, b.id AS y, a.wide AS v, b.wide AS w FROM s a, t b WHERE a.k = b.k WINDOW = 300 MILLISECONDS"
+    )
+    run = _prepared(
+        text,
+        {n: wm.local._source(n, s) for n, s in streams.items()},
+        sites=wm.Sites(plan={"a": f"b {name}", "b": f"a {name}"}),
+    )
+    run.run(300)
+    assert run.sites is not None
+    assert run.plan.sites is not None
+    memory = run.sites.memory
+    found = run.plan.sites.priced(run.plan.sites.optimizer(memory.statistics(run.plan), memory.interval_us))
+    assert found.bytes * 6 == pytest.approx(sum(c[2] for c in run.sites.shipped.values()), rel=0.4)
+    assert found.shipments * 6 == pytest.approx(sum(c[0] for c in run.sites.shipped.values()), rel=0.6)
 
 
 def test_sketches_tell_the_number_of_values_whether_few_or_many():
