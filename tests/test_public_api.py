@@ -16,7 +16,17 @@ def parameters(function: object) -> dict[str, inspect.Parameter]:
 
 
 def test_exactly_these_names_are_public():
-    assert set(wm.__all__) == {"Line", "Scaling", "Sites", "Stream", "sql", "join", "local", "subscriptions", "WatersmeetError"}
+    assert set(wm.__all__) == {
+        "Line",
+        "Scaling",
+        "Sites",
+        "Stream",
+        "sql",
+        "join",
+        "local",
+        "subscriptions",
+        "WatersmeetError",
+    }
     assert len(wm.__all__) == len(set(wm.__all__))
     assert all(hasattr(wm, name) for name in wm.__all__)
 

@@ -55,11 +55,10 @@ class Call:
     seen: Mapping[str, int] = field(default_factory=dict)
     """Event times that this batch has reached for certain, by stream; the true maxima may be higher."""
     batch: int = 0
+    """The number of the micro-batch: the same on a replay."""
     queries: Mapping[str, Any] = field(default_factory=dict)
     """Which registered queries the batch answers, as its intent says it; empty for a query by itself."""
     report: StepReport = field(default_factory=StepReport)
-    batch: int = 0
-    """The number of the micro-batch: the same on a replay."""
 
 
 class Program(Protocol):
