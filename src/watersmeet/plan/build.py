@@ -101,6 +101,10 @@ def _check_sites(options: Options) -> None:
     ):
         if getattr(options, name) != "auto":
             raise OptionError(f"{name}= does not go with streams at sites: {remedy}; leave {name}='auto'")
+    if options.kernel not in ("auto", "hw", "sorted", "nlw"):
+        raise OptionError(
+            f"kernel={options.kernel!r} sweeps over all streams of a unit, and rows at sites probe one stream at a time; use 'auto', 'hw', 'sorted' or 'nlw'"
+        )
     if options.shipping == "semijoin":
         raise OptionError(
             "shipping='semijoin' does not go with streams at sites: Sites(plan=...) says what is shipped; leave it out"

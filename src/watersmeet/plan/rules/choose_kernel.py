@@ -79,6 +79,8 @@ def choose_kernel(plan: Plan, wanted: Wanted) -> Plan:
 
 def _never_swept(plan: Plan) -> str:
     """Why no unit sweeps: a sweep would leave few pairs of tuples alone, or test what relates streams too late."""
+    if plan.sites is not None:
+        return "never swept: rows at sites probe one stream at a time"
     graph = plan.join.windows
     if any(graph.hi(x, y) >= UNBOUNDED for x in plan.aliases for y in plan.aliases if x != y):
         return "never swept: the windows leave some pair of streams unbounded"
