@@ -268,6 +268,7 @@ BOTH = {"s": {"site": "a"}, "t": {"site": "b"}}
         (BOTH, {"order": ["a", "b"]}, "says the order"),
         (BOTH, {"shipping": "semijoin"}, "says what is shipped"),
         (BOTH, {"kernel": "mw"}, "probe one stream at a time"),
+        (BOTH, {"driver": "timestamp"}, "heads go in the order of FROM"),
         (BOTH, {"runtime": "stream"}, "start()"),
         (BOTH, {"sites": wm.Sites(lines={("a", "x"): wm.Line()})}, "a line ends at x"),
         (BOTH, {"sites": "fast"}, "a site for every alias"),

@@ -98,6 +98,7 @@ def _check_sites(options: Options) -> None:
     for name, remedy in (
         ("routing", "tuples stay at their sites"),
         ("order", "Sites(plan=...) says the order of joins"),
+        ("driver", "heads go in the order of FROM"),
     ):
         if getattr(options, name) != "auto":
             raise OptionError(f"{name}= does not go with streams at sites: {remedy}; leave {name}='auto'")
