@@ -94,7 +94,7 @@ def test_stop_go_on_and_refuse(spark, tmp_path, monkeypatch):
 
     write(tmp_path, 4)
     other = command("run", QUERY, *OPTIONS, "--trigger", "available-now", "--units", 3)
-    assert other.exit_code == 2
+    assert other.exit_code == 2, other.stdout
     assert other.stderr.startswith("the checkpoint belongs to another query or placement")
     assert "Traceback" not in other.stderr
 
