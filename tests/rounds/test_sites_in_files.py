@@ -19,13 +19,14 @@ import watersmeet as wm
 from tests.sites.test_in_rounds import DRIFT, bag, drifting, plain
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import supersteps, worker
+from watersmeet.runtime.rounds import orders, supersteps, worker
 from watersmeet.runtime.rounds.files import PostOffice
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
+from watersmeet.runtime.rounds.orders import Orders
 from watersmeet.runtime.rounds.sites import SitePlans, shipped
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
-from watersmeet.runtime.rounds.worker import Orders, Task
+from watersmeet.runtime.rounds.worker import Task
 from watersmeet.units.pack import split
 from watersmeet.units.program import Mail
 from watersmeet.units.programs.of_plan import program_of
@@ -105,7 +106,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = StateFolder.under(str(tmp_path))
         folder.prepare()
         out = Stage(run.plan, run, folder)
-        monkeypatch.setattr(worker, "TaskContext", out)
+        for module in (orders, worker):
+            monkeypatch.setattr(module, "TaskContext", out)
         monkeypatch.setattr(supersteps, "run_all", lambda frame: frame())
         return out
 

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from watersmeet.bench import machine
-from watersmeet.cli.failure import reported
 from watersmeet.reproduce.bistream.claims import aggregation, bandwidth, capacity, elasticity, memory, work
 from watersmeet.reproduce.bistream.data import default_folder, generate, generator_version
 from watersmeet.reproduce.bistream.lab import FULL, QUICK, Lab, Size
-from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
+from watersmeet.reproduce.show import Json, Plots, show
 
 PAPER = "BiStream: Lin, Ooi, Wang, Yu, Scalable Distributed Stream Join Processing (SIGMOD 2015)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
@@ -35,23 +33,14 @@ def reproduce(size: Size, data: Path, say: Callable[[str], None] = lambda line: 
 
 def command(
     quick: Annotated[bool, typer.Option(help="Under a minute: smaller streams, nothing repeated.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Draw the figures into this folder (needs matplotlib).")] = None,
+    json: Json = None,
+    plots: Plots = None,
     data: Annotated[
         Path | None, typer.Option(help="Keep TPC-H streams here. Default: the user's cache folder.", show_default=False)
     ] = None,
 ) -> None:
     """BiStream's evaluation in process: counts against the paper's claims, answers checked with DuckDB."""
-    console = Console()
-    with reported():
-        with console.status("starting") as status:
-            found = reproduce(QUICK if quick else FULL, data or default_folder(), status.update)
-        if json:
-            found.write(json)
-        console.print(found.render())
-        if plots:
-            for path in draw((p for c in found.claims for p in c.plots), plots):
-                console.print(f"drew {path}", highlight=False, soft_wrap=True)
+    show(lambda say: reproduce(QUICK if quick else FULL, data or default_folder(), say), json, plots)
 
 
 def _answers(lab: Lab) -> Claim:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from watersmeet.bench import machine
-from watersmeet.cli.failure import reported
 from watersmeet.reproduce.driver.claims import data, early, more, times
 from watersmeet.reproduce.driver.lab import FULL, QUICK, Lab, Size
-from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
+from watersmeet.reproduce.show import Json, Plots, show
 
 PAPER = "Valsomatzis, Gounaris: Driver Input Selection for Main-Memory Multi-Way Joins (SAC 2013)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (data.selectivities, times.table_4, early.table_5, more.auto)
@@ -29,20 +26,11 @@ def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Rep
 
 def command(
     quick: Annotated[bool, typer.Option(help="Seconds: small streams, nothing repeated; times mean nothing.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Draw the figures into this folder (needs matplotlib).")] = None,
+    json: Json = None,
+    plots: Plots = None,
 ) -> None:
     """Driver input selection on MJoin in process: probes and times of every policy, answers checked."""
-    console = Console()
-    with reported():
-        with console.status("starting") as status:
-            found = reproduce(QUICK if quick else FULL, status.update)
-        if json:
-            found.write(json)
-        console.print(found.render())
-        if plots:
-            for path in draw((p for c in found.claims for p in c.plots), plots):
-                console.print(f"drew {path}", highlight=False, soft_wrap=True)
+    show(lambda say: reproduce(QUICK if quick else FULL, say), json, plots)
 
 
 def _setting(size: Size) -> tuple[str, ...]:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from watersmeet.bench import machine
-from watersmeet.cli.failure import reported
-from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
 from watersmeet.reproduce.rjoin.claims.choice import choice
 from watersmeet.reproduce.rjoin.claims.growth import growth
@@ -20,6 +16,7 @@ from watersmeet.reproduce.rjoin.claims.ring import hops, id_movement
 from watersmeet.reproduce.rjoin.claims.windows import windows
 from watersmeet.reproduce.rjoin.lab import FULL, QUICK, Lab, Size
 from watersmeet.reproduce.rjoin.workload import ATTRIBUTES, RELATIONS, VALUES, WARM_UP
+from watersmeet.reproduce.show import Json, Plots, show
 
 PAPER = "RJoin: Idreos, Liarou, Koubarakis, Continuous Multi-Way Joins over Distributed Hash Tables (EDBT 2008)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (hops, choice, growth, windows, id_movement)
@@ -34,20 +31,11 @@ def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Rep
 
 def command(
     quick: Annotated[bool, typer.Option(help="Seconds: fewer nodes, queries and tuples.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Draw the figures into this folder (needs matplotlib).")] = None,
+    json: Json = None,
+    plots: Plots = None,
 ) -> None:
     """RJoin's evaluation on a simulated ring: counts against the paper's claims, answers checked with DuckDB."""
-    console = Console()
-    with reported():
-        with console.status("starting") as status:
-            found = reproduce(QUICK if quick else FULL, status.update)
-        if json:
-            found.write(json)
-        console.print(found.render())
-        if plots:
-            for path in draw((p for c in found.claims for p in c.plots), plots):
-                console.print(f"drew {path}", highlight=False, soft_wrap=True)
+    show(lambda say: reproduce(QUICK if quick else FULL, say), json, plots)
 
 
 def _answers(lab: Lab) -> Claim:

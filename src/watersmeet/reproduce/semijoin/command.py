@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from watersmeet.bench import machine
-from watersmeet.cli.failure import reported
-from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
 from watersmeet.reproduce.semijoin.claims import delays, figure7, plans, table3
 from watersmeet.reproduce.semijoin.lab import FULL, QUICK, Lab, Size
+from watersmeet.reproduce.show import Json, Plots, show
 
 PAPER = "Semijoins: Tran, Lee, Distributed stream join query processing with semijoins (Distributed and Parallel Databases, 2010)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
@@ -32,20 +29,11 @@ def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Rep
 
 def command(
     quick: Annotated[bool, typer.Option(help="Under a minute: fewer queries, shorter streams.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Draw the figures into this folder (needs matplotlib).")] = None,
+    json: Json = None,
+    plots: Plots = None,
 ) -> None:
     """Tran and Lee's evaluation in process: shipments and bytes counted against the paper's claims, answers checked with DuckDB."""
-    console = Console()
-    with reported():
-        with console.status("starting") as status:
-            found = reproduce(QUICK if quick else FULL, status.update)
-        if json:
-            found.write(json)
-        console.print(found.render())
-        if plots:
-            for path in draw((p for c in found.claims for p in c.plots), plots):
-                console.print(f"drew {path}", highlight=False, soft_wrap=True)
+    show(lambda say: reproduce(QUICK if quick else FULL, say), json, plots)
 
 
 def _setting(lab: Lab) -> tuple[str, ...]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from watersmeet.bench import machine
-from watersmeet.cli.failure import reported
-from watersmeet.reproduce.plot import draw
 from watersmeet.reproduce.report import Claim, Reproduction
+from watersmeet.reproduce.show import Json, Plots, show
 from watersmeet.reproduce.wjoin.claims import baselines, conservative, path, rates, real
 from watersmeet.reproduce.wjoin.flights import installed
 from watersmeet.reproduce.wjoin.lab import FULL, QUICK, Lab, Size
@@ -32,20 +29,11 @@ def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Rep
 
 def command(
     quick: Annotated[bool, typer.Option(help="Some seconds: shorter streams, nothing repeated.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
-    plots: Annotated[Path | None, typer.Option(help="Draw the figures into this folder (needs matplotlib).")] = None,
+    json: Json = None,
+    plots: Plots = None,
 ) -> None:
     """The W-join paper's evaluation in process: comparisons against its claims, answers checked with DuckDB."""
-    console = Console()
-    with reported():
-        with console.status("starting") as status:
-            found = reproduce(QUICK if quick else FULL, status.update)
-        if json:
-            found.write(json)
-        console.print(found.render())
-        if plots:
-            for png in draw((p for c in found.claims for p in c.plots), plots):
-                console.print(f"drew {png}", highlight=False, soft_wrap=True)
+    show(lambda say: reproduce(QUICK if quick else FULL, say), json, plots)
 
 
 def _answers(lab: Lab) -> Claim:

@@ -33,7 +33,8 @@ from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, 
 from watersmeet.runtime.rounds.files import Parcel
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.manifest import BatchManifest
-from watersmeet.runtime.rounds.worker import PROPERTY, RESULTS, WAKE, Deliver, Enter, Hand, Orders, Post, Reship, Task
+from watersmeet.runtime.rounds.orders import PROPERTY, Orders
+from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_results import schema_of
 from watersmeet.runtime.spark_select import check_selection, final
 from watersmeet.units.join_unit import StepReport

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, astuple, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +29,7 @@ from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
+from watersmeet.runtime.rounds.orders import Orders
 from watersmeet.runtime.spark_results import columns_of
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.codes import integers
@@ -42,9 +42,6 @@ from watersmeet.units.program import Call, Mail, Program, kind_of
 from watersmeet.units.programs.of_plan import program_of
 from watersmeet.units.state import Manifest, SegmentInfo
 
-PROPERTY = "watersmeet.orders"
-INLINE_BYTES = 256 * 2**10
-"""Longer orders go through a file."""
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
 MOST_FREQUENT = 32
@@ -56,63 +53,6 @@ RESULTS = "results"
 
 Arrivals = dict[int, dict[str, list[pa.Table]]]
 """Tables by unit, and by alias or kind of mail."""
-
-
-@dataclass
-class Orders:
-    """What one job of one attempt has to do."""
-
-    attempt: str
-    job: int
-    """Counts the attempt's jobs, so that reports do not mix."""
-    round: int = 0
-    direct: bool = True
-    """Whether results leave as rows; otherwise they are posted to the end of the batch."""
-    states: dict[int, str] = field(default_factory=dict)
-    """The units' manifests as JSON."""
-    shares: list[list[Parcel]] = field(default_factory=list)
-    """Parcels by task."""
-    seen: dict[str, int] = field(default_factory=dict)
-    routing: list[dict[str, Any]] = field(default_factory=list)
-    """Where source tasks send rows, if it is not where the plan says."""
-    watches_keys: bool = False
-    weighs: bool = False
-    """Whether source tasks say how wide tuples are."""
-    apart: list[str] = field(default_factory=list)
-    """The aliases whose payloads follow later."""
-    was: list[str] = field(default_factory=list)
-    """The same of the batch before, where stored tuples are to be turned."""
-    batch: int = 0
-    queries: dict[str, Any] = field(default_factory=dict)
-    """Which registered queries the batch answers."""
-    read: list[str] | None = None
-    """The streams that some registered query reads: their tuples go to every unit. None: the plan routes."""
-    sites: dict[str, list[list[str]]] = field(default_factory=dict)
-    """How sites join."""
-
-    def report_name(self, partition: int) -> str:
-        return f"{self.attempt}.{self.job}.{partition}.json"
-
-    def text(self, folder: StateFolder) -> str:
-        """The orders as the value of the local property."""
-        said = json.dumps({**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]})
-        if len(said) <= INLINE_BYTES:
-            return said
-        name = f"{self.attempt}.{self.job}.orders.json"
-        folder.write(MAIL, name, said.encode())
-        return json.dumps({"file": name})
-
-    @classmethod
-    def given(cls, folder: StateFolder) -> Orders:
-        """The orders of the job that this task belongs to."""
-        context = TaskContext.get()
-        assert context is not None
-        raw = json.loads(context.getLocalProperty(PROPERTY) or "{}")
-        if "file" in raw:
-            raw = json.loads(folder.read(MAIL, raw["file"]))
-        raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
-        raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
-        return cls(**raw)
 
 
 @dataclass
