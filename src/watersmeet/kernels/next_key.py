@@ -67,7 +67,8 @@ from watersmeet.kernels.rewriting import (
 )
 
 NO, PAIR, TRIPLE = range(3)
-RIC, RANDOM, WORST, FIRST = range(4)
+RIC, RANDOM, WORST, FIRST, KNOWN = range(5)
+"""KNOWN: as RIC chooses, by rates that are at hand; nobody is asked."""
 CHOICE, NOW_AT, VALID, PERIOD_LENGTH, DELTA, DELAY, VALUES_ONLY, SEED = range(8)
 """Columns of the options."""
 FOREVER = 2**62

@@ -56,17 +56,20 @@ def _copy(to, i, of, j):  # type: ignore[no-untyped-def]
         to[i, c] = of[j, c]
 
 
-@njit(Block(Block, int64[::1], int64[::1]), cache=True)
+@njit(Block(Block, boolean[:, ::1], int64[::1]), cache=True)
 def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
     """Procedure 1: two copies of every tuple for each of its columns, one at either level; a NULL has none at value level,
-    since nothing equals it. `columns` are the numbers of columns by stream; NEXT of a copy is the tuple's position."""
+    since nothing equals it. `columns` says by stream which are indexed; NEXT of a copy is the tuple's position."""
     total = 0
     for i in range(len(tuples)):
-        total += 2 * columns[tuples[i, STREAM]]
+        for column in range(columns.shape[1]):
+            total += 2 * columns[tuples[i, STREAM], column]
     out, n = np.empty((total, tuples.shape[1]), np.int64), 0
     for i in range(len(tuples)):
         stream = tuples[i, STREAM]
-        for column in range(columns[stream]):
+        for column in range(columns.shape[1]):
+            if not columns[stream, column]:
+                continue
             value = tuples[i, lay[AT_VALUES] + column]
             for level in range(2):
                 if level == VALUE_LEVEL and value == NULL:
@@ -115,10 +118,11 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
         else:
             out[n, at] = value
             known |= int64(1) << slot
-    # 4. Windows by tuples.
-    if info[t, COUNTED]:
-        number = tuples[e, NUMBER]
+    # 4. Which tuple it is, and windows by tuples.
+    number = tuples[e, NUMBER]
+    if lay[AT_SEEN] > lay[AT_NUMBERS]:
         out[n, lay[AT_NUMBERS] + a] = number
+    if info[t, COUNTED]:
         for x in range(aliases):
             seen = max(out[n, lay[AT_SEEN] + x], tuples[e, lay[AT_STAMPS] + cat[STREAMS][t, x]])
             out[n, lay[AT_SEEN] + x] = seen
@@ -171,19 +175,39 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type:
     return out[:n]
 
 
-@njit(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64), cache=True)
-def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta):  # type: ignore[no-untyped-def]
+@njit(boolean(Block, int64, Catalogue, int64[::1], int64[::1]), cache=True)
+def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
+    """Whether a tuple of the watermark or later, by stream, still fits a row's windows by time."""
+    t, bound = rows[r, TEMPLATE], rows[r, BOUND]
+    info = cat[INFO]
+    aliases = info[t, ALIASES]
+    a = cat[BIND][rows[r, WAIT], ALIAS]
+    mark = marks[cat[STREAMS][t, a]]
+    for b in range(aliases):
+        if (bound >> b) & 1:
+            ts = rows[r, lay[AT_TS] + b]
+            if ts + cat[HI][t, b * aliases + a] < mark:
+                return False
+            if info[t, TUMBLING] > 0 and (ts // info[t, TUMBLING] + 1) * info[t, TUMBLING] <= mark:
+                return False
+    return True
+
+
+@njit(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64, int64[::1]), cache=True)
+def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # type: ignore[no-untyped-def]
     """Procedure 3, for posed queries too: rows meet the tuples of their keys, those at attribute level for delta after
-    they arrived, and are stored. NEXT of a new row is the position in the inbox."""
+    they arrived, and are stored if a tuple of the watermarks or later can match. NEXT of a new row is the position in
+    the inbox."""
     rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]
     out, n = np.empty((1024, rows.shape[1]), np.int64), 0
     for i in range(len(inbox)):
         r = counts[ROWS]
-        counts[ROWS] += 1
         key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, KEY])
         _copy(rows, r, inbox, i)
-        rows[r, NEXT] = entries[key, FIRST_ROW]
-        entries[key, FIRST_ROW] = r
+        if _in_time(rows, r, cat, lay, marks):
+            counts[ROWS] += 1
+            rows[r, NEXT] = entries[key, FIRST_ROW]
+            entries[key, FIRST_ROW] = r
         e = entries[key, FIRST_TUPLE]
         while e != -1:
             if tuples[e, LEVEL] == VALUE_LEVEL or now - tuples[e, ARRIVED] <= delta:
@@ -196,26 +220,21 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta):  # type: ig
     return out[:n]
 
 
-@njit(boolean[::1](Block, int64, Catalogue, int64[::1], int64, int64, int64[::1]), cache=True)
-def may_match(rows, count, cat, lay, watermark, batch, numbered):  # type: ignore[no-untyped-def]
-    """Which rows a future tuple can still match: its ts is the watermark or later, it comes in this batch or later, and
-    by then `numbered` tuples of each stream have been numbered."""
+@njit(boolean[::1](Block, int64, Catalogue, int64[::1], int64[::1], int64, int64[::1]), cache=True)
+def may_match(rows, count, cat, lay, marks, batch, numbered):  # type: ignore[no-untyped-def]
+    """Which rows a future tuple can still match: its ts is its stream's watermark or later, it comes in this batch or
+    later, and by then `numbered` tuples of each stream have been numbered."""
     out = np.ones(count, np.bool_)
     for r in range(count):
         t, bound = rows[r, TEMPLATE], rows[r, BOUND]
         info = cat[INFO]
         aliases = info[t, ALIASES]
         a = cat[BIND][rows[r, WAIT], ALIAS]
-        if info[t, UNTIL] < batch:
+        if info[t, UNTIL] < batch or not _in_time(rows, r, cat, lay, marks):
             out[r] = False
         for b in range(aliases):
             if not (bound >> b) & 1:
                 continue
-            ts = rows[r, lay[AT_TS] + b]
-            if ts + cat[HI][t, b * aliases + a] < watermark:
-                out[r] = False
-            if info[t, TUMBLING] > 0 and (ts // info[t, TUMBLING] + 1) * info[t, TUMBLING] <= watermark:
-                out[r] = False
             if info[t, COUNTED]:
                 own = rows[r, lay[AT_NUMBERS] + b]
                 if cat[ROWS_N][t, b] > 0 and own <= numbered[cat[STREAMS][t, b]] - cat[ROWS_N][t, b]:

@@ -37,9 +37,9 @@ from watersmeet.kernels.rewriting import (
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.ring import Ring
 from watersmeet.units.ring_state import RingState
-from watersmeet.units.template_catalogue import TemplateCatalogue
+from watersmeet.units.template_catalogue import NEVER, TemplateCatalogue
 
-Choice = Literal["ric", "random", "worst", "first"]
+Choice = Literal["ric", "random", "worst", "first", "known"]
 _CHOICES: tuple[str, ...] = get_args(Choice)
 _CHUNK = 1 << 16
 """Rows that choose their next key at a time: room for candidates is made for so many."""
@@ -123,8 +123,13 @@ class Outbox:
 
     rows: Rows
     answers: np.ndarray
-    groups: int = 0
-    """Messages if rows that one event sends to one key travelled together."""
+    events: np.ndarray
+    """Which tuple or row has made every row."""
+
+    @property
+    def groups(self) -> int:
+        """Messages if rows that one event sends to one key travelled together."""
+        return _groups(self.events, self.rows.rows[:, KEY])
 
 
 @dataclass
@@ -136,6 +141,10 @@ class RingUnit:
     options: RingOptions = RingOptions()
     load: Load = field(init=False)
     state: RingState = field(init=False)
+    marks: np.ndarray | None = None
+    """Watermarks by stream, if they are known; None: a tuple of any time may come."""
+    rates: tuple[np.ndarray, np.ndarray] | None = None
+    """Slots and entries of the key table that rates are read from; None: the nodes' own."""
 
     def __post_init__(self) -> None:
         self.load = Load.of(int(self.ring.nodes.max()) + 1)
@@ -157,17 +166,18 @@ class RingUnit:
         period = self.options.rate_period
         by_tuples = rewriting.arrive_tuples(tuples, state.blocks, state.slots, state.counts, cat, lay, now, period)
         by_rows = rewriting.arrive_rows(
-            rows.rows, state.blocks, state.slots, state.counts, cat, lay, now, self.options.delta
+            rows.rows, state.blocks, state.slots, state.counts, cat, lay, now, self.options.delta, self._marks()
         )
-        events = np.concatenate([by_tuples[:, rewriting.NEXT], by_rows[:, rewriting.NEXT] + len(tuples)])
-        made = np.concatenate([by_tuples, by_rows])
+        by_rows[:, rewriting.NEXT] += len(tuples)
+        made = by_tuples if not len(by_rows) else by_rows if not len(by_tuples) else np.concatenate([by_tuples, by_rows])
         kept = self._first_time(made)
-        made, events = made[kept], events[kept]
+        made = made if kept.all() else made[kept]
         done = next_key.complete(made, cat)
-        answers, going = made[done], made[~done]
+        answers, going = made[done], made if not done.any() else made[~done]
+        events = going[:, rewriting.NEXT].copy()
         self.load.sent[ANSWERING] += self._by_node(self.ring.owners(answers[:, KEY].copy()))
         out = self.place(going, self.ring.owners(going[:, KEY].copy()), now)
-        return Outbox(out, answers, _groups(events[~done], out.rows[:, KEY]))
+        return Outbox(out, answers, events)
 
     def place(self, rows: np.ndarray, senders: np.ndarray, now: int) -> Rows:
         """Choose where rows wait next, and count what that costs their senders."""
@@ -179,19 +189,19 @@ class RingUnit:
         widest = int((cat[BIND_AT][:, -1] - cat[BIND_AT][:, 0]).max()) if len(cat[BIND_AT]) else 0
         carried = np.full((len(rows), 2 * widest if o.choice == "ric" else 0), -1, np.int64)
         positions = ring.positions[senders]
+        slots, entries = (state.slots, state.blocks[rewriting.ENTRIES]) if self.rates is None else self.rates
         for begin in range(0, len(rows), _CHUNK):
             part = slice(begin, begin + _CHUNK)
             state.reserve_candidates(len(rows[part]) * widest)
             next_key.choose(
-                rows[part], positions[part], cat, state.lay, ring.ids, ring.fingers, ring.nodes, state.slots,
-                state.blocks[rewriting.ENTRIES], state.candidates, state.known, options, self.load.sent, carried[part],
+                rows[part], positions[part], cat, state.lay, ring.ids, ring.fingers, ring.nodes, slots,
+                entries, state.candidates, state.known, options, self.load.sent, carried[part],
             )  # fmt: skip
         return Rows(rows, carried)
 
     def index(self, tuples: np.ndarray, senders: np.ndarray) -> np.ndarray:
         """Procedure 1: two copies of every tuple for each of its columns, one at either level; counts their way."""
-        columns = np.array([len(c) for c in self.catalogue.streams.values()], np.int64)
-        copies = rewriting.copies(tuples, columns, self.state.lay)
+        copies = rewriting.copies(tuples, self.catalogue.columns, self.state.lay)
         self.ring.send(senders[copies[:, TUPLE_NEXT]], copies[:, TUPLE_KEY].copy(), self.load.sent[INDEXING])
         return copies
 
@@ -201,7 +211,7 @@ class RingUnit:
         state, cat, lay = self.state, self.catalogue.arrays, self.state.lay
         before = len(state.rows)
         rows = rewriting.may_match(
-            state.blocks[rewriting.ROWS], before, cat, lay, watermark.ts, watermark.batch, watermark.numbered
+            state.blocks[rewriting.ROWS], before, cat, lay, np.full(len(self.catalogue.streams), watermark.ts), watermark.batch, watermark.numbered
         )
         time, numbers = self.catalogue.retention(settled.batch)
         tuples = state.tuples
@@ -223,6 +233,12 @@ class RingUnit:
             self._by_node(self.ring.owners(rewritten[:, KEY].copy())),
             self._by_node(self.ring.owners(self.state.tuples[:, TUPLE_KEY].copy())),
         )
+
+    def _marks(self) -> np.ndarray:
+        """By stream the time of which tuples may still come; rows that none can match are not stored."""
+        if self.marks is None:
+            return np.full(len(self.catalogue.streams), NEVER, np.int64)
+        return self.marks
 
     def _by_node(self, nodes: np.ndarray) -> np.ndarray:
         return np.bincount(nodes, minlength=len(self.load.rows))

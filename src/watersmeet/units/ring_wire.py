@@ -34,7 +34,7 @@ def row_columns(layout: Layout) -> list[str]:
     >>> row_columns(Layout(aliases=2, slots=1, columns=3, streams=2, counted=False))[7:]
     ['slot0', 'ts0', 'ts1']
     """
-    counted = ("number", "seen") if layout.counted else ()
+    counted = ("number", "seen") if layout.counted else ("number",) if layout.numbered else ()
     return [
         *_ROW,
         *_numbered("slot", layout.slots),
@@ -50,16 +50,16 @@ def tuple_columns(layout: Layout) -> list[str]:
 
 def message(layout: Layout, rows: Rows) -> pa.Table:
     """Rows on their way, with the rates that they carry."""
-    table = _table(rows.rows, row_columns(layout))
+    out = table(rows.rows, row_columns(layout))
     for n in range(rows.carried.shape[1]):
-        table = table.append_column(f"carried{n}", pa.array(np.ascontiguousarray(rows.carried[:, n])))
-    return table
+        out = out.append_column(f"carried{n}", pa.array(np.ascontiguousarray(rows.carried[:, n])))
+    return out
 
 
-def received(layout: Layout, table: pa.Table) -> Rows:
+def received(layout: Layout, found: pa.Table) -> Rows:
     """The rows of a message."""
-    carried = [name for name in table.column_names if name.startswith("carried")]
-    return Rows(_block(table, row_columns(layout)), _block(table, carried))
+    carried = [name for name in found.column_names if name.startswith("carried")]
+    return Rows(block(found, row_columns(layout)), block(found, carried))
 
 
 def saved(state: RingState) -> dict[str, pa.Table]:
@@ -67,31 +67,31 @@ def saved(state: RingState) -> dict[str, pa.Table]:
     entries = state.blocks[ENTRIES][: state.counts[ENTRIES]]
     known = state.candidates[state.candidates[:, key_table.NODE] != -1]
     return {
-        "rows": _table(state.rows, row_columns(state.layout)),
-        "tuples": _table(state.tuples, tuple_columns(state.layout)),
-        "keys": _table(entries, list(_KEY)),
-        "candidates": _table(known, list(_CANDIDATE)),
-        "seen": _table(state.seen[: state.seen_count[0]], _seen_columns(state.layout)),
+        "rows": table(state.rows, row_columns(state.layout)),
+        "tuples": table(state.tuples, tuple_columns(state.layout)),
+        "keys": table(entries, list(_KEY)),
+        "candidates": table(known, list(_CANDIDATE)),
+        "seen": table(state.seen[: state.seen_count[0]], _seen_columns(state.layout)),
     }
 
 
 def restored(layout: Layout, tables: Mapping[str, pa.Table]) -> RingState:
     """A state as it was saved."""
     state = RingState(layout)
-    rows = _block(tables["rows"], row_columns(layout))
-    tuples = _block(tables["tuples"], tuple_columns(layout))
-    keys = _block(tables["keys"], list(_KEY))
+    rows = block(tables["rows"], row_columns(layout))
+    tuples = block(tables["tuples"], tuple_columns(layout))
+    keys = block(tables["keys"], list(_KEY))
     state.reserve(len(rows), len(tuples) + len(keys))
-    for block, content in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, keys)):
-        state.blocks[block][: len(content)] = content
-        state.counts[block] = len(content)
+    for kind, content in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, keys)):
+        state.blocks[kind][: len(content)] = content
+        state.counts[kind] = len(content)
     key_table.rehash(state.slots, state.blocks[ENTRIES], len(keys))
     state.keep(np.ones(len(rows), bool), np.ones(len(tuples), bool))
-    known = _block(tables["candidates"], list(_CANDIDATE))
+    known = block(tables["candidates"], list(_CANDIDATE))
     state.reserve_candidates(len(known))
     key_table.move_candidates(known, state.candidates)
     state.known[0] = len(known)
-    seen = _block(tables["seen"], _seen_columns(layout))
+    seen = block(tables["seen"], _seen_columns(layout))
     state.reserve_seen(len(seen))
     state.seen[: len(seen)] = seen
     state.seen_count[0] = len(seen)
@@ -107,16 +107,20 @@ def _seen_columns(layout: Layout) -> list[str]:
     return [*_SEEN, *_numbered("slot", layout.slots)]
 
 
-def _table(block: np.ndarray, names: list[str]) -> pa.Table:
-    assert block.shape[1] == len(names)
+def table(lines: np.ndarray, names: list[str]) -> pa.Table:
+    """Lines of 64-bit fields as columns."""
+    assert lines.shape[1] == len(names)
     kept = [(n, name) for n, name in enumerate(names) if name != "next"]
-    return pa.table({name: np.ascontiguousarray(block[:, n]) for n, name in kept})
+    return pa.table({name: np.ascontiguousarray(lines[:, n]) for n, name in kept})
 
 
-def _block(table: pa.Table, names: list[str]) -> np.ndarray:
-    """The columns side by side; chains are empty."""
-    out = np.full((table.num_rows, len(names)), -1, np.int64)
+def block(found: pa.Table, names: list[str]) -> np.ndarray:
+    """The columns side by side; those that are missing are zero, and chains are empty."""
+    out = np.zeros((found.num_rows, len(names)), np.int64)
+    there = set(found.column_names)
     for n, name in enumerate(names):
-        if name != "next":
-            out[:, n] = table.column(name).to_numpy()
+        if name == "next":
+            out[:, n] = -1
+        elif name in there:
+            out[:, n] = found.column(name).to_numpy()
     return out

@@ -51,6 +51,8 @@ class Layout:
     columns: int
     streams: int
     counted: bool
+    numbered: bool = False
+    """Whether rows say which tuple every bound alias has; where a window counts tuples, they do."""
 
     @classmethod
     def of(cls, templates: Iterable[Template], streams: Columns) -> Layout:
@@ -69,7 +71,7 @@ class Layout:
         slots = ROW_HEAD
         ts = slots + self.slots
         numbers = ts + self.aliases
-        seen = numbers + self.aliases * self.counted
+        seen = numbers + self.aliases * (self.counted or self.numbered)
         row = seen + self.aliases * self.counted
         stamps = TUPLE_HEAD + self.columns
         return np.array([slots, ts, numbers, seen, row, TUPLE_HEAD, stamps, stamps + self.streams * self.counted])
@@ -92,6 +94,11 @@ class TemplateCatalogue:
         return len(self.templates)
 
     @property
+    def columns(self) -> np.ndarray:
+        """By stream which columns it has."""
+        return np.arange(self.layout.columns) < np.array([[len(c)] for c in self.streams.values()])
+
+    @property
     def arrays(self) -> tuple[np.ndarray, ...]:
         return tuple(self._arrays)
 
@@ -112,6 +119,10 @@ class TemplateCatalogue:
         self._retained = np.concatenate([self._retained, *(retained for *_, retained in encoded)])
         self.templates += templates
         return range(first, len(self.templates))
+
+    def begin(self, since: np.ndarray) -> None:
+        """Every template sees tuples from a batch of its own on."""
+        self._arrays[INFO][:, SINCE] = since
 
     def end(self, number: int, until: int) -> None:
         """A template sees no tuple of later batches."""

@@ -52,6 +52,20 @@ def cuts(plan: Plan, marks: Mapping[str, int]) -> dict[str, int]:
     return out
 
 
+def stream_cuts(hull: Mapping[tuple[str, str], int], marks: Mapping[str, int]) -> dict[str, int]:
+    """By stream the time before which its tuples are dead, where many queries share them: `hull` has for every ordered pair of
+    streams the largest y.ts - x.ts that some query allows.
+
+    >>> stream_cuts({("r", "s"): 5, ("s", "r"): 2}, {"r": 100, "s": 90})
+    {'r': 85, 's': 98}
+    """
+    out: dict[str, int] = {}
+    for (x, y), hi in hull.items():
+        cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else marks[y] - hi
+        out[x] = min(out.get(x, cut), cut)
+    return out
+
+
 def advance(before: Maxima, seen: Mapping[str, int]) -> dict[str, int]:
     """Maxima after a batch."""
     return {s: max(before.get(s, NEVER), seen.get(s, NEVER)) for s in {*before, *seen}}

@@ -91,6 +91,9 @@ class Block:
                 templates[query.template] = builder.add(query.template, found.get(query.template, ()))
             wanted = tuple((x, column, kind) for x, column, kind, _ in query.constants)
             class_of.append(classes.setdefault((templates[query.template], wanted), len(classes)))
+        named = list(templates)
+        self.class_of = {(named[t], wanted): n for (t, wanted), n in classes.items()}
+        """Classes by template and the columns of their constants."""
         self._classes(builder, classes, np.array(class_of, np.int64), len(templates))
         self.trie, self.width = builder.build(), builder.width
         self.streams, self.columns = builder.streams, builder.columns
@@ -127,7 +130,7 @@ class Block:
         self.class_ids = np.array(sorted(classes.values(), key={n: t for (t, _), n in classes.items()}.__getitem__))
         self.constants = np.zeros((len(self.queries), depth), np.int64)
         for row, registered in enumerate(self.queries):
-            self.constants[row, : len(registered.query.constants)] = [_code(v) for *_, v in registered.query.constants]
+            self.constants[row, : len(registered.query.constants)] = [code_of(v) for *_, v in registered.query.constants]
         keys = class_of.copy()
         for n in range(depth):
             used = self.class_alias[class_of, n] >= 0
@@ -195,7 +198,7 @@ def _gates(queries: Sequence[Registered]) -> dict[Template, tuple[Gate | None, .
     return out
 
 
-def _code(value: int | str) -> int:
+def code_of(value: int | str) -> int:
     """The code of a constant."""
     return value if isinstance(value, int) else int(text_hash(pa.array([value]))[0])
 

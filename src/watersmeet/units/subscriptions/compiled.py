@@ -18,7 +18,7 @@ from typing import Any
 from watersmeet.plan.subscription import Template, hull
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.subscriptions.block import Block, Registered
-from watersmeet.units.watermark import NEVER
+from watersmeet.units.watermark import stream_cuts
 
 _SMALL = 4
 """A block stays apart if it is less than a fourth of the one before."""
@@ -74,11 +74,7 @@ class Compiled:
 
     def cuts(self, marks: Mapping[str, int]) -> dict[str, int]:
         """By stream the time before which no living query can use a tuple any more."""
-        out: dict[str, int] = {}
-        for (x, y), hi in self._hull.items():
-            cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else marks[y] - hi
-            out[x] = min(out.get(x, cut), cut)
-        return out
+        return stream_cuts(self._hull, marks)
 
     def retention_us(self, stream: str) -> int:
         """How long a stream's tuples can meet later ones."""

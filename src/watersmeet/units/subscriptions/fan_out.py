@@ -10,7 +10,7 @@ counts as NULL: one query's overflow must not stop the others) and all members a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,11 +57,26 @@ class Pairs:
 def fan_out(
     block: Block, visible: Visible, templates: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
 ) -> Iterator[Pairs]:
-    """All answers among a chunk of combinations, in bounded chunks."""
-    youngest, oldest = span(tuples, visible.ts, visible.batch)
+    """All answers among a chunk of combinations of templates, in bounded chunks."""
     first = block.class_start[templates]
     count = block.class_start[templates + 1] - first
-    for combination, class_of in pairs(first, count, block.class_ids, limit):
+    yield from _among(block, visible, tuples, pairs(first, count, block.class_ids, limit), limit)
+
+
+def fan_out_classes(
+    block: Block, visible: Visible, classes: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
+) -> Iterator[Pairs]:
+    """The same of combinations that have been found for one class each."""
+    every = np.arange(len(classes))
+    yield from _among(block, visible, tuples, ((e, classes[e]) for e in np.array_split(every, 1 + len(every) // limit)), limit)
+
+
+def _among(
+    block: Block, visible: Visible, tuples: np.ndarray, wanted_by: Iterable[tuple[np.ndarray, np.ndarray]], limit: int
+) -> Iterator[Pairs]:
+    """All answers among combinations that classes may want."""
+    youngest, oldest = span(tuples, visible.ts, visible.batch)
+    for combination, class_of in wanted_by:
         key = keys(tuples, combination, class_of, block.class_alias, block.class_column, visible.codes)
         nothing = np.zeros(len(key), np.int64)
         begin, found = hash_window.probe(block.index, key, nothing, nothing)

@@ -44,7 +44,7 @@ class Visible:
             is_new += [*[False] * (len(mine) - 1), True]
             first.append(len(self.segments))
         self._kept: list[object] = []
-        count, width = len(self.segments), max(len(columns), 1)
+        count, width = len(self.segments), max(columns.values(), default=0) + 1
         self.codes, self.valid = np.zeros((width, count), np.int64), np.zeros((width, count), np.int64)
         self.index = np.zeros((width, count, INDEX_FIELDS), np.int64)
         for (stream, column, kind, gate), number in columns.items():

@@ -1,0 +1,197 @@
+"""A node's state between rounds: segments, and what a process has made of them.
+
+    segments by kind    <stream>              tuples that lie under keys of the node, or that rows of it name
+                        :passing <stream>     tuples of this batch that are dead when it ends: they meet rows until then
+                        :rewritten            rows that wait
+                        :rates                how busy its keys are
+
+Another process may run the node's next round; it reads the segments that it has not seen. If one has gone, all are read anew.
+
+Invariant: what is in memory is what the segments say, under the numbers of `Templates.generation`. Segments on disk may hold rows that
+are out of force; they are left out when read, and dropped when segments are settled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels import rewriting
+from watersmeet.kernels.rewriting import ALIAS, AT_TS, BIND, BOUND, ENTRIES, HI, INFO, ROWS, TEMPLATE, TUPLES, WAIT
+from watersmeet.plan.catalogue import BATCH
+from watersmeet.plan.model import TIME
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.ring_state import RingState
+from watersmeet.units.ring_unit import RingOptions, RingUnit
+from watersmeet.units.rjoin.contents import Contents
+from watersmeet.units.rjoin.templates import Templates
+from watersmeet.units.rjoin.wire import rows_block, rows_table
+from watersmeet.units.segment import Segment
+from watersmeet.units.segment_store import SegmentStore
+from watersmeet.units.settle import Settler
+from watersmeet.units.state import Manifest, SegmentInfo
+
+INDEXED = "_indexed"
+"""Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""
+REWRITTEN, RATES, _PASSING = ":rewritten", ":rates", ":passing "
+_VERSION = "rows of version"
+"""In the manifest: the registry's version whose rows are stored."""
+
+
+def passing(stream: str) -> str:
+    """The kind of a stream's tuples that are dead when the batch ends."""
+    return _PASSING + stream
+
+
+@dataclass
+class Memory:
+    """One node's state in this process."""
+
+    templates: Templates
+    unit: int
+    choice: RingOptions
+    generation: int = -1
+    batch: int = -1
+    """Of this batch the attribute level has the tuples."""
+    applied: set[str] = field(default_factory=set)
+    """The segments that it has."""
+    is_whole: bool = False
+    """Whether the last turn came to its end; what a broken one left in memory is forgotten."""
+    stands_for: dict[str, Any] | None = None
+
+    def recall(self, manifest: Manifest, store: SegmentStore, batch: int) -> None:
+        """Become what the segments say."""
+        wanted = {i.id: (kind, i) for kind, i in self._kinds(manifest)}
+        templates = self.templates
+        if (
+            not self.is_whole
+            or self.generation != templates.generation
+            or batch != self.batch
+            or self.stands_for != templates.stands_for
+            or not self.applied <= set(wanted)
+        ):
+            self.generation, self.batch, self.stands_for = templates.generation, batch, templates.stands_for
+            self.applied, self.contents = set(), Contents()
+            self.node = RingUnit(templates.index.ring, templates.catalogue, self.choice)
+        rows: list[np.ndarray] = []
+        tuples: list[np.ndarray] = []
+        for id, (kind, info) in wanted.items():
+            if id not in self.applied:
+                self.applied.add(id)
+                segment = store.read(info)
+                if kind == REWRITTEN:
+                    found = rows_block(templates, segment.table)
+                    rows.append(found[templates.in_force(found)])
+                else:
+                    tuples.append(self._indexed(kind.removeprefix(_PASSING), segment))
+        if rows or tuples:
+            _append(self.node.state, rows, tuples)
+        self.is_whole = False
+
+    def _kinds(self, manifest: Manifest) -> Iterator[tuple[str, SegmentInfo]]:
+        for kind, infos in manifest.segments.items():
+            if kind == REWRITTEN or kind.removeprefix(_PASSING) in self.templates.index.streams:
+                yield from ((kind, info) for info in infos)
+
+    def _indexed(self, stream: str, segment: Segment) -> np.ndarray:
+        """Take a segment of tuples in; their copies under keys of this node."""
+        self.contents.add(stream, segment)
+        table = segment.table.filter(segment.table.column(INDEXED))
+        index, templates = self.templates.index, self.templates
+        batch = table.column(BATCH).to_numpy()
+        block = index.block(stream, table, batch, templates.mask)
+        return index.copies(block, templates.mask, self.node.state.lay, self.unit, self.batch)
+
+    def store_tuples(
+        self, manifest: Manifest, store: SegmentStore, stream: str, table: pa.Table, cut: int
+    ) -> None:
+        """Store tuples that are in memory already: those that outlive the batch, and those that do not."""
+        whole = Segment.of(table)
+        for kind, keep in ((stream, whole.ts >= cut), (passing(stream), whole.ts < cut)):
+            if keep.any():
+                info = store.write(whole if keep.all() else whole.where(keep))
+                manifest.segments.setdefault(kind, []).append(info)
+                self.applied.add(info.id)
+
+    def store_rows(self, manifest: Manifest, store: SegmentStore, rows: np.ndarray) -> None:
+        """Store rows that are in memory already."""
+        if len(rows):
+            info = store.write(Segment.of(self._timed(rows)))
+            manifest.segments.setdefault(REWRITTEN, []).append(info)
+            self.applied.add(info.id)
+
+    def settle(
+        self, manifest: Manifest, store: SegmentStore, marks: Mapping[str, int], cuts: Mapping[str, int]
+    ) -> None:
+        """Before a batch: drop what is dead or out of force, and merge what is small."""
+        streams = self.templates.index.streams
+        for kind in [k for k in manifest.segments if k in streams or k.startswith(_PASSING)]:
+            held = manifest.segments[kind]
+            if kind in cuts:
+                retention = max((hi for (x, _), hi in self.templates.hull.items() if x == kind), default=UNBOUNDED)
+                manifest.segments[kind] = Settler(store, cuts[kind], retention).settle(held, None)
+            else:  # tuples that have passed, and streams that no query reads any more
+                for info in held:
+                    store.remove(info)
+                del manifest.segments[kind]
+        manifest.segments |= {s: [] for s in streams if s not in manifest.segments}
+        rows = manifest.segments.get(REWRITTEN, [])
+        version = (self.templates.stands_for or {}).get("version")
+        if manifest.extra.get(_VERSION) != version:
+            manifest.extra[_VERSION] = version
+            rows = [i for info in rows if (i := self._in_force(info, store)) is not None]
+        first = min((marks[s] for s in cuts), default=UNBOUNDED)
+        widest = max(self.templates.hull.values(), default=UNBOUNDED)
+        manifest.segments[REWRITTEN] = Settler(store, first, widest).settle(rows, None)
+
+    def _in_force(self, info: SegmentInfo, store: SegmentStore) -> SegmentInfo | None:
+        """A segment of rows without those that no living query needs."""
+        segment = store.read(info)
+        rows = rows_block(self.templates, segment.table)
+        rows = rows[self.templates.in_force(rows)]
+        if len(rows) == info.rows:
+            return info
+        store.remove(info)
+        return store.write(Segment.of(self._timed(rows))) if len(rows) else None
+
+    def _timed(self, rows: np.ndarray) -> pa.Table:
+        """Rows with the last event time of a tuple that can match them."""
+        cat, lay = self.templates.catalogue.arrays, self.templates.catalogue.layout.array
+        template, last = rows[:, TEMPLATE], np.full(len(rows), UNBOUNDED, np.int64)
+        waits = cat[BIND][rows[:, WAIT], ALIAS]
+        aliases = cat[INFO][template, rewriting.ALIASES]
+        for b in range(self.templates.catalogue.layout.aliases):
+            bound = ((rows[:, BOUND] >> b) & 1).astype(np.bool_)
+            hi = cat[HI][template, np.where(bound, b * aliases + waits, 0)]
+            last = np.where(bound & (hi < UNBOUNDED), np.minimum(last, rows[:, lay[AT_TS] + b] + hi), last)
+        return rows_table(self.templates, rows).append_column(TIME, pa.array(last))
+
+
+def _append(state: RingState, rows: list[np.ndarray], tuples: list[np.ndarray]) -> None:
+    """Lay rows and tuples down without letting them meet: they have met before."""
+    state.reserve(sum(map(len, rows)), sum(map(len, tuples)))
+    for kind, parts in ((ROWS, rows), (TUPLES, tuples)):
+        for part in parts:
+            at = int(state.counts[kind])
+            state.blocks[kind][at : at + len(part)] = part
+            state.counts[kind] += len(part)
+    assert len(state.blocks[ENTRIES]) >= state.counts[ENTRIES]
+    rewriting.chain(state.blocks, state.slots, state.counts)
+
+
+_MEMORIES: dict[tuple[str, int], Memory] = {}
+_LOCK = threading.Lock()
+
+
+def memory_in_process(registry: str, templates: Templates, unit: int, choice: RingOptions) -> Memory:
+    """What this process remembers of a node."""
+    with _LOCK:
+        found = _MEMORIES.get((registry, unit))
+        if found is None or found.templates is not templates or found.choice != choice:
+            found = _MEMORIES[registry, unit] = Memory(templates, unit, choice)
+        return found

@@ -1,0 +1,218 @@
+"""One node's turn in one round.
+
+    round 0    tuples of the batch: they meet the rows that wait, and are stored; rates are told
+    round 1    queries that take effect with this batch choose where they wait, by rates that have the batch's tuples
+    round k    rows arrive from other nodes, meet the tuples that are stored, and wait; complete ones arrive at their owner
+
+A row that stays at the node is processed at once; one that leaves takes its tuples along. Since all tuples of a batch are stored in round 0, and
+a row binds a tuple in every round or waits, a query of n streams comes to rest in n + 1 rounds.
+
+Attribute level keeps a batch's tuples until its end: a query that takes effect with the batch arrives by then, so Delta is one batch, and nothing
+is missed. Rewritten queries wait at value level, whose tuples stay as long as windows need them.
+
+Invariant: what leaves and what is stored depends on the inbox as a set, the state and the queries of the batch.
+Implements: Idreos, Liarou, Koubarakis (2008), procedures 1 to 3 in supersteps; sections 4 (ALTT), 5 (windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels.rewriting import KEY, TEMPLATE, TUPLE_KEY
+from watersmeet.plan.catalogue import BATCH, Catalogue
+from watersmeet.plan.model import TIME
+from watersmeet.units.codes import integers
+from watersmeet.units.join_unit import StepReport
+from watersmeet.units.program import Call, Mail
+from watersmeet.units.ring_unit import Rows
+from watersmeet.units.rjoin.index import ID
+from watersmeet.units.rjoin.memory import INDEXED, RATES, REWRITTEN, Memory
+from watersmeet.units.rjoin.owner import answered
+from watersmeet.units.rjoin.rates import counted, told
+from watersmeet.units.rjoin.templates import Templates
+from watersmeet.units.rjoin.wire import rows_block, rows_table
+from watersmeet.units.segment import Segment
+from watersmeet.units.subscriptions.answers import answers
+from watersmeet.units.subscriptions.compiled import Compiled
+from watersmeet.units.watermark import advance, stream_cuts, watermarks
+
+POSE, REWRITE, ANSWER, _TUPLES = ":pose", ":rewrite", ":answer", ":tuples "
+
+
+@dataclass
+class _Leaving:
+    """Rows for other nodes."""
+
+    rewritten: list[np.ndarray] = field(default_factory=list)
+    complete: list[np.ndarray] = field(default_factory=list)
+
+
+class Node:
+    """A node in one round."""
+
+    def __init__(self, plan: Catalogue, templates: Templates, compiled: Compiled, memory: Memory) -> None:
+        self.plan, self.templates, self.compiled, self.memory = plan, templates, compiled, memory
+        self.report = StepReport()
+
+    def step(self, call: Call) -> Iterator[pa.Table | Mail]:
+        """Yields tables of answers, and mail; when exhausted, manifest and store hold the state after the round."""
+        manifest, store, memory, templates = call.manifest, call.store, self.memory, self.templates
+        before = watermarks(self.plan, manifest.maxima)
+        after = watermarks(self.plan, advance(manifest.maxima, call.seen))
+        if call.round == 0:
+            memory.settle(manifest, store, before, stream_cuts(templates.hull, before))
+        memory.recall(manifest, store, call.batch)
+        node = memory.node
+        node.marks = np.array([after[s] for s in templates.index.streams], np.int64)
+        held = len(node.state.rows)
+        if call.round == 0:
+            copies = self._enter(call, before, stream_cuts(templates.hull, after))
+            self._tell(call, copies)
+            if len(templates.fresh(call.batch, call.unit)):
+                yield Mail(call.unit, POSE, pa.table({"batch": [call.batch]}))
+            rows = _none(templates)
+        else:
+            copies = np.zeros((0, int(node.state.lay[-1])), np.int64)
+            self._receive(call, stream_cuts(templates.hull, after))
+            rows = self._arrived(call, REWRITE)
+        leaving = {unit: _Leaving() for unit in range(self.plan.units)}
+        leaving[call.unit].complete.append(self._arrived(call, ANSWER))
+        node.rates = self._rates(call)
+        if POSE in call.inbox:
+            fresh = templates.fresh(call.batch, call.unit)
+            placed = node.place(fresh, np.full(len(fresh), call.unit), call.batch).rows
+            rows = np.concatenate([rows, self._sorted(placed, leaving, call.unit)])
+        while len(copies) or len(rows):
+            out = node.step(copies, Rows(rows, np.zeros((len(rows), 0), np.int64)), call.batch)
+            copies = copies[:0]
+            for unit, part in _by(self.templates.owner[out.answers[:, TEMPLATE]], out.answers):
+                leaving[unit].complete.append(part)
+            rows = self._sorted(out.rows.rows, leaving, call.unit)
+        memory.store_rows(manifest, store, node.state.rows[held:])
+        own = leaving.pop(call.unit)
+        yield from self._answers(np.concatenate(own.complete))
+        for unit, parts in leaving.items():
+            yield from self._mail(unit, parts)
+        memory.is_whole = True
+        self._account(call, after)
+
+    # ---------------------------------------------------------------- what arrives
+
+    def _enter(self, call: Call, before: dict[str, int], cuts: dict[str, int]) -> np.ndarray:
+        """Round 0: the batch's tuples less the late ones are stored; their copies."""
+        templates, memory = self.templates, self.memory
+        out = [np.zeros((0, int(memory.node.state.lay[-1])), np.int64)]
+        for stream, indexed in templates.indexed.items():
+            tables = [t for t in call.inbox.get(stream, []) if t.num_rows]
+            if not tables:
+                continue
+            table = pa.concat_tables(tables).combine_chunks()
+            self.report.rows_in[stream] = table.num_rows
+            late = integers(table.column(TIME).combine_chunks()) < before[stream]
+            if late.any():
+                if templates.index.counter(stream, indexed) == call.unit:
+                    count = int(np.count_nonzero(late))
+                    call.manifest.late[stream] = call.manifest.late.get(stream, 0) + count
+                    self.report.late[stream] = count
+                table = table.filter(pa.array(~late))
+            if table.num_rows:
+                table = table.append_column(BATCH, pa.array(np.full(table.num_rows, call.batch)))
+                table = table.append_column(INDEXED, pa.array(np.ones(table.num_rows, np.bool_)))
+                memory.contents.add(stream, Segment.of(table))
+                memory.store_tuples(call.manifest, call.store, stream, table, cuts[stream])
+                block = templates.index.block(stream, table, call.batch, templates.mask)
+                out.append(
+                    templates.index.copies(block, templates.mask, memory.node.state.lay, call.unit, call.batch)
+                )
+        return np.concatenate(out)
+
+    def _receive(self, call: Call, cuts: dict[str, int]) -> None:
+        """Tuples that came along with rows; those that rows may still need after the batch are stored."""
+        memory = self.memory
+        for stream in self.templates.index.streams:
+            tables = [t for t in call.inbox.get(_TUPLES + stream, []) if t.num_rows]
+            if not tables:
+                continue
+            table = pa.concat_tables([t.select(tables[0].column_names) for t in tables])
+            ids = table.column(ID).to_numpy()
+            _, first = np.unique(ids, return_index=True)
+            new = first[~memory.contents.holds(ids[first])]
+            if not len(new):
+                continue
+            table = table.take(pa.array(new)).combine_chunks()
+            at = table.column_names.index(INDEXED)
+            table = table.set_column(at, INDEXED, pa.array(np.zeros(table.num_rows, np.bool_)))
+            memory.contents.add(stream, Segment.of(table))
+            memory.store_tuples(call.manifest, call.store, stream, table, cuts[stream])
+
+    def _arrived(self, call: Call, kind: str) -> np.ndarray:
+        tables = call.inbox.get(kind, [])
+        return np.concatenate([_none(self.templates), *(rows_block(self.templates, t) for t in tables)])
+
+    # ---------------------------------------------------------------- rates
+
+    def _tell(self, call: Call, copies: np.ndarray) -> None:
+        """Count the batch's tuples by key."""
+        held = call.manifest.segments.get(RATES, [])
+        new = counted(call.store.read(held[0]) if held else None, copies[:, TUPLE_KEY])
+        for info in held:
+            call.store.remove(info)
+        call.manifest.segments[RATES] = [] if new is None else [call.store.write(new)]
+
+    def _rates(self, call: Call) -> tuple[np.ndarray, np.ndarray]:
+        """What all nodes told last: in round 0 that is after the batch before."""
+        others = [m for unit, m in sorted(call.peers.items()) if unit != call.unit]
+        infos = [info for m in (call.manifest, *others) for info in m.segments.get(RATES, [])]
+        return told((call.store.read(info) for info in infos), call.batch)
+
+    # ---------------------------------------------------------------- what leaves
+
+    def _sorted(self, rows: np.ndarray, leaving: dict[int, _Leaving], unit: int) -> np.ndarray:
+        """Rows by the owner of the key where they wait next; those that stay."""
+        stay = _none(self.templates)
+        for to, part in _by(self.templates.index.ring.owners(rows[:, KEY].copy()), rows):
+            if to == unit:
+                stay = part
+            else:
+                leaving[to].rewritten.append(part)
+        return stay
+
+    def _mail(self, unit: int, parts: _Leaving) -> Iterator[Mail]:
+        every = [*parts.rewritten, *parts.complete]
+        if not any(map(len, every)):
+            return
+        layout = self.templates.catalogue.layout
+        for stream, taken in self.memory.contents.named_by(layout, *every).items():
+            yield Mail(unit, _TUPLES + stream, taken.table)
+        for kind, rows in ((REWRITE, parts.rewritten), (ANSWER, parts.complete)):
+            if any(map(len, rows)):
+                yield Mail(unit, kind, rows_table(self.templates, np.concatenate(rows)))
+
+    def _answers(self, complete: np.ndarray) -> Iterator[pa.Table]:
+        if not len(complete):
+            return
+        for block, pairs in answered(self.plan, self.templates, self.compiled, self.memory.contents, complete):
+            table = answers(block, pairs)
+            self.report.results += table.num_rows
+            yield table
+
+    def _account(self, call: Call, marks: dict[str, int]) -> None:
+        rows = call.manifest.rows()
+        self.report.watermarks = marks
+        self.report.retained = {kind: rows.get(kind, 0) for kind in (*self.plan.aliases, REWRITTEN)}
+        self.report.bytes = call.manifest.bytes()
+
+
+def _none(templates: Templates) -> np.ndarray:
+    return np.zeros((0, int(templates.catalogue.layout.array[4])), np.int64)
+
+
+def _by(units: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Rows by unit."""
+    for unit in np.unique(units).tolist():
+        mine = units == unit
+        yield unit, rows if mine.all() else rows[mine]

@@ -1,0 +1,196 @@
+"""The shapes and poses of a batch's queries, numbered for the rewriting loops of this process.
+
+    query ---> shape      template in the catalogue: SINCE, the first batch that any of its queries sees
+          \\-> pose       shape + constants: one posed row, which waits from the batch on in which its first living query took effect
+
+Numbers are of this process; rows on disk and on their way name shapes by `Shape.name`. A shape whose last query has gone is not in force;
+when more than half are not, all are numbered anew, and whoever holds numbers (`generation`) reads its rows again.
+
+Invariant: a posed row is in force if and only if some living query has its pose and the row was placed no earlier than the first
+of these took effect. So a pose that went and came back between two batches waits once, not twice.
+Implements: Idreos, Liarou, Koubarakis (2008), section 2: queries see tuples published since their insertion.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from watersmeet.errors import QueryError
+from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.rewriting import AT_SLOTS, BOUND, NEWEST, OLDEST, TEMPLATE
+from watersmeet.plan.shape import Shape
+from watersmeet.plan.subscription import hull
+from watersmeet.units.rjoin.index import STAND_IN, Index
+from watersmeet.units.subscriptions.block import Registered, code_of
+from watersmeet.units.subscriptions.compiled import unit_of
+from watersmeet.units.template_catalogue import ALWAYS, Layout, TemplateCatalogue
+
+Pose = tuple[int, tuple[int, ...]]
+"""The number of a shape, and the codes of its constants."""
+_FEW = 64
+"""Shapes that may go out of force before numbering anew is worth it."""
+
+
+@dataclass
+class _Held:
+    registered: Registered
+    shape: Shape
+    constants: tuple[int, ...]
+
+
+class Templates:
+    """The queries of one batch, as a ring sees them."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.generation = 0
+        self.stands_for: dict[str, Any] | None = None
+        """What a batch's intent said of the queries that are held."""
+        self._held: dict[str, _Held] = {}
+        self._numbered: dict[Shape, int] = {}
+        self._begin({})
+
+    def become(self, queries: Mapping[str, Registered]) -> None:
+        """Hold exactly these queries."""
+        for id in [id for id, held in self._held.items() if queries.get(id) != held.registered]:
+            del self._held[id]
+        for id, registered in queries.items():
+            if id not in self._held:
+                query = registered.query
+                self._held[id] = _Held(
+                    registered, Shape.of(query), tuple(_code(value) for *_, value in query.constants)
+                )
+        living: dict[Shape, int] = {}
+        for held in self._held.values():
+            effect = held.registered.effect
+            living[held.shape] = min(living.get(held.shape, effect), effect)
+        self._number(living)
+        self._pose()
+        self.hull = hull(held.registered.query for held in self._held.values())
+        found: dict[str, set[str]] = {}
+        for shape in living:
+            for stream, column in shape.columns:
+                found.setdefault(stream, set()).add(column)
+        self.indexed = {stream: sorted(columns) for stream, columns in found.items()}
+        self.mask = self.index.mask(self.indexed)
+
+    # ---------------------------------------------------------------- rows
+
+    def fresh(self, batch: int, unit: int) -> np.ndarray:
+        """The rows of poses that take effect with a batch and belong to a unit."""
+        new = (self._posed[:, NEWEST] == batch) & (self.owner[self._posed[:, TEMPLATE]] == unit)
+        return self._posed[new].copy()
+
+    def in_force(self, rows: np.ndarray) -> np.ndarray:
+        """Which stored rows some living query needs."""
+        if not len(self.names):
+            return np.zeros(len(rows), np.bool_)
+        since = self.since[rows[:, TEMPLATE]]
+        out = rows[:, OLDEST] >= since
+        posed = np.flatnonzero(rows[:, BOUND] == 0)
+        if len(posed):
+            keys = self._keys(rows[posed])
+            at = np.minimum(np.searchsorted(self._pose_keys, keys), max(len(self._pose_keys) - 1, 0))
+            known = self._pose_keys[at] == keys if len(self._pose_keys) else np.zeros(len(posed), np.bool_)
+            out[posed] = known
+            out[posed[known]] = rows[posed[known], NEWEST] >= self._pose_since[at[known]]
+        return out
+
+    def number_of(self, names: np.ndarray) -> np.ndarray:
+        """The numbers of shapes by name, -1 for those that are not in force."""
+        if not len(self.names):
+            return np.full(len(names), -1, np.int64)
+        order = np.argsort(self.names)
+        at = np.minimum(np.searchsorted(self.names, names, sorter=order), len(order) - 1)
+        found = order[at]
+        return np.where((self.names[found] == names) & (self.since[found] < ALWAYS), found, -1)
+
+    # ---------------------------------------------------------------- numbering
+
+    def _number(self, living: Mapping[Shape, int]) -> None:
+        fresh = [s for s in living if s not in self._numbered]
+        dead = len(self._numbered) + len(fresh) - len(living)
+        wide = Layout.of((s.template for s in fresh), self.index.columns)
+        layout = self.catalogue.layout
+        if wide.aliases > layout.aliases or wide.slots > layout.slots or dead > max(len(living), _FEW):
+            self._begin(living)
+        else:
+            self._add(fresh)
+        self.since = np.full(len(self._numbered), ALWAYS, np.int64)
+        self.since[[self._numbered[s] for s in living]] = list(living.values())
+        self.catalogue.begin(self.since)
+
+    def _begin(self, living: Mapping[Shape, int]) -> None:
+        """Number anew."""
+        self.generation += 1
+        layout = Layout.of((s.template for s in living), self.index.columns)
+        layout = Layout(layout.aliases, layout.slots, self.index.width, layout.streams, False, numbered=True)
+        self.catalogue = TemplateCatalogue(self.index.columns, layout)
+        self._numbered = {}
+        self.shapes: list[Shape] = []
+        self.names, self.owner = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.since = np.zeros(0, np.int64)
+        self.hull: dict[tuple[str, str], int] = {}
+        self.indexed: dict[str, list[str]] = {}
+        self.mask = self.index.mask({})
+        self._add(list(living))
+        self._pose()
+
+    def _add(self, shapes: list[Shape]) -> None:
+        if not shapes:
+            return
+        numbers = self.catalogue.add_all([s.template for s in shapes], [ALWAYS] * len(shapes), [ALWAYS] * len(shapes))
+        self._numbered |= dict(zip(shapes, numbers, strict=True))
+        self.shapes += shapes
+        self.names = np.append(self.names, np.array([s.name for s in shapes], np.int64))
+        if len(np.unique(self.names)) < len(self.names):
+            raise QueryError("two queries have shapes with the same 64-bit name; reword one of them")
+        units = self.index.plan.units
+        self.owner = np.append(self.owner, np.array([unit_of(s.join, units) for s in shapes], np.int64))
+
+    def _pose(self) -> None:
+        """The rows of all living poses; NEWEST is the batch from which on they wait."""
+        since: dict[Pose, int] = {}
+        for held in self._held.values():
+            if held.shape in self._numbered:
+                pose = self._numbered[held.shape], held.constants
+                since[pose] = min(since.get(pose, ALWAYS), held.registered.effect)
+        rows = self.catalogue.posed([number for number, _ in since])
+        rows[:, NEWEST] = list(since.values())
+        possible = np.ones(len(rows), np.bool_)
+        for n, (number, constants) in enumerate(since):
+            if constants:
+                slots = self.shapes[number].wanted_slots
+                possible[n] = len(set(zip(slots, constants, strict=True))) == len(set(slots))
+                rows[n, int(self.catalogue.layout.array[AT_SLOTS]) + np.array(slots)] = constants
+        self._posed = rows[possible]
+        keys = self._keys(self._posed)
+        order = np.argsort(keys)
+        self._pose_keys, self._pose_since = keys[order], self._posed[order, NEWEST]
+
+    def _keys(self, rows: np.ndarray) -> np.ndarray:
+        """A hash of the pose of posed rows."""
+        out, first = self.names[rows[:, TEMPLATE]], int(self.catalogue.layout.array[AT_SLOTS])
+        for slot in range(self.catalogue.layout.slots):
+            out = combine(out, rows[:, first + slot].copy())
+        return out
+
+
+def _code(value: int | str) -> int:
+    code = code_of(value)
+    return STAND_IN if code == STAND_IN - 1 else code
+
+
+_TEMPLATES: dict[str, Templates] = {}
+_LOCK = threading.Lock()
+
+
+def templates_in_process(registry: str, index: Index) -> Templates:
+    """What this process knows of a registry's shapes; all its units share it."""
+    with _LOCK:
+        return _TEMPLATES.setdefault(registry, Templates(index))
