@@ -140,6 +140,7 @@ def subscriptions(
     feed: Any = None,
     per_query: bool = False,
     units: Any = "auto",
+    engine: Any = "auto",
     name: str | None = None,
     **named: Stream,
 ) -> Any:
@@ -147,7 +148,8 @@ def subscriptions(
 
     Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, ts, answer); with
     `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
-    rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`.
+    rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`. `engine` is 'shared'
+    (the default) or 'rjoin': they give the same answers at different costs.
     """
     given = {**(streams or {}), **named}
     for key, stream in given.items():
@@ -156,7 +158,15 @@ def subscriptions(
     if not given:
         raise StreamError("subscriptions need a stream: subscriptions(clicks=wm.Stream(...), ...)")
     return sources.subscriptions(
-        given, checkpoint=checkpoint, sink=sink, trigger=trigger, feed=feed, per_query=per_query, units=units, name=name
+        given,
+        checkpoint=checkpoint,
+        sink=sink,
+        trigger=trigger,
+        feed=feed,
+        per_query=per_query,
+        units=units,
+        engine=engine,
+        name=name,
     )
 
 

@@ -21,6 +21,7 @@ from tests.cases import COLUMNS, SCHEMA, SECOND, Case, Col, Data
 from tests.strategies import ROWS_AT_MOST, cases, data
 from watersmeet.errors import UnsupportedError
 from watersmeet.units.subscriptions.block import Block
+from watersmeet.units.subscriptions.compiled import compiled_in_process
 
 STREAMS = ("s0", "s1", "s2", "s3")
 
@@ -33,6 +34,7 @@ class Plan:
     data: tuple[tuple[str, Data], ...]
     batch_rows: int
     units: int
+    engine: str = "shared"
 
     @property
     def batches(self) -> int:
@@ -64,7 +66,7 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 def answered(plan: Plan) -> tuple[dict[int, list[tuple[int, tuple[Any, ...]]]], Any, set[int]]:
     """(batch, values) by query, as the registry answers; the registry; and the queries that were refused."""
     streams = {n: wm.Stream(SCHEMA.empty_table(), time="ts", lateness=f"{d.lateness_us} us") for n, d in plan.data}
-    subs = wm.local.subscriptions(streams, units=plan.units)
+    subs = wm.local.subscriptions(streams, units=plan.units, engine=plan.engine)
     ids: dict[str, int] = {}
     refused: set[int] = set()
     found: dict[int, list[tuple[int, tuple[Any, ...]]]] = {n: [] for n in range(len(plan.queries))}
@@ -106,17 +108,19 @@ def expected(plan: Plan, case: Case, added: int, removed: int) -> list[tuple[int
     ]
 
 
-@given(plans())
-def test_every_query_is_answered_as_if_it_were_alone(plan: Plan) -> None:
-    found, _, refused = answered(plan)
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+@given(plan=plans())
+def test_every_query_is_answered_as_if_it_were_alone(engine: str, plan: Plan) -> None:
+    found, _, refused = answered(replace(plan, engine=engine))
     for n, (case, added, removed) in enumerate(plan.queries):
         if n not in refused and added < plan.batches:
             assert Counter(found[n]) == Counter(expected(plan, case, added, removed)), case.sql()
 
 
-@given(plans())
-def test_late_rows_are_counted_once(plan: Plan) -> None:
-    _, subs, _ = answered(replace(plan, queries=()))
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+@given(plan=plans(), asked=st.booleans())
+def test_late_rows_are_counted_once(engine: str, plan: Plan, asked: bool) -> None:
+    _, subs, _ = answered(replace(plan, engine=engine, queries=plan.queries if asked else ()))
     arrivals = {s: oracle.Arrival([plan.batch(s, n) for n in range(plan.batches)], d.lateness_us) for s, d in plan.data}
     _, late = oracle.admitted(arrivals, plan.batches)
     assert {s: n for s, n in subs.late.items() if n} == {s: len(rows) for s, rows in late.items() if rows}
@@ -166,7 +170,7 @@ def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -
     )
     out = subs.push({"r": stream((7, 1, 0), (600, 1, 0)), "s": stream((1, 1, 0), (2, 1, 0))})
     assert Counter(out.column("query").to_pylist()) == {ids[7]: 2}
-    (block,) = subs._units[0][0].blocks
+    (block,) = compiled_in_process(subs._view.name, 0).blocks
     assert len(block.trie.nodes) == 2, "one template, two drivers"
     assert len(block.class_ids) == 1
 
@@ -179,8 +183,8 @@ def test_tuples_that_no_query_of_a_template_wants_are_not_joined() -> None:
     subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id = 5 AND s.name IS NULL WINDOW = 10 SECONDS")
     out = subs.push({s: stream(*((i, 1, 0) for i in range(100))) for s in ("r", "s")})
     assert Counter(out.column("answer").to_pylist()) == {'{"id":3}': 100, '{"id":5}': 100}
-    (block,) = subs._units[0][0].blocks
-    stored = subs._units[0][2].segments.values()
+    (block,) = compiled_in_process(subs._view.name, 0).blocks
+    stored = subs._store.segments.values()
     indexed = [c.index.rows.tolist() for segment in stored for c in segment._coded.values() if c.index is not None]
     assert sorted(indexed, key=len)[0] == [3, 5], "of r two rows can matter"
     assert {gate is None for stream_, _, _, gate in block.columns if stream_ == "r"} == {False, True}, (
@@ -201,7 +205,7 @@ def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch
         if n == 3:
             subs.remove(added)
     assert max(made) <= 24
-    assert sum(b.alive for b in subs._units[0][0].blocks) == 111
+    assert sum(b.alive for b in compiled_in_process(subs._view.name, 0).blocks) == 111
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ class Streams(Join):
 class Catalogue(Plan):
     """The plan of a registry."""
 
+    engine: str = "shared"
+    """What answers the queries: 'shared' or 'rjoin', see `units.programs`."""
+
     @property
     def units(self) -> int:
         return self.units_wanted
@@ -53,10 +56,11 @@ class Catalogue(Plan):
                 s.name: [dict(s.schema), s.time, s.lateness_us, s.idle_us] for s in self.join.streams.values()
             },
             "units": self.units,
+            **({} if self.engine == "shared" else {"engine": self.engine}),
         }
 
 
-def catalogue(specs: Mapping[str, StreamSpec], units: int) -> Catalogue:
+def catalogue(specs: Mapping[str, StreamSpec], units: int, engine: str = "shared") -> Catalogue:
     """The catalogue of some streams.
 
     >>> c = catalogue({"s": StreamSpec("s", {"k": "int", "at": "timestamp"}, time="at")}, 2)
@@ -88,4 +92,4 @@ def catalogue(specs: Mapping[str, StreamSpec], units: int) -> Catalogue:
         )
         for n, (name, spec) in enumerate(specs.items())
     )
-    return Catalogue(join, units, inputs=inputs)
+    return Catalogue(join, units, inputs=inputs, engine=engine)

@@ -191,7 +191,11 @@ def closed(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:
 def _is_closed(bounds: tuple[tuple[int, ...], ...]) -> bool:
     n = range(len(bounds))
     return all(bounds[x][x] == 0 for x in n) and all(
-        bounds[x][y] <= bounds[x][k] + bounds[k][y] for x in n for y in n for k in n
+        bounds[x][y] <= bounds[x][k] + bounds[k][y]
+        for x in n
+        for y in n
+        for k in n
+        if bounds[x][k] < UNBOUNDED and bounds[k][y] < UNBOUNDED
     )
 
 

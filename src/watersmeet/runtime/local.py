@@ -377,7 +377,9 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def subscriptions(streams: Mapping[str, pa.Table | Stream], *, units: int = 1) -> LocalSubscriptions:
+def subscriptions(
+    streams: Mapping[str, pa.Table | Stream], *, units: int = 1, engine: str = "shared"
+) -> LocalSubscriptions:
     """A registry of queries in process: `add`, `remove`, `list`, and `push` for batches of tuples.
 
     The tables say the schemas; the tuples come by `push`. Of a plain table the lateness is 0.
@@ -392,5 +394,5 @@ def subscriptions(streams: Mapping[str, pa.Table | Stream], *, units: int = 1) -
     if not sources:
         raise StreamError("subscriptions need a stream: subscriptions({'clicks': table, ...})")
     return LocalSubscriptions(
-        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units
+        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units, engine
     )

@@ -11,12 +11,13 @@ ids of segments differ between two attempts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from watersmeet.errors import WatersmeetError
 from watersmeet.routing.biclique import Role
 from watersmeet.units.join_unit import Inbox, StepReport
 from watersmeet.units.pack import Punctuation
@@ -58,6 +59,8 @@ class Call:
     """The number of the micro-batch: the same on a replay."""
     queries: Mapping[str, Any] = field(default_factory=dict)
     """Which registered queries the batch answers, as its intent says it; empty for a query by itself."""
+    peers: Mapping[int, Manifest] = field(default_factory=dict)
+    """The memories of all units as they were when the round began; to read, not to change."""
     report: StepReport = field(default_factory=StepReport)
 
 
@@ -68,6 +71,10 @@ class Program(Protocol):
     def rounds(self) -> int | None:
         """How many rounds a batch has at most, if that is known; results come in the last one only."""
 
+    @property
+    def wakes(self) -> bool:
+        """Whether all units take a turn in round 0, those without mail too."""
+
     def entrance(self) -> int | None:
         """The unit that gets all tuples in round 0; None if they are routed by their keys."""
 
@@ -76,6 +83,14 @@ class Program(Protocol):
 
     def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
         """For every alias the time before which its stored tuples are dead, once a batch has reached these maxima."""
+
+
+class Answering(Program, Protocol):
+    """What answers registered queries: it says itself where tuples go."""
+
+    def address(self, stream: str, columns: Sequence[str], wire: pa.Table, first: int) -> Iterator[Mail]:
+        """A stream's new tuples to their units. `columns` are those that queries compare (`plan.shape.indexed`); the tuples may be
+        numbered from `first` on: no others of the checkpoint have these numbers."""
 
 
 def kind_of(side: str, role: Role) -> str:
@@ -96,6 +111,19 @@ def inbox_of(mail: dict[str, list[pa.Table]], seen: Mapping[str, int]) -> Inbox:
         into = inbox.probes if kind.startswith(PROBE) else inbox.tables
         into[kind.removeprefix(PROBE)] = tables
     return inbox
+
+
+def id_of(batch: int, task: int, row: int) -> int:
+    """A number for the row of a source task's batch.
+
+    >>> id_of(1, 0, 5) - id_of(1, 0, 0), id_of(0, 1, 0) > id_of(0, 0, 2**26 - 1), id_of(1, 0, 0) > id_of(0, 2**12 - 1, 0)
+    (5, True, True)
+    """
+    if row >= 2**26 or task >= 2**12:
+        raise WatersmeetError(
+            f"row {row} of task {task} in one micro-batch: RJoin numbers 2^26 rows of 2^12 tasks; limit what a trigger reads (maxFilesPerTrigger, maxOffsetsPerTrigger)"
+        )
+    return batch << 38 | task << 26 | row
 
 
 def control(to: int, said: Mapping[str, Any]) -> Mail:

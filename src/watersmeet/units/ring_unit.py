@@ -169,7 +169,9 @@ class RingUnit:
             rows.rows, state.blocks, state.slots, state.counts, cat, lay, now, self.options.delta, self._marks()
         )
         by_rows[:, rewriting.NEXT] += len(tuples)
-        made = by_tuples if not len(by_rows) else by_rows if not len(by_tuples) else np.concatenate([by_tuples, by_rows])
+        made = (
+            by_tuples if not len(by_rows) else by_rows if not len(by_tuples) else np.concatenate([by_tuples, by_rows])
+        )
         kept = self._first_time(made)
         made = made if kept.all() else made[kept]
         done = next_key.complete(made, cat)
@@ -211,7 +213,13 @@ class RingUnit:
         state, cat, lay = self.state, self.catalogue.arrays, self.state.lay
         before = len(state.rows)
         rows = rewriting.may_match(
-            state.blocks[rewriting.ROWS], before, cat, lay, np.full(len(self.catalogue.streams), watermark.ts), watermark.batch, watermark.numbered
+            state.blocks[rewriting.ROWS],
+            before,
+            cat,
+            lay,
+            np.full(len(self.catalogue.streams), watermark.ts),
+            watermark.batch,
+            watermark.numbered,
         )
         time, numbers = self.catalogue.retention(settled.batch)
         tuples = state.tuples

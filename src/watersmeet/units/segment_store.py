@@ -42,6 +42,10 @@ class MemoryStore:
     def remove(self, info: SegmentInfo) -> None:
         del self.segments[info.id]
 
+    def keep(self, ids: set[str]) -> None:
+        """Let go of all but these."""
+        self.segments = {id: s for id, s in self.segments.items() if id in ids}
+
 
 class Blobs(Protocol):
     """Durable bytes by id."""

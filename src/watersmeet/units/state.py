@@ -7,7 +7,7 @@ pickle: a checkpoint cannot run code.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NoReturn
 
 from watersmeet.errors import CheckpointError
@@ -71,6 +71,10 @@ class Manifest:
         if manifest.fingerprint != plan.fingerprint():
             refuse(manifest.fingerprint, manifest.query, plan)
         return manifest
+
+    def seen_by_others(self) -> Manifest:
+        """As it is now, whatever its unit changes."""
+        return replace(self, segments={kind: list(infos) for kind, infos in self.segments.items()})
 
     def rows(self) -> dict[str, int]:
         return {alias: sum(s.rows for s in infos) for alias, infos in self.segments.items()}

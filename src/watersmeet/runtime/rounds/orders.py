@@ -46,8 +46,8 @@ class Orders:
     batch: int = 0
     queries: dict[str, Any] = field(default_factory=dict)
     """Which registered queries the batch answers."""
-    read: list[str] | None = None
-    """The streams that some registered query reads: their tuples go to every unit. None: the plan routes."""
+    read: dict[str, list[str]] | None = None
+    """By stream that some registered query reads the columns that queries compare: the program routes. None: the plan does."""
     sites: dict[str, list[list[str]]] = field(default_factory=dict)
     """How sites join."""
 

@@ -51,8 +51,8 @@ class Registered(typing.Protocol):
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         """The queries of the batch after one that answered these."""
 
-    def streams(self, queries: Mapping[str, Any]) -> list[str]:
-        """What the queries of a batch read."""
+    def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The streams that the queries of a batch read, and the columns that they compare."""
 
     def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
         """A batch that answered these has been committed; what the next one starts from."""
@@ -163,7 +163,7 @@ class Protocol:
         after, routing, apart = deepcopy(before), intent.routing, tuple(intent.shipping)
         after.batch, after.queries = intent.batch, intent.queries
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
-        read = None if self.registered is None else self.registered.streams(intent.queries)
+        read = None if self.registered is None else self.registered.read(intent.queries)
         account = self.steps.run(
             Batch(
                 entered,

@@ -93,8 +93,8 @@ class Batch:
     """Whether source tasks say how wide tuples are."""
     queries: dict[str, Any] = field(default_factory=dict)
     """Which registered queries it answers."""
-    read: list[str] | None = None
-    """The streams that these read."""
+    read: dict[str, list[str]] | None = None
+    """By stream that these read the columns that they compare."""
     sites: dict[str, list[list[str]]] = field(default_factory=dict)
     """How sites join."""
 
@@ -192,7 +192,7 @@ class _Running:
             self._round(0, None, {})
             self._seen = self.steps.seen(self.entered)
             seen = self._seen.highest
-        if self.steps.plan.sites is not None:
+        if self.program.wakes:
             wakes = [Parcel(unit, WAKE, "", 0, 0, 0, 0) for unit in range(self.steps.plan.units)]
             self.letters[0] = [*self.letters.get(0, []), *wakes]
         number = -1 if self.steps.posts else 0

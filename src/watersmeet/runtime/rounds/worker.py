@@ -38,7 +38,7 @@ from watersmeet.units.join_unit import StepReport
 from watersmeet.units.leave import final_fields
 from watersmeet.units.pack import route
 from watersmeet.units.payload import holder, number_of, reship, split
-from watersmeet.units.program import Call, Mail, Program, kind_of
+from watersmeet.units.program import Answering, Call, Mail, Program, id_of, kind_of
 from watersmeet.units.programs.of_plan import program_of
 from watersmeet.units.state import Manifest, SegmentInfo
 
@@ -99,6 +99,7 @@ class Task:
         """Step every unit that has arrivals."""
         units, post = [], PostOffice(self.folder, orders.attempt)
         manifests = {unit: Manifest.from_json(state, self.plan) for unit, state in orders.states.items()}
+        peers = {unit: manifest.seen_by_others() for unit, manifest in manifests.items()}
         forget_all_but(self.folder, {i.id for m in manifests.values() for infos in m.segments.values() for i in infos})
         for unit in sorted(arrivals):
             manifest = manifests.get(unit) or Manifest.fresh(self.plan)
@@ -112,6 +113,7 @@ class Task:
                 seen,
                 batch=orders.batch,
                 queries=orders.queries,
+                peers=peers,
             )
             for item in self.program.step(call):
                 if isinstance(item, Mail):
@@ -163,6 +165,8 @@ class Posting:
         """By alias: tuples, their bytes without payload, bytes of payload."""
         self.routing = Epochs.from_json(orders.routing) if orders.routing else None
         self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
+        self.numbered = 0
+        """Tuples that have been given a number."""
 
     def flush(self, held: list[pa.RecordBatch]) -> None:
         """Post rows, and let go of them."""
@@ -173,7 +177,7 @@ class Posting:
         for position, mine in by_alias(table):
             wire = self._narrowed(position, wire_of(self.task.slots, position, mine))
             if self.orders.read is not None:
-                self._to_all(position, wire)
+                self._by_program(position, wire)
             elif self.task.routed_by_sql:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
@@ -199,10 +203,20 @@ class Posting:
         for unit, rows in grouped(units):
             self.post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
 
-    def _to_all(self, position: int, wire: pa.Table) -> None:
+    def _by_program(self, position: int, wire: pa.Table) -> None:
         alias = self.task.plan.inputs[position].alias
-        for unit in range(self.task.plan.units) if alias in (self.orders.read or ()) else ():
-            self.post.post(Mail(unit, alias, wire), 0)
+        columns = (self.orders.read or {}).get(alias)
+        if columns is not None:
+            program: Answering = self.task.program  # type: ignore[assignment]
+            for mail in program.address(alias, columns, wire, self._first_id(wire.num_rows)):
+                self.post.post(mail, 0)
+
+    def _first_id(self, rows: int) -> int:
+        """The first of so many numbers that no other tuple of the checkpoint has."""
+        context = TaskContext.get()
+        assert context is not None
+        first, self.numbered = self.numbered, self.numbered + rows
+        return id_of(self.orders.batch, context.partitionId(), first)
 
     def _by_content(self, position: int, wire: pa.Table) -> None:
         plan = self.task.plan

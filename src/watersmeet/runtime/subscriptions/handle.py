@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
+from watersmeet.plan.shape import indexed
 from watersmeet.plan.subscription import Subscription
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
@@ -30,16 +31,14 @@ from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launc
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.feed import Feed
 from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
 from watersmeet.runtime.subscriptions.versions import View
-from watersmeet.units.programs.subscriptions import SharedPlanProgram
 
-ENGINE = SharedPlanProgram
-"""What answers the queries: a program over a catalogue and a registry."""
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
 _ANSI = "spark.sql.ansi.enabled"
@@ -50,16 +49,16 @@ class Answered:
 
     def __init__(self, registry: Registry, log: FolderLog) -> None:
         self.registry, self.log, self._view = registry, log, View(log)
-        self._read: tuple[Mapping[str, Any], list[str]] = {}, []
+        self._read: tuple[Mapping[str, Any], dict[str, list[str]]] = {}, {}
         self._live: Mapping[str, Any] = {}
 
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         return self.registry.intend(before, batch)
 
-    def streams(self, queries: Mapping[str, Any]) -> list[str]:
+    def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
         if self._read[0] != queries:
             self._live = self._view.at(queries)
-            self._read = dict(queries), sorted({s for q in self._live.values() for s in q.query.template.streams})
+            self._read = dict(queries), indexed(q.query for q in self._live.values())
         return self._read[1]
 
     def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +91,7 @@ class Subscriptions:
         feed: DataFrame | None = None,
         per_query: bool = False,
         units: Any = "auto",
+        engine: Any = "auto",
         name: str | None = None,
     ) -> None:
         if not all(f.isStreaming for f in frames.values()):
@@ -105,8 +105,8 @@ class Subscriptions:
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
-        self._folder, self._plan = folder, _catalogue(specs, log, units, self._spark)
-        self._registry = Registry(specs, log)
+        self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark)
+        self._registry = Registry(specs, log, lambda query: engines.accept(self._plan, query))
         for last in folder.numbers(MANIFESTS)[-1:]:
             queries = folder.read_json(MANIFESTS, last).get("queries")
             if queries:
@@ -139,7 +139,7 @@ class Subscriptions:
             raise OptionError("these subscriptions are running already; stop() them first")
         if self._feed is not None:
             self._feed.start(trigger_of(self._given_trigger))
-        program = ENGINE(self._plan, FolderQueries(FolderLog(self._folder)))
+        program = engines.engine_of(self._plan, FolderQueries(FolderLog(self._folder)))
         steps = Supersteps(self._plan, program, self._frames, self._folder)
         protocol = Protocol(
             self._plan,
@@ -225,12 +225,16 @@ def _checked(id: Any) -> str | None:
     return id
 
 
-def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, spark: Any) -> Catalogue:
+def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, spark: Any) -> Catalogue:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
         raise OptionError(
             f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
         )
-    chosen = log.units(min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units)
+    wanted = engines.DEFAULT if engine == "auto" else engines.checked(engine)
+    many = min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units
+    chosen, begun = log.placement(many, wanted)
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
-    return catalogue(specs, chosen)
+    if engine not in ("auto", begun):
+        raise OptionError(f"engine={engine!r}: the checkpoint was begun with {begun!r}; give that, or 'auto'")
+    return catalogue(specs, chosen, begun)

@@ -5,26 +5,32 @@ Invariant: the answers of a batch are those that Spark would give for the same b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
+from watersmeet.plan.shape import indexed
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
+from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
-from watersmeet.runtime.subscriptions.versions import MemoryLog, View
+from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, View
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import StepReport
+from watersmeet.units.program import Call, Mail, id_of
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.state import Manifest
-from watersmeet.units.subscriptions.block import Registered
-from watersmeet.units.subscriptions.compiled import Compiled, unit_of
-from watersmeet.units.subscriptions.unit import Arrived, SharedPlan
+from watersmeet.units.subscriptions.process import forget
+from watersmeet.units.watermark import advance, watermarks
 
 _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
 
@@ -32,13 +38,21 @@ _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
 class LocalSubscriptions:
     """Queries over streams that arrive as Arrow tables."""
 
-    def __init__(self, specs: Mapping[str, StreamSpec], schemas: Mapping[str, pa.Schema], units: int = 1) -> None:
+    def __init__(
+        self,
+        specs: Mapping[str, StreamSpec],
+        schemas: Mapping[str, pa.Schema],
+        units: int = 1,
+        engine: str = engines.DEFAULT,
+    ) -> None:
         if not isinstance(units, int) or isinstance(units, bool) or units < 1:
             raise OptionError(f"units={units!r}: give a whole number of 1 or more")
-        self.plan, self._schemas = catalogue(specs, units), dict(schemas)
-        self._registry = Registry(specs, MemoryLog())
-        self._view = View(self._registry.log)
-        self._units = [(Compiled(), Manifest.fresh(self.plan), MemoryStore()) for _ in range(units)]
+        self.plan, self._schemas = catalogue(specs, units, engines.checked(engine)), dict(schemas)
+        self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query))
+        self._view = MemoryQueries(uuid.uuid4().hex, View(self._registry.log))
+        self._program = engines.engine_of(self.plan, self._view)
+        weakref.finalize(self, forget, self._view.name)
+        self._manifests, self._store = [Manifest.fresh(self.plan) for _ in range(units)], MemoryStore()
         self._batch, self._queries = 0, dict[str, Any]()
         self.reports: list[StepReport] = []
         """Of the latest batch, by unit."""
@@ -68,33 +82,73 @@ class LocalSubscriptions:
             wires[stream], highest, timeless[stream] = self._wire(stream, table)
             if highest is not None:
                 seen[stream] = highest
-        before, self._queries = self._queries, self._registry.intend(self._queries, self._batch)
-        if before != self._queries:
-            self._deal()
-        found, self.reports = [_SCHEMA.empty_table()], []
-        for number, (compiled, manifest, store) in enumerate(self._units):
-            unit = SharedPlan(self.plan, compiled)
-            counts = frozenset(wires) if number == 0 else frozenset[str]()
-            arrived = Arrived(self._batch, {s: [t] for s, t in wires.items()}, seen, counts)
-            found += [t.cast(_SCHEMA) for t in unit.step(arrived, manifest, store)]
-            self.reports.append(unit.report)
-        self._units[0][1].late.update({s: self.late.get(s, 0) + n for s, n in timeless.items() if n})
+        self._queries = self._registry.intend(self._queries, self._batch)
+        read = indexed(q.query for q in self._view.at(self._queries).values())
+        before = [m.seen_by_others() for m in self._manifests]
+        late = [*self._late_unread(wires, read)]
+        found = self._answers(self._entering(wires, read), seen)
+        out = pa.concat_tables([_SCHEMA.empty_table(), *(t.cast(_SCHEMA) for t in found)])
+        for stream, rows in (*timeless.items(), *late):
+            self._manifests[0].late[stream] = self._manifests[0].late.get(stream, 0) + rows
+        for manifest in self._manifests:
+            manifest.maxima = advance(before[0].maxima, seen)
+            for kind, cut in self._program.cuts(manifest.maxima).items():
+                manifest.segments[kind] = [i for i in manifest.segments.get(kind, []) if i.max_ts >= cut]
+        self._store.keep({i.id for m in self._manifests for infos in m.segments.values() for i in infos})
         self._registry.committed(self._queries, compacts=False)
         self._batch += 1
-        return pa.concat_tables(found)
+        return out
 
-    def _deal(self) -> None:
-        """Give every unit its queries."""
-        shares: list[dict[str, Registered]] = [{} for _ in self._units]
-        for id, registered in self._view.at(self._queries).items():
-            shares[unit_of(registered.query.template, len(shares))][id] = registered
-        for (compiled, _, _), share in zip(self._units, shares, strict=True):
-            compiled.become(share)
+    def _answers(self, entering: Iterable[Mail], seen: Mapping[str, int]) -> Iterator[pa.Table]:
+        """All rounds of a batch."""
+        self.reports = [StepReport() for _ in self._manifests]
+        peers: dict[int, dict[int, Manifest]] = {}
+        maxima = dict(self._manifests[0].maxima)
+
+        def turn(number: int, unit: int, inbox: Inbox) -> Iterator[pa.Table | Mail]:
+            if number not in peers:
+                peers[number] = {n: m.seen_by_others() for n, m in enumerate(self._manifests)}
+            manifest = self._manifests[unit]
+            manifest.maxima = dict(maxima)
+            call = Call(
+                number,
+                unit,
+                inbox,
+                manifest,
+                self._store,
+                seen,
+                batch=self._batch,
+                queries=self._queries,
+                peers=peers[number],
+            )
+            yield from self._program.step(call)
+            self.reports[unit].include(call.report)
+
+        return play(self._program, len(self._manifests), entering, turn)
+
+    def _entering(self, wires: Mapping[str, pa.Table], read: Mapping[str, Sequence[str]]) -> Iterator[Mail]:
+        first = id_of(self._batch, 0, 0)
+        for stream, wire in wires.items():
+            if stream in read and wire.num_rows:
+                yield from self._program.address(stream, read[stream], wire, first)
+                first += wire.num_rows
+
+    def _late_unread(
+        self, wires: Mapping[str, pa.Table], read: Mapping[str, Sequence[str]]
+    ) -> Iterator[tuple[str, int]]:
+        """Late rows of streams that no query reads: no unit gets them."""
+        marks = watermarks(self.plan, self._manifests[0].maxima)
+        times = {s: integers(wire.column(TIME).combine_chunks()) for s, wire in wires.items() if s not in read}
+        return ((s, int(np.count_nonzero(ts < marks[s]))) for s, ts in times.items())
 
     @property
     def late(self) -> dict[str, int]:
         """Late rows by stream, rows without a time among them."""
-        return dict(self._units[0][1].late)
+        out: dict[str, int] = {}
+        for manifest in self._manifests:
+            for stream, rows in manifest.late.items():
+                out[stream] = out.get(stream, 0) + rows
+        return out
 
     def _wire(self, stream: str, table: pa.Table) -> tuple[pa.Table, int | None, int]:
         """A batch of a stream as wire rows, its highest event time, and how many rows have none."""

@@ -3,7 +3,7 @@
     watersmeet/
         registry/41.json 42.json ...    what version 41 changed, what 42 changed
         snapshots/40.json               all queries of version 40, with the batches in which they took effect
-        snapshots/units.json            how many units there are: chosen at the first start
+        snapshots/units.json            how many units there are, and what engine: chosen at the first start
         snapshots/identity.json         a name that no other registry has
 
 A snapshot is of a version that has been committed, so a replay asks for nothing older.
@@ -44,11 +44,13 @@ class FolderLog:
             self.folder.write(SNAPSHOTS, _IDENTITY, json.dumps({"registry": uuid.uuid4().hex}).encode(), durably=True)
         return str(json.loads(self.folder.read(SNAPSHOTS, _IDENTITY))["registry"])
 
-    def units(self, wanted: int) -> int:
-        """How many units there are: as chosen at first."""
+    def placement(self, units: int, engine: str) -> tuple[int, str]:
+        """How many units there are, and what engine: as chosen at first."""
         if _UNITS not in self.folder.names(SNAPSHOTS):
-            self.folder.write(SNAPSHOTS, _UNITS, json.dumps({"units": wanted}).encode(), durably=True)
-        return int(json.loads(self.folder.read(SNAPSHOTS, _UNITS))["units"])
+            said = json.dumps({"units": units, "engine": engine})
+            self.folder.write(SNAPSHOTS, _UNITS, said.encode(), durably=True)
+        found = json.loads(self.folder.read(SNAPSHOTS, _UNITS))
+        return int(found["units"]), str(found.get("engine", "shared"))
 
     def latest(self, at_most: int | None = None) -> int:
         return max((n for n in self.folder.numbers(SNAPSHOTS) if at_most is None or n <= at_most), default=0)

@@ -14,7 +14,7 @@ being the beginning of the first batch that has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -57,8 +57,11 @@ class _Known:
 class Registry:
     """The registry as its owner sees it; all methods may be called from any thread."""
 
-    def __init__(self, specs: Mapping[str, StreamSpec], log: Log) -> None:
-        self._specs, self.log, self._identity = dict(specs), log, log.identity()
+    def __init__(
+        self, specs: Mapping[str, StreamSpec], log: Log, accept: Callable[[Subscription], None] | None = None
+    ) -> None:
+        """accept: raises if those who answer cannot answer a query."""
+        self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._known: dict[str, _Known] = {}
         self._refused: dict[str, Change] = {}
@@ -78,7 +81,10 @@ class Registry:
             alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
             for alias in join.aliases
         }
-        return subscription(join, DuckDBTypes(schemas))
+        query = subscription(join, DuckDBTypes(schemas))
+        if self._accept is not None:
+            self._accept(query)
+        return query
 
     def add_all(self, queries: Sequence[tuple[str | None, str]]) -> list[str]:
         """Add queries in one version, all or none; their ids."""

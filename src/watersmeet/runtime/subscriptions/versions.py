@@ -61,7 +61,7 @@ class MemoryLog:
         self._changes: dict[int, tuple[list[Change], int]] = {}
 
     def identity(self) -> str:
-        return f"{id(self)}"
+        return "in memory"
 
     def latest(self, at_most: int | None = None) -> int:
         return 0
@@ -142,3 +142,14 @@ class View:
                     self._queries.pop(change["id"], None)
         self._version = version
         return self._queries
+
+
+@dataclass(frozen=True)
+class MemoryQueries:
+    """A registry in this process, as units see it."""
+
+    name: str
+    view: View
+
+    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
+        return self.view.at(queries)

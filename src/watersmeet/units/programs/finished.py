@@ -40,6 +40,10 @@ class FinishedProgram:
         assert self.before.rounds is not None
         return self.before.rounds + 1
 
+    @property
+    def wakes(self) -> bool:
+        return False
+
     def entrance(self) -> int | None:
         return self.before.entrance()
 

@@ -29,6 +29,10 @@ class JoinProgram:
     def rounds(self) -> int:
         return len(self.plan.stages)
 
+    @property
+    def wakes(self) -> bool:
+        return False
+
     def entrance(self) -> None:
         return None
 

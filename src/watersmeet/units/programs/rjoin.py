@@ -10,7 +10,7 @@ Implements: Idreos, Liarou, Koubarakis (2008), see `units.rjoin`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ from watersmeet.units.rjoin.node import Node
 from watersmeet.units.rjoin.templates import templates_in_process
 from watersmeet.units.subscriptions.compiled import compiled_in_process, unit_of
 
+OPTIONS = RingOptions("known", delta=0, levels="value", rate_period=1)
+"""The clock counts batches: attribute level keeps tuples for the batch in which they arrive."""
 _AFTER_ALL = 2**63 - 1
 
 
@@ -34,7 +36,7 @@ class RJoinProgram:
 
     plan: Catalogue
     registry: Queries
-    choice: RingOptions = RingOptions("known", delta=0, levels="value", rate_period=1)
+    options: RingOptions = OPTIONS
 
     @property
     def rounds(self) -> None:
@@ -67,14 +69,10 @@ class RJoinProgram:
             share = {i: q for i, q in live.items() if unit_of(q.query.template, self.plan.units) == call.unit}
             compiled.become(share)
             compiled.stands_for = dict(call.queries)
-        memory = memory_in_process(self.registry.name, templates, call.unit, self.choice)
+        memory = memory_in_process(self.registry.name, templates, call.unit, self.options)
         node = Node(self.plan, templates, compiled, memory)
         yield from node.step(call)
         call.report.include(node.report)
 
     def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
         return {passing(stream): _AFTER_ALL for stream in self.plan.join.streams}
-
-    def choosing(self, choice: str) -> RJoinProgram:
-        """The same, with another choice of where queries wait."""
-        return replace(self, choice=replace(self.choice, choice=choice))  # type: ignore[arg-type]

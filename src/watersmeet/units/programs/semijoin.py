@@ -45,6 +45,10 @@ class SemijoinProgram:
     def _fetched(self) -> list[InputPlan]:
         return [i for i in self.plan.inputs if i.payload]
 
+    @property
+    def wakes(self) -> bool:
+        return False
+
     def entrance(self) -> None:
         return None
 

@@ -27,6 +27,10 @@ class SequencedProgram:
     plan: Plan
     rounds = 2
 
+    @property
+    def wakes(self) -> bool:
+        return False
+
     def entrance(self) -> int:
         return self.plan.units
 

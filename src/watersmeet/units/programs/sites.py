@@ -37,6 +37,10 @@ class SiteProgram:
     def rounds(self) -> int:
         return self.schedule.rounds
 
+    @property
+    def wakes(self) -> bool:
+        return True
+
     def entrance(self) -> None:
         return None
 

@@ -7,7 +7,7 @@ Invariant: which queries a batch answers is what its intent says (`Call.queries`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,8 +42,15 @@ class SharedPlanProgram:
     def rounds(self) -> int:
         return 1
 
+    @property
+    def wakes(self) -> bool:
+        return True
+
     def entrance(self) -> None:
         return None
+
+    def address(self, stream: str, columns: Sequence[str], wire: pa.Table, first: int) -> Iterator[Mail]:
+        yield from (Mail(unit, stream, wire) for unit in range(self.plan.units))
 
     def step(self, call: Call) -> Iterator[pa.Table | Mail]:
         compiled = compiled_in_process(self.registry.name, call.unit)

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels import rewriting
+from watersmeet.kernels.key_table import attribute_key
 from watersmeet.kernels.rewriting import ARRIVED, BATCH, LEVEL, NULL, NUMBER, STREAM, TS, TUPLE_HEAD, TUPLE_KEY
 from watersmeet.plan.catalogue import Catalogue, wire_name
 from watersmeet.plan.model import TIME
@@ -106,7 +107,7 @@ class Index:
     def counter(self, stream: str, indexed: Sequence[str]) -> int:
         """The node that gets all tuples of a stream, under its first indexed column: it counts the late ones."""
         number = self.columns[stream].index(min(indexed, key=self.columns[stream].index))
-        key = rewriting.attribute_key(self.streams[stream], number)
+        key = attribute_key(self.streams[stream], number)
         return int(self.ring.owners(np.array([key], np.int64))[0])
 
 

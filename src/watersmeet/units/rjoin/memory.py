@@ -13,7 +13,6 @@ are out of force; they are left out when read, and dropped when segments are set
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +34,7 @@ from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.settle import Settler
 from watersmeet.units.state import Manifest, SegmentInfo
+from watersmeet.units.subscriptions.process import held
 
 INDEXED = "_indexed"
 """Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""
@@ -107,9 +107,7 @@ class Memory:
         block = index.block(stream, table, batch, templates.mask)
         return index.copies(block, templates.mask, self.node.state.lay, self.unit, self.batch)
 
-    def store_tuples(
-        self, manifest: Manifest, store: SegmentStore, stream: str, table: pa.Table, cut: int
-    ) -> None:
+    def store_tuples(self, manifest: Manifest, store: SegmentStore, stream: str, table: pa.Table, cut: int) -> None:
         """Store tuples that are in memory already: those that outlive the batch, and those that do not."""
         whole = Segment.of(table)
         for kind, keep in ((stream, whole.ts >= cut), (passing(stream), whole.ts < cut)):
@@ -184,14 +182,6 @@ def _append(state: RingState, rows: list[np.ndarray], tuples: list[np.ndarray]) 
     rewriting.chain(state.blocks, state.slots, state.counts)
 
 
-_MEMORIES: dict[tuple[str, int], Memory] = {}
-_LOCK = threading.Lock()
-
-
 def memory_in_process(registry: str, templates: Templates, unit: int, choice: RingOptions) -> Memory:
     """What this process remembers of a node."""
-    with _LOCK:
-        found = _MEMORIES.get((registry, unit))
-        if found is None or found.templates is not templates or found.choice != choice:
-            found = _MEMORIES[registry, unit] = Memory(templates, unit, choice)
-        return found
+    return held(registry, ("memory", unit, choice), lambda: Memory(templates, unit, choice))

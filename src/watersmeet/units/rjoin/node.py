@@ -125,9 +125,7 @@ class Node:
                 memory.contents.add(stream, Segment.of(table))
                 memory.store_tuples(call.manifest, call.store, stream, table, cuts[stream])
                 block = templates.index.block(stream, table, call.batch, templates.mask)
-                out.append(
-                    templates.index.copies(block, templates.mask, memory.node.state.lay, call.unit, call.batch)
-                )
+                out.append(templates.index.copies(block, templates.mask, memory.node.state.lay, call.unit, call.batch))
         return np.concatenate(out)
 
     def _receive(self, call: Call, cuts: dict[str, int]) -> None:
@@ -156,11 +154,9 @@ class Node:
     # ---------------------------------------------------------------- rates
 
     def _tell(self, call: Call, copies: np.ndarray) -> None:
-        """Count the batch's tuples by key."""
+        """Count the batch's tuples by key. What was told before stays until the batch ends: others may read it in this round."""
         held = call.manifest.segments.get(RATES, [])
         new = counted(call.store.read(held[0]) if held else None, copies[:, TUPLE_KEY])
-        for info in held:
-            call.store.remove(info)
         call.manifest.segments[RATES] = [] if new is None else [call.store.write(new)]
 
     def _rates(self, call: Call) -> tuple[np.ndarray, np.ndarray]:

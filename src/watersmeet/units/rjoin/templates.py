@@ -13,7 +13,6 @@ Implements: Idreos, Liarou, Koubarakis (2008), section 2: queries see tuples pub
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +27,7 @@ from watersmeet.plan.subscription import hull
 from watersmeet.units.rjoin.index import STAND_IN, Index
 from watersmeet.units.subscriptions.block import Registered, code_of
 from watersmeet.units.subscriptions.compiled import unit_of
+from watersmeet.units.subscriptions.process import held
 from watersmeet.units.template_catalogue import ALWAYS, Layout, TemplateCatalogue
 
 Pose = tuple[int, tuple[int, ...]]
@@ -37,7 +37,7 @@ _FEW = 64
 
 
 @dataclass
-class _Held:
+class _Known:
     registered: Registered
     shape: Shape
     constants: tuple[int, ...]
@@ -51,27 +51,31 @@ class Templates:
         self.generation = 0
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
-        self._held: dict[str, _Held] = {}
+        self._queries: dict[str, _Known] = {}
         self._numbered: dict[Shape, int] = {}
+        self.hull: dict[tuple[str, str], int] = {}
+        self.indexed: dict[str, list[str]] = {}
+        """The coded columns by stream that some query compares."""
+        self.mask = index.mask({})
         self._begin({})
 
     def become(self, queries: Mapping[str, Registered]) -> None:
         """Hold exactly these queries."""
-        for id in [id for id, held in self._held.items() if queries.get(id) != held.registered]:
-            del self._held[id]
+        for id in [id for id, known in self._queries.items() if queries.get(id) != known.registered]:
+            del self._queries[id]
         for id, registered in queries.items():
-            if id not in self._held:
+            if id not in self._queries:
                 query = registered.query
-                self._held[id] = _Held(
+                self._queries[id] = _Known(
                     registered, Shape.of(query), tuple(_code(value) for *_, value in query.constants)
                 )
         living: dict[Shape, int] = {}
-        for held in self._held.values():
-            effect = held.registered.effect
-            living[held.shape] = min(living.get(held.shape, effect), effect)
+        for known in self._queries.values():
+            effect = known.registered.effect
+            living[known.shape] = min(living.get(known.shape, effect), effect)
         self._number(living)
         self._pose()
-        self.hull = hull(held.registered.query for held in self._held.values())
+        self.hull = hull(known.registered.query for known in self._queries.values())
         found: dict[str, set[str]] = {}
         for shape in living:
             for stream, column in shape.columns:
@@ -135,9 +139,6 @@ class Templates:
         self.shapes: list[Shape] = []
         self.names, self.owner = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.since = np.zeros(0, np.int64)
-        self.hull: dict[tuple[str, str], int] = {}
-        self.indexed: dict[str, list[str]] = {}
-        self.mask = self.index.mask({})
         self._add(list(living))
         self._pose()
 
@@ -156,10 +157,10 @@ class Templates:
     def _pose(self) -> None:
         """The rows of all living poses; NEWEST is the batch from which on they wait."""
         since: dict[Pose, int] = {}
-        for held in self._held.values():
-            if held.shape in self._numbered:
-                pose = self._numbered[held.shape], held.constants
-                since[pose] = min(since.get(pose, ALWAYS), held.registered.effect)
+        for known in self._queries.values():
+            if known.shape in self._numbered:
+                pose = self._numbered[known.shape], known.constants
+                since[pose] = min(since.get(pose, ALWAYS), known.registered.effect)
         rows = self.catalogue.posed([number for number, _ in since])
         rows[:, NEWEST] = list(since.values())
         possible = np.ones(len(rows), np.bool_)
@@ -186,11 +187,6 @@ def _code(value: int | str) -> int:
     return STAND_IN if code == STAND_IN - 1 else code
 
 
-_TEMPLATES: dict[str, Templates] = {}
-_LOCK = threading.Lock()
-
-
 def templates_in_process(registry: str, index: Index) -> Templates:
     """What this process knows of a registry's shapes; all its units share it."""
-    with _LOCK:
-        return _TEMPLATES.setdefault(registry, Templates(index))
+    return held(registry, "templates", lambda: Templates(index))

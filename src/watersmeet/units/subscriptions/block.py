@@ -130,7 +130,9 @@ class Block:
         self.class_ids = np.array(sorted(classes.values(), key={n: t for (t, _), n in classes.items()}.__getitem__))
         self.constants = np.zeros((len(self.queries), depth), np.int64)
         for row, registered in enumerate(self.queries):
-            self.constants[row, : len(registered.query.constants)] = [code_of(v) for *_, v in registered.query.constants]
+            self.constants[row, : len(registered.query.constants)] = [
+                code_of(v) for *_, v in registered.query.constants
+            ]
         keys = class_of.copy()
         for n in range(depth):
             used = self.class_alias[class_of, n] >= 0

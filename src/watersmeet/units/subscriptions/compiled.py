@@ -10,7 +10,6 @@ Invariant: the living queries of all blocks are exactly those of the batch; how 
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from watersmeet.plan.subscription import Template, hull
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.subscriptions.block import Block, Registered
+from watersmeet.units.subscriptions.process import held
 from watersmeet.units.watermark import stream_cuts
 
 _SMALL = 4
@@ -81,11 +81,6 @@ class Compiled:
         return max((hi for (x, _), hi in self._hull.items() if x == stream), default=UNBOUNDED)
 
 
-_COMPILED: dict[tuple[str, int], Compiled] = {}
-_LOCK = threading.Lock()
-
-
 def compiled_in_process(registry: str, unit: int) -> Compiled:
     """What this process has compiled for a unit of a registry."""
-    with _LOCK:
-        return _COMPILED.setdefault((registry, unit), Compiled())
+    return held(registry, ("compiled", unit), Compiled)

@@ -68,7 +68,9 @@ def fan_out_classes(
 ) -> Iterator[Pairs]:
     """The same of combinations that have been found for one class each."""
     every = np.arange(len(classes))
-    yield from _among(block, visible, tuples, ((e, classes[e]) for e in np.array_split(every, 1 + len(every) // limit)), limit)
+    yield from _among(
+        block, visible, tuples, ((e, classes[e]) for e in np.array_split(every, 1 + len(every) // limit)), limit
+    )
 
 
 def _among(
