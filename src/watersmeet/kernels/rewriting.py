@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int64, njit, types, void
 
-from watersmeet.kernels.key_table import FIRST_ROW, FIRST_TUPLE, arrived, attribute_key, enter, value_key
+from watersmeet.kernels.key_table import FIRST_ROW, FIRST_TUPLE, arrived, attribute_key, enter, find, value_key
 
 TEMPLATE, BOUND, WAIT, KEY, OLDEST, NEWEST, NEXT = range(7)
 ROW_HEAD = 7
@@ -193,6 +193,19 @@ def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
     return True
 
 
+@njit(int64(Block, int64, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1]), cache=True)
+def _put(inbox, i, blocks, slots, counts, cat, lay, marks):  # type: ignore[no-untyped-def]
+    """Lay a row down behind the others, and keep it there if a future tuple can match; the entry of its key."""
+    rows, entries, r = blocks[ROWS], blocks[ENTRIES], counts[ROWS]
+    key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, KEY])
+    _copy(rows, r, inbox, i)
+    if _in_time(rows, r, cat, lay, marks):
+        counts[ROWS] += 1
+        rows[r, NEXT] = entries[key, FIRST_ROW]
+        entries[key, FIRST_ROW] = r
+    return key
+
+
 @njit(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64, int64[::1]), cache=True)
 def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # type: ignore[no-untyped-def]
     """Procedure 3, for posed queries too: rows meet the tuples of their keys, those at attribute level for delta after
@@ -202,12 +215,7 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # t
     out, n = np.empty((1024, rows.shape[1]), np.int64), 0
     for i in range(len(inbox)):
         r = counts[ROWS]
-        key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, KEY])
-        _copy(rows, r, inbox, i)
-        if _in_time(rows, r, cat, lay, marks):
-            counts[ROWS] += 1
-            rows[r, NEXT] = entries[key, FIRST_ROW]
-            entries[key, FIRST_ROW] = r
+        key = _put(inbox, i, blocks, slots, counts, cat, lay, marks)
         e = entries[key, FIRST_TUPLE]
         while e != -1:
             if tuples[e, LEVEL] == VALUE_LEVEL or now - tuples[e, ARRIVED] <= delta:
@@ -217,6 +225,55 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # t
                     out[n, NEXT] = i
                     n += 1
             e = tuples[e, TUPLE_NEXT]
+    return out[:n]
+
+
+@njit(int64[::1](Block, int64, int64[::1], Block), cache=True)
+def entries_of(tuples, count, slots, entries):  # type: ignore[no-untyped-def]
+    """The entry of every tuple's key."""
+    out = np.empty(count, np.int64)
+    for e in range(count):
+        out[e] = find(slots, entries, tuples[e, TUPLE_KEY])
+    return out
+
+
+@njit(
+    Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]),
+    cache=True,
+)
+def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, begin, times):  # type: ignore[no-untyped-def]
+    """`arrive_rows` over tuples that are sorted by key and time: `order` are their places, `times` their times, and those of
+    entry k begin at begin[k]. All of them are met: whoever sorts them leaves out what the attribute level has dropped."""
+    rows, tuples = blocks[ROWS], blocks[TUPLES]
+    out, n = np.empty((1024, rows.shape[1]), np.int64), 0
+    for i in range(len(inbox)):
+        r = counts[ROWS]
+        key = _put(inbox, i, blocks, slots, counts, cat, lay, marks)
+        if key + 1 >= len(begin):
+            continue
+        t, bound = rows[r, TEMPLATE], rows[r, BOUND]
+        aliases, a = cat[INFO][t, ALIASES], cat[BIND][rows[r, WAIT], ALIAS]
+        low, high = int64(NULL), int64(-(NULL + 1))
+        for b in range(aliases):
+            if (bound >> b) & 1:
+                ts = rows[r, lay[AT_TS] + b]
+                low = max(low, ts - cat[HI][t, a * aliases + b])
+                high = min(high, ts + cat[HI][t, b * aliases + a])
+        at, end = begin[key], begin[key + 1]
+        last = end
+        while at < last:  # the first that is not older than the windows allow
+            mid = (at + last) >> 1
+            if times[mid] < low:
+                at = mid + 1
+            else:
+                last = mid
+        while at < end and times[at] <= high:
+            if n == len(out):
+                out = _longer(out)
+            if _rewrite(out, n, rows, r, tuples, order[at], lay, cat):
+                out[n, NEXT] = i
+                n += 1
+            at += 1
     return out[:n]
 
 

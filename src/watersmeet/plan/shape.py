@@ -103,8 +103,9 @@ class Shape:
     @property
     def columns(self) -> set[tuple[str, str]]:
         """(stream, coded column) of all that is indexed for it."""
-        places = {p for slot in self.template.slots if slot.join for p in slot.places}
-        return {(self.join.streams[alias], column) for alias, column in places}
+        edges = ((n, coded(c, kind)) for x, a, y, b, kind in self.join.edges for n, c in ((x, a), (y, b)))
+        wanted = ((x, coded(column, kind)) for x, column, kind in self.wanted)
+        return {(self.join.streams[alias], column) for alias, column in (*edges, *wanted)}
 
 
 def indexed(queries: Iterable[Subscription]) -> dict[str, list[str]]:

@@ -25,6 +25,9 @@ class RingState:
         widths = (int(self.lay[rewriting.ROW_WIDTH]), int(self.lay[rewriting.TUPLE_WIDTH]), key_table.KEY_WIDTH)
         self._blocks = [np.zeros((_FEW, w), np.int64) for w in widths]
         self.counts = np.zeros(3, np.int64)
+        self.order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        """The tuples by key and time, if they have been sorted since the last one came: their places, where those of an entry
+        begin, their times."""
         self.slots = np.full(2 * _FEW, -1, np.int64)
         self.candidates = _no_candidates(2 * _FEW)
         self.known = np.zeros(1, np.int64)
@@ -45,8 +48,18 @@ class RingState:
     def tuples(self) -> np.ndarray:
         return self._blocks[TUPLES][: self.counts[TUPLES]]
 
+    def sort(self) -> None:
+        """Sort the tuples by key and time: rows that come find theirs without walking the chain. As long as no tuple comes."""
+        tuples, entries = self.tuples, self._blocks[ENTRIES]
+        of = rewriting.entries_of(self._blocks[TUPLES], int(self.counts[TUPLES]), self.slots, entries)
+        places = np.lexsort((tuples[:, rewriting.TS], of))
+        begin = np.searchsorted(of[places], np.arange(int(self.counts[ENTRIES]) + 1))
+        self.order = places, begin, tuples[places, rewriting.TS]
+
     def reserve(self, rows: int, tuples: int) -> None:
         """Room for so many more rows and tuples, each perhaps under a key of its own."""
+        if tuples:
+            self.order = None
         for block, more in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, rows + tuples)):
             self._blocks[block] = _grown(self._blocks[block], int(self.counts[block]), more)
         need = 2 * (int(self.counts[ENTRIES]) + rows + tuples)
@@ -70,6 +83,7 @@ class RingState:
 
     def keep(self, rows: np.ndarray, tuples: np.ndarray) -> None:
         """Drop the other rows and tuples, and link the chains again."""
+        self.order = None
         for block, kept in ((ROWS, rows), (TUPLES, tuples)):
             left = self._blocks[block][: self.counts[block]][kept]
             self._blocks[block] = _grown(np.zeros((_FEW, left.shape[1]), np.int64), 0, len(left))

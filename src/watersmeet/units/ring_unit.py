@@ -165,9 +165,7 @@ class RingUnit:
         self._receive(tuples, rows)
         period = self.options.rate_period
         by_tuples = rewriting.arrive_tuples(tuples, state.blocks, state.slots, state.counts, cat, lay, now, period)
-        by_rows = rewriting.arrive_rows(
-            rows.rows, state.blocks, state.slots, state.counts, cat, lay, now, self.options.delta, self._marks()
-        )
+        by_rows = self._rows_arrive(rows.rows, now)
         by_rows[:, rewriting.NEXT] += len(tuples)
         made = (
             by_tuples if not len(by_rows) else by_rows if not len(by_tuples) else np.concatenate([by_tuples, by_rows])
@@ -180,6 +178,13 @@ class RingUnit:
         self.load.sent[ANSWERING] += self._by_node(self.ring.owners(answers[:, KEY].copy()))
         out = self.place(going, self.ring.owners(going[:, KEY].copy()), now)
         return Outbox(out, answers, events)
+
+    def _rows_arrive(self, rows: np.ndarray, now: int) -> np.ndarray:
+        state, cat = self.state, self.catalogue.arrays
+        where = (rows, state.blocks, state.slots, state.counts, cat, state.lay)
+        if state.order is None:
+            return rewriting.arrive_rows(*where, now, self.options.delta, self._marks())
+        return rewriting.arrive_rows_in_order(*where, self._marks(), *state.order)
 
     def place(self, rows: np.ndarray, senders: np.ndarray, now: int) -> Rows:
         """Choose where rows wait next, and count what that costs their senders."""

@@ -86,7 +86,7 @@ class Memory:
                 segment = store.read(info)
                 if kind == REWRITTEN:
                     found = rows_block(templates, segment.table)
-                    rows.append(found[templates.in_force(found)])
+                    rows.append(found[templates.in_force(found, batch)])
                 else:
                     tuples.append(self._indexed(kind.removeprefix(_PASSING), segment))
         if rows or tuples:
@@ -124,7 +124,12 @@ class Memory:
             self.applied.add(info.id)
 
     def settle(
-        self, manifest: Manifest, store: SegmentStore, marks: Mapping[str, int], cuts: Mapping[str, int]
+        self,
+        manifest: Manifest,
+        store: SegmentStore,
+        marks: Mapping[str, int],
+        cuts: Mapping[str, int],
+        batch: int,
     ) -> None:
         """Before a batch: drop what is dead or out of force, and merge what is small."""
         streams = self.templates.index.streams
@@ -142,16 +147,16 @@ class Memory:
         version = (self.templates.stands_for or {}).get("version")
         if manifest.extra.get(_VERSION) != version:
             manifest.extra[_VERSION] = version
-            rows = [i for info in rows if (i := self._in_force(info, store)) is not None]
+            rows = [i for info in rows if (i := self._in_force(info, store, batch)) is not None]
         first = min((marks[s] for s in cuts), default=UNBOUNDED)
         widest = max(self.templates.hull.values(), default=UNBOUNDED)
         manifest.segments[REWRITTEN] = Settler(store, first, widest).settle(rows, None)
 
-    def _in_force(self, info: SegmentInfo, store: SegmentStore) -> SegmentInfo | None:
+    def _in_force(self, info: SegmentInfo, store: SegmentStore, batch: int) -> SegmentInfo | None:
         """A segment of rows without those that no living query needs."""
         segment = store.read(info)
         rows = rows_block(self.templates, segment.table)
-        rows = rows[self.templates.in_force(rows)]
+        rows = rows[self.templates.in_force(rows, batch)]
         if len(rows) == info.rows:
             return info
         store.remove(info)

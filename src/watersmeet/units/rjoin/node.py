@@ -64,7 +64,7 @@ class Node:
         before = watermarks(self.plan, manifest.maxima)
         after = watermarks(self.plan, advance(manifest.maxima, call.seen))
         if call.round == 0:
-            memory.settle(manifest, store, before, stream_cuts(templates.hull, before))
+            memory.settle(manifest, store, before, stream_cuts(templates.hull, before), call.batch)
         memory.recall(manifest, store, call.batch)
         node = memory.node
         node.marks = np.array([after[s] for s in templates.index.streams], np.int64)
@@ -86,9 +86,13 @@ class Node:
             fresh = templates.fresh(call.batch, call.unit)
             placed = node.place(fresh, np.full(len(fresh), call.unit), call.batch).rows
             rows = np.concatenate([rows, self._sorted(placed, leaving, call.unit)])
+        if len(rows) and node.state.order is None:
+            node.state.sort()
         while len(copies) or len(rows):
             out = node.step(copies, Rows(rows, np.zeros((len(rows), 0), np.int64)), call.batch)
-            copies = copies[:0]
+            if len(copies):
+                copies = copies[:0]
+                node.state.sort()
             for unit, part in _by(self.templates.owner[out.answers[:, TEMPLATE]], out.answers):
                 leaving[unit].complete.append(part)
             rows = self._sorted(out.rows.rows, leaving, call.unit)

@@ -6,8 +6,8 @@
 Numbers are of this process; rows on disk and on their way name shapes by `Shape.name`. A shape whose last query has gone is not in force;
 when more than half are not, all are numbered anew, and whoever holds numbers (`generation`) reads its rows again.
 
-Invariant: a posed row is in force if and only if some living query has its pose and the row was placed no earlier than the first
-of these took effect. So a pose that went and came back between two batches waits once, not twice.
+Invariant: every living pose waits in one row. If all its queries take effect with a batch, it is placed in that batch, and a row of
+it from before, when other queries had the pose, is out of force; otherwise the row of its older queries serves the later ones too.
 Implements: Idreos, Liarou, Koubarakis (2008), section 2: queries see tuples published since their insertion.
 """
 
@@ -90,8 +90,8 @@ class Templates:
         new = (self._posed[:, NEWEST] == batch) & (self.owner[self._posed[:, TEMPLATE]] == unit)
         return self._posed[new].copy()
 
-    def in_force(self, rows: np.ndarray) -> np.ndarray:
-        """Which stored rows some living query needs."""
+    def in_force(self, rows: np.ndarray, batch: int) -> np.ndarray:
+        """Which stored rows some living query of a batch needs."""
         if not len(self.names):
             return np.zeros(len(rows), np.bool_)
         since = self.since[rows[:, TEMPLATE]]
@@ -102,7 +102,7 @@ class Templates:
             at = np.minimum(np.searchsorted(self._pose_keys, keys), max(len(self._pose_keys) - 1, 0))
             known = self._pose_keys[at] == keys if len(self._pose_keys) else np.zeros(len(posed), np.bool_)
             out[posed] = known
-            out[posed[known]] = rows[posed[known], NEWEST] >= self._pose_since[at[known]]
+            out[posed[known]] = (self._pose_since[at[known]] < batch) | (rows[posed[known], NEWEST] == batch)
         return out
 
     def number_of(self, names: np.ndarray) -> np.ndarray:
