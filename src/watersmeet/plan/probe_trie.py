@@ -87,24 +87,33 @@ class TrieBuilder:
     def build(self) -> Trie:
         """The arrays: siblings beside each other, a level before the next."""
         stream_of = [self.streams.get(stream, -1) for stream, *_ in self.columns]
-        return _Building(self.templates, len(self.streams), self._numbers(), self._sides, stream_of).build()
+        return _Building(
+            Paths(self.templates, self._sides, stream_of), self.numbers(), self.bounds(), len(self.streams)
+        ).build()
 
-    def _numbers(self) -> np.ndarray:
+    def numbers(self) -> np.ndarray:
         """By template and alias the number of the stream; -1 beyond the last alias."""
         width = self.width
         rows = [(*map(self.streams.__getitem__, t.streams), *[-1] * (width - len(t.streams))) for t in self.templates]
         return np.array(rows, np.int64).reshape(-1, width)
 
+    def bounds(self) -> np.ndarray:
+        """By template and pair of aliases the largest difference of times."""
+        out = np.zeros((len(self.templates), self.width, self.width), np.int64)
+        by_width: dict[int, list[int]] = {}
+        for n, template in enumerate(self.templates):
+            by_width.setdefault(len(template.streams), []).append(n)
+        for size, numbers in by_width.items():
+            out[numbers, :size, :size] = [self.templates[n].bounds for n in numbers]
+        return out
+
 
 class _Building:
     """Paths become a trie, one level after the other."""
 
-    def __init__(
-        self, templates: Sequence[Template], streams: int, numbers: np.ndarray, sides: list[int], stream_of: list[int]
-    ) -> None:
-        self.paths, self.numbers = Paths(templates, sides, stream_of), numbers
-        self.width, count = self.paths.width, len(self.paths.template)
-        self.bounds = _bounds(templates, self.width)[self.paths.template]
+    def __init__(self, paths: Paths, numbers: np.ndarray, bounds: np.ndarray, streams: int) -> None:
+        self.paths, self.numbers, self.width, count = paths, numbers, paths.width, len(paths.template)
+        self.bounds = bounds[paths.template]
         self.parent = np.full(count, -1, np.int64)
         """By path the node that it has reached; roots are streams."""
         self.is_tested = np.zeros(count, np.bool_)
@@ -190,14 +199,3 @@ class _Building:
         count = np.bincount(parents, minlength=len(before))
         end = offset + np.cumsum(count)
         before[:, 0], before[:, 1] = end - count, end
-
-
-def _bounds(templates: Sequence[Template], width: int) -> np.ndarray:
-    """By template and pair of aliases the largest difference of times."""
-    out = np.zeros((len(templates), width, width), np.int64)
-    by_width: dict[int, list[int]] = {}
-    for n, template in enumerate(templates):
-        by_width.setdefault(len(template.streams), []).append(n)
-    for size, numbers in by_width.items():
-        out[numbers, :size, :size] = [templates[n].bounds for n in numbers]
-    return out
