@@ -20,13 +20,13 @@ effect of the number of queries), without rewriting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.gates import Gate
+from watersmeet.plan.probe_paths import Paths, Side, Step
 from watersmeet.plan.subscription import Template
 
 CodedColumn = tuple[str, str, Kind, "Gate | None"]
@@ -55,17 +55,6 @@ class Trie(NamedTuple):
     leaf_tests: np.ndarray
 
 
-@dataclass
-class _Node:
-    key: tuple[int, int, int, int, bool, tuple[tuple[int, int, int], ...]]
-    """Stream, column, slot, bound column, tie, further equalities."""
-    low: list[int]
-    high: list[int]
-    children: dict[tuple, _Node] = field(default_factory=dict)  # type: ignore[type-arg]
-    leaves: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
-    """(template, alias by slot)."""
-
-
 class TrieBuilder:
     """Collects templates; streams and columns get numbers as they come."""
 
@@ -73,16 +62,19 @@ class TrieBuilder:
         self.templates: list[Template] = []
         self.streams: dict[str, int] = {}
         self.columns: dict[CodedColumn, int] = {}
-        self._roots: dict[int, dict[tuple, _Node]] = {}  # type: ignore[type-arg]
-        self._gates: tuple[Gate | None, ...] = ()
+        self._sides: list[int] = []
+        """The numbers of all sides, one after the other, see `Side`."""
 
     def add(self, template: Template, gates: Sequence[Gate | None] = ()) -> int:
-        """Add a template's paths; its number. Gates are those of its aliases."""
+        """Add a template; its number. Gates are those of its aliases."""
         number = len(self.templates)
         self.templates.append(template)
-        self._gates = tuple(gates) or (None,) * len(template.streams)
-        for driver in range(len(template.streams)):
-            self._path(template, number, driver)
+        streams, gated = template.streams, tuple(gates) or (None,) * len(template.streams)
+        for stream in streams:
+            self.streams.setdefault(stream, len(self.streams))
+        for x, a, y, b, kind in template.edges:
+            left, right = self.column(streams[x], a, kind, gated[x]), self.column(streams[y], b, kind, gated[y])
+            self._sides += (*Side(number, x, left, y, right), *Side(number, y, right, x, left))
         return number
 
     def column(self, stream: str, column: str, kind: Kind, gate: Gate | None = None) -> int:
@@ -92,100 +84,118 @@ class TrieBuilder:
     def width(self) -> int:
         return max((len(t.streams) for t in self.templates), default=1)
 
-    def _path(self, template: Template, number: int, driver: int) -> None:
-        bound = [driver]
-        level = self._roots.setdefault(self._stream(template.streams[driver]), {})
-        node: _Node | None = None
-        while len(bound) < len(template.streams):
-            alias, key = min(self._candidates(template, bound), key=lambda c: (-len(c[1][5]), c[1]))
-            low = [-template.bounds[alias][x] for x in bound]
-            high = [template.bounds[x][alias] for x in bound]
-            node = level.get(key)
-            if node is None:
-                node = level[key] = _Node(key, low, high)
-            else:
-                node.low, node.high = list(map(min, node.low, low)), list(map(max, node.high, high))
-            bound.append(alias)
-            level = node.children
-        assert node is not None
-        node.leaves.append((number, tuple(bound)))
-
-    def _candidates(self, template: Template, bound: list[int]):  # type: ignore[no-untyped-def]
-        """(alias, key of its node) of all aliases that an edge joins to what is bound."""
-        probes: dict[int, list[tuple[int, int, int]]] = {}
-        for x, a, y, b, kind in template.edges:
-            for here, mine, there, theirs in ((x, a, y, b), (y, b, x, a)):
-                if here in bound and there not in bound:
-                    own = self.column(template.streams[there], theirs, kind, self._gates[there])
-                    other = self.column(template.streams[here], mine, kind, self._gates[here])
-                    probes.setdefault(there, []).append((own, bound.index(here), other))
-        driver = bound[0]
-        for alias, found in probes.items():
-            (own, slot, other), *rest = sorted(found)
-            tie = template.streams[alias] == template.streams[driver] and alias < driver
-            more = tuple((s, o, c) for c, s, o in rest)
-            yield alias, (self._stream(template.streams[alias]), own, slot, other, tie, more)
-
-    def _stream(self, name: str) -> int:
-        return self.streams.setdefault(name, len(self.streams))
-
     def build(self) -> Trie:
         """The arrays: siblings beside each other, a level before the next."""
+        stream_of = [self.streams.get(stream, -1) for stream, *_ in self.columns]
+        return _Building(
+            Paths(self.templates, self._sides, stream_of), self.numbers(), self.bounds(), len(self.streams)
+        ).build()
+
+    def numbers(self) -> np.ndarray:
+        """By template and alias the number of the stream; -1 beyond the last alias."""
         width = self.width
-        rows, more, leaves = list[list[int]](), list[tuple[int, int, int]](), list[tuple[int, tuple[int, ...]]]()
-        tests: list[bool] = []
-        roots, waiting = np.zeros((len(self.streams), 2), np.int64), list[tuple[int, _Node, tuple[_Node, ...]]]()
+        rows = [(*map(self.streams.__getitem__, t.streams), *[-1] * (width - len(t.streams))) for t in self.templates]
+        return np.array(rows, np.int64).reshape(-1, width)
 
-        def lay(level: dict[tuple, _Node], path: tuple[_Node, ...]) -> tuple[int, int]:  # type: ignore[type-arg]
-            begin = len(rows)
-            for key in sorted(level):
-                node = level[key]
-                here = (*path, node)
-                tests.extend(_is_tighter(self.templates[t], aliases, here) for t, aliases in node.leaves)
-                stream, column, slot, bound, tie, further = key
-                row = [stream, column, slot, bound, int(tie), 0, 0]
-                row += [len(leaves), len(leaves) + len(node.leaves), len(more), len(more) + len(further)]
-                rest = [0] * (width - len(node.low))
-                leaves.extend(node.leaves)
-                more.extend(further)
-                waiting.append((len(rows), node, here))
-                rows.append([*row, *node.low, *rest, *node.high, *rest])
-            return begin, len(rows)
+    def bounds(self) -> np.ndarray:
+        """By template and pair of aliases the largest difference of times."""
+        out = np.zeros((len(self.templates), self.width, self.width), np.int64)
+        by_width: dict[int, list[int]] = {}
+        for n, template in enumerate(self.templates):
+            by_width.setdefault(len(template.streams), []).append(n)
+        for size, numbers in by_width.items():
+            out[numbers, :size, :size] = [self.templates[n].bounds for n in numbers]
+        return out
 
-        for stream, level in self._roots.items():
-            roots[stream] = lay(level, ())
-        at = 0
-        while at < len(waiting):
-            number, node, path = waiting[at]
-            rows[number][5], rows[number][6] = lay(node.children, path)
-            at += 1
-        highs = [_leaf_high(self.templates[t], aliases, width) for t, aliases in leaves]
+
+class _Building:
+    """Paths become a trie, one level after the other."""
+
+    def __init__(self, paths: Paths, numbers: np.ndarray, bounds: np.ndarray, streams: int) -> None:
+        self.paths, self.numbers, self.width, count = paths, numbers, paths.width, len(paths.template)
+        self.bounds = bounds[paths.template]
+        self.parent = np.full(count, -1, np.int64)
+        """By path the node that it has reached; roots are streams."""
+        self.is_tested = np.zeros(count, np.bool_)
+        self.roots = np.zeros((streams, 2), np.int64)
+        self.levels: list[np.ndarray] = []
+        self.more: list[np.ndarray] = []
+        self.leaves: list[np.ndarray] = []
+        """Paths, in the order of the nodes where they end."""
+
+    def build(self) -> Trie:
+        driving = self.numbers[self.paths.template, self.paths.aliases[:, 0]]
+        self.parent = driving
+        for depth, step in enumerate(self.paths.steps(), 1):
+            self._level(depth, step)
+        nodes = np.concatenate(self.levels) if self.levels else np.empty((0, NODE_FIELDS + 2 * self.width), np.int64)
+        leaves = np.concatenate(self.leaves) if self.leaves else np.empty(0, np.int64)
+        aliases = self.paths.aliases[leaves]
+        bound = aliases >= 0
+        held = np.where(bound, aliases, 0)
+        high = self.bounds[leaves][np.arange(len(leaves))[:, None, None], held[:, :, None], held[:, None, :]]
         return Trie(
-            roots,
-            np.array(rows, np.int64).reshape(-1, NODE_FIELDS + 2 * width),
-            np.array(more, np.int64).reshape(-1, 3),
-            np.array([t for t, _ in leaves], np.int64),
-            np.array([[*aliases, *[0] * (width - len(aliases))] for _, aliases in leaves], np.int64).reshape(-1, width),
-            np.array(highs, np.int64).reshape(-1, width, width),
-            np.array(tests, np.uint8),
+            self.roots,
+            nodes,
+            np.concatenate(self.more) if self.more else np.empty((0, 3), np.int64),
+            self.paths.template[leaves],
+            held,
+            np.ascontiguousarray(np.where(bound[:, :, None] & bound[:, None, :], high, 0)),
+            self.is_tested[leaves].astype(np.uint8),
         )
 
+    def _level(self, depth: int, step: Step) -> None:
+        """The nodes of a depth, one for every different step below a parent."""
+        path, width = step.path, self.width
+        of = self.paths.template[path]
+        stream, driver = self.numbers[of, step.alias], self.paths.aliases[path, 0]
+        tie = (stream == self.numbers[of, driver]) & (step.alias < driver)
+        more, begin, end = self._further(step.more)
+        key = np.stack((self.parent[path], stream, step.own, step.slot, step.other, tie, more), axis=1)
+        order = np.lexsort(key.T[::-1])
+        key, path = key[order], path[order]
+        first = np.flatnonzero((np.diff(key, axis=0, prepend=-2) != 0).any(axis=1))
+        rank = np.cumsum(np.bincount(first, minlength=len(path))) - 1
+        # Periods: the hull of those of all paths through a node.
+        bound, alias = self.paths.aliases[path][:, :depth], step.alias[order][:, None]
+        rows = np.arange(len(path))[:, None]
+        low, high = -self.bounds[path][rows, alias, bound], self.bounds[path][rows, bound, alias]
+        nodes = np.zeros((len(first), NODE_FIELDS + 2 * width), np.int64)
+        if len(first):
+            nodes[:, NODE_FIELDS : NODE_FIELDS + depth] = np.minimum.reduceat(low, first)
+            nodes[:, NODE_FIELDS + width : NODE_FIELDS + width + depth] = np.maximum.reduceat(high, first)
+        hull = nodes[rank][:, NODE_FIELDS:]
+        self.is_tested[path] |= ((hull[:, :depth] != low) | (hull[:, width : width + depth] != high)).any(axis=1)
+        nodes[:, :5] = key[first, 1:6]
+        nodes[:, 9], nodes[:, 10] = begin[order][first], end[order][first]
+        # Leaves: paths that end here.
+        ends = self.paths.length[path] == depth + 1
+        there = np.cumsum(np.bincount(rank[ends], minlength=len(first)))
+        before = sum(map(len, self.leaves))
+        nodes[:, 7], nodes[:, 8] = before + np.append(0, there)[:-1], before + there
+        self.leaves.append(path[ends])
+        self._adopted(depth, key[first, 0], nodes)
+        self.parent[path] = rank
+        self.levels.append(nodes)
 
-def _leaf_high(template: Template, aliases: Sequence[int], width: int) -> list[list[int]]:
-    """The template's bounds by slot."""
-    out = [[0] * width for _ in range(width)]
-    for i, x in enumerate(aliases):
-        for j, y in enumerate(aliases):
-            out[i][j] = template.bounds[x][y]
-    return out
+    def _further(self, more: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Further equalities by number, and where they stand; equal ones stand there once."""
+        count, size, _ = more.shape
+        if not size:
+            none = np.zeros(count, np.int64)
+            return none, none, none
+        distinct, number = np.unique(more.reshape(count, -1), axis=0, return_inverse=True)
+        parts = distinct.reshape(-1, size, 3)
+        used = (parts[:, :, 0] >= 0).sum(axis=1)
+        end = sum(map(len, self.more)) + np.cumsum(used)
+        self.more.append(np.ascontiguousarray(parts[parts[:, :, 0] >= 0]))
+        number = number.reshape(-1)
+        return number, (end - used)[number], end[number]
 
-
-def _is_tighter(template: Template, aliases: Sequence[int], path: Sequence[_Node]) -> bool:
-    """Whether a template's own windows are tighter than the periods along its path."""
-    bounds = template.bounds
-    for depth, node in enumerate(path):
-        y = aliases[depth + 1]
-        for slot, x in enumerate(aliases[: depth + 1]):
-            if node.high[slot] != bounds[x][y] or node.low[slot] != -bounds[y][x]:
-                return True
-    return False
+    def _adopted(self, depth: int, parents: np.ndarray, nodes: np.ndarray) -> None:
+        """Tell the parents of a level's nodes where their children are."""
+        offset = sum(map(len, self.levels))
+        before = self.roots if depth == 1 else self.levels[-1][:, 5:7]
+        count = np.bincount(parents, minlength=len(before))
+        end = offset + np.cumsum(count)
+        before[:, 0], before[:, 1] = end - count, end

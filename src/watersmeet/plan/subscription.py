@@ -19,8 +19,10 @@ windows are the closed graph of DESIGN.md instead of one length.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from watersmeet.errors import QueryError, UnsupportedError
@@ -62,6 +64,11 @@ class Template:
     def text(self) -> str:
         """The template as text: what templates are told apart and dealt out by."""
         return repr((self.streams, self.edges, self.bounds))
+
+    @cached_property
+    def place(self) -> int:
+        """A number by which templates are dealt to units: the same wherever it is computed."""
+        return zlib.crc32(self.text.encode())
 
 
 @dataclass(frozen=True)

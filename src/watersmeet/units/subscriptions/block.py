@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.probe_trie import NO_BOUND
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.gates import Gate, gates
 from watersmeet.plan.probe_trie import TrieBuilder
@@ -81,21 +82,22 @@ class Block:
         self.active = np.ones(len(queries), np.uint8)
         self.queries = list(queries)
         builder = TrieBuilder()
-        templates: dict[Template, int] = {}
-        found = _gates(queries)
+        numbers: dict[Template, int] = {}
+        template_of = [numbers.setdefault(q.query.template, len(numbers)) for q in queries]
+        for template, gates_of in zip(numbers, _gates(queries, template_of, len(numbers)), strict=True):
+            builder.add(template, gates_of)
         classes: dict[tuple[int, tuple[tuple[int, str, Kind], ...]], int] = {}
         class_of = []
-        for registered in queries:
-            query = registered.query
-            if query.template not in templates:
-                templates[query.template] = builder.add(query.template, found.get(query.template, ()))
-            wanted = tuple((x, column, kind) for x, column, kind, _ in query.constants)
-            class_of.append(classes.setdefault((templates[query.template], wanted), len(classes)))
-        named = list(templates)
+        for registered, number in zip(queries, template_of, strict=True):
+            wanted = tuple((x, column, kind) for x, column, kind, _ in registered.query.constants)
+            class_of.append(classes.setdefault((number, wanted), len(classes)))
+        named = list(numbers)
         self.class_of = {(named[t], wanted): n for (t, wanted), n in classes.items()}
         """Classes by template and the columns of their constants."""
-        self._classes(builder, classes, np.array(class_of, np.int64), len(templates))
+        self._classes(builder, classes, np.array(class_of, np.int64), len(numbers))
+        self.template_of = np.array(template_of, np.int64)
         self.trie, self.width = builder.build(), builder.width
+        self._streams_of, self._bounds = builder.numbers(), builder.bounds()
         self.streams, self.columns = builder.streams, builder.columns
         self._forms()
 
@@ -113,6 +115,19 @@ class Block:
 
     def living(self) -> list[Registered]:
         return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
+
+    def hull(self) -> dict[tuple[str, str], int]:
+        """For every ordered pair of streams the largest y.ts - x.ts that some living query allows: what expiry goes by."""
+        used = np.unique(self.template_of[self.active != 0])
+        streams, bounds = self._streams_of[used], self._bounds[used]
+        x, y = np.broadcast_arrays(streams[:, :, None], streams[:, None, :])
+        pairs = (x >= 0) & (y >= 0) & ~np.eye(streams.shape[1], dtype=np.bool_)
+        widest = np.full((len(self.streams), len(self.streams)), -NO_BOUND, np.int64)
+        np.maximum.at(widest, (x[pairs], y[pairs]), bounds[pairs])
+        seen = np.zeros(widest.shape, np.bool_)
+        seen[x[pairs], y[pairs]] = True
+        names = list(self.streams)
+        return {(names[i], names[j]): int(widest[i, j]) for i, j in np.argwhere(seen)}
 
     def _classes(self, builder: TrieBuilder, classes: dict, class_of: np.ndarray, templates: int) -> None:  # type: ignore[type-arg]
         """Classes by template, their columns, and the index of queries by class and constants."""
@@ -184,19 +199,21 @@ class Block:
         self.residuals, self.outputs = residuals.tables(), outputs.tables()
 
 
-def _gates(queries: Sequence[Registered]) -> dict[Template, tuple[Gate | None, ...]]:
+def _gates(queries: Sequence[Registered], template_of: Sequence[int], templates: int) -> list[tuple[Gate | None, ...]]:
     """The gates of the first templates, as far as they go; the others let every tuple pass."""
-    by_template: dict[Template, list[Subscription]] = {}
-    for registered in queries:
-        by_template.setdefault(registered.query.template, []).append(registered.query)
-    out: dict[Template, tuple[Gate | None, ...]] = {}
+    by_template: list[list[Subscription]] = [[] for _ in range(templates)]
+    for registered, number in zip(queries, template_of, strict=True):
+        by_template[number].append(registered.query)
+    out: list[tuple[Gate | None, ...]] = [()] * templates
     known: set[Gate] = set()
-    for template, mine in by_template.items():
+    for number, mine in enumerate(by_template):
+        if not (mine[0].constants or mine[0].residuals):
+            continue  # a query that asks nothing wants every tuple
         made = gates(mine)
         known |= {gate for gate in made if gate is not None}
         if len(known) > MOST_GATES:
             break
-        out[template] = made
+        out[number] = made
     return out
 
 

@@ -10,11 +10,10 @@ Invariant: the living queries of all blocks are exactly those of the batch; how 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.plan.subscription import Template, hull
+from watersmeet.plan.subscription import Template
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.subscriptions.block import Block, Registered
 from watersmeet.units.subscriptions.process import held
@@ -30,7 +29,7 @@ def unit_of(template: Template, units: int) -> int:
     >>> unit_of(Template(("r", "s"), ((0, "k", 1, "k", "integer"),), ((0, 5), (5, 0))), 1)
     0
     """
-    return zlib.crc32(template.text.encode()) % units
+    return template.place % units
 
 
 class Compiled:
@@ -45,13 +44,16 @@ class Compiled:
 
     def become(self, queries: Mapping[str, Registered]) -> None:
         """Hold exactly these queries."""
-        gone = [id for id, (_, known) in self._where.items() if queries.get(id) != known]
+        gone = [id for id, (_, known) in self._where.items() if (q := queries.get(id)) is not known and q != known]
         for id in gone:
             self._where.pop(id)[0].strike(id)
         fresh = [q for id, q in queries.items() if id not in self._where]
         if gone or fresh:
             self._settle(fresh)
-            self._hull = hull(q.query for _, q in self._where.values())
+            self._hull = {}
+            for block in self.blocks:
+                for pair, hi in block.hull().items():
+                    self._hull[pair] = max(self._hull.get(pair, hi), hi)
 
     def _settle(self, fresh: list[Registered]) -> None:
         """Lay new queries down as a block, and merge blocks that are small or half dead."""

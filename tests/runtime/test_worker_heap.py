@@ -1,0 +1,31 @@
+"""What a worker keeps is frozen once there is much of it; what a task lets go of is not."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from watersmeet.runtime import worker_heap
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker after its first tasks."""
+    monkeypatch.setattr(worker_heap, "_done", worker_heap.FREEZES)
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_a_heap_that_has_grown_is_frozen_again(settled: None) -> None:
+    before = gc.get_freeze_count()
+    worker_heap.after_task()
+    assert gc.get_freeze_count() == before
+    kept = [[] for _ in range(worker_heap.MOST_OBJECTS + 1_000)]  # type: ignore[var-annotated]
+    worker_heap.after_task()
+    assert gc.get_freeze_count() >= before + len(kept)
+    after = gc.get_freeze_count()
+    worker_heap.after_task()
+    assert gc.get_freeze_count() == after
