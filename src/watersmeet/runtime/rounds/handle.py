@@ -176,13 +176,15 @@ class Handle:
         manifest = self._protocol.latest
         out: dict[int, UnitState] = {}
         for unit in sorted(manifest.units) if manifest is not None else []:
-            infos = [i for u, _, i in manifest.segments() if u == unit]  # type: ignore[union-attr]
+            held = [(alias, i) for u, alias, i in manifest.segments() if u == unit]  # type: ignore[union-attr]
+            infos = [i for _, i in held]
+            tuples = [i for alias, i in held if alias in self._protocol.plan.aliases] or infos
             out[unit] = UnitState(
                 rows=sum(i.rows for i in infos),
                 bytes=sum(i.bytes for i in infos),
                 segments=len(infos),
-                oldest=moment(min(i.min_ts for i in infos)) if infos else None,
-                newest=moment(max(i.max_ts for i in infos)) if infos else None,
+                oldest=moment(min(i.min_ts for i in tuples)) if tuples else None,
+                newest=moment(max(i.max_ts for i in tuples)) if tuples else None,
             )
         return out
 
