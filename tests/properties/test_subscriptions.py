@@ -277,6 +277,12 @@ def test_values_of_all_plain_types_are_written_so_that_they_read_back() -> None:
     }  # fmt: skip
 
 
+def test_a_query_may_select_nothing_but_expressions() -> None:
+    subs = two()
+    subs.add("SELECT r.id + 1 AS x FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS")
+    assert subs.push({"r": stream((5, 1, 0)), "s": stream((2, 1, 0))}).column("answer").to_pylist() == ['{"x":6}']
+
+
 def test_ids_and_the_list() -> None:
     subs = two()
     first = subs.add(PAIR)
