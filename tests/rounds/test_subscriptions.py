@@ -37,6 +37,7 @@ from watersmeet.runtime.subscriptions.versions import View
 from watersmeet.units.program import Call
 from watersmeet.units.programs.subscriptions import SharedPlanProgram
 from watersmeet.units.state import Manifest
+from watersmeet.units.subscriptions.block import FOR_EVER, UNTIL
 from watersmeet.units.watermark import advance
 
 SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
@@ -46,6 +47,12 @@ SECOND = 1_000_000
 
 def sql(seconds: int) -> str:
     return f"SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = {seconds} SECONDS"
+
+
+def once(seconds: int) -> str:
+    """DISTINCT, in full history if the number is odd."""
+    window = f"WINDOW = {seconds} SECONDS" if seconds % 2 == 0 else ""
+    return f"SELECT DISTINCT r.k AS x, s.k + 1 AS y FROM r, s WHERE r.k = s.k AND r.k < 2 {window}"
 
 
 def batch_of(number: int) -> dict[str, pa.Table]:
@@ -58,6 +65,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.batches: dict[int, Counter[tuple[str, str]]] = {}
+        self.times: dict[int, Counter[Any]] = {}
         self.fails = False
 
     def has(self, batch_id: int, spark: Any) -> bool:
@@ -69,7 +77,9 @@ class Sink:
         found = Counter(
             pair for t in rows.tables for pair in zip(t["query"].to_pylist(), t["answer"].to_pylist(), strict=True)
         )
+        times = Counter(ts for t in rows.tables for ts in t["ts"].to_pylist())
         assert self.batches.setdefault(batch_id, found) == found
+        assert self.times.setdefault(batch_id, times) == times
 
 
 class InProcess:
@@ -117,6 +127,13 @@ class Life:
     def add(self, seconds: int) -> str:
         return self.registry.add_all([(None, sql(seconds))])[0]
 
+    def kept(self) -> dict[str, int]:
+        """Rows of DISTINCT that units keep, by kind."""
+        out: Counter[str] = Counter()
+        for _, kind, info in self.protocol.latest.segments():  # type: ignore[union-attr]
+            out[kind] += info.rows if kind.startswith((UNTIL, FOR_EVER)) else 0
+        return {kind: n for kind, n in out.items() if n}
+
     def batch(self, number: int) -> None:
         context = SimpleNamespace(getLocalProperty=lambda _: "the query")
         entered: Any = SimpleNamespace(
@@ -134,7 +151,8 @@ def in_memory() -> Any:
 
 
 EVENTS = st.lists(
-    st.sampled_from(("add", "add", "remove", "batch", "batch", "batch", "crash", "late crash")), max_size=30
+    st.sampled_from(("add", "once", "once", "remove", "anew", "batch", "batch", "batch", "crash", "late crash")),
+    max_size=30,
 )
 
 
@@ -171,6 +189,15 @@ def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent
                     id = life.add(n + 1)
                     living.append(id)
                     waiting.append(lambda id=id, n=n: twin.add(sql(n + 1), id=id))
+                elif event == "once":
+                    (id,) = life.registry.add_all([(None, once(n + 1))])
+                    living.append(id)
+                    waiting.append(lambda id=id, n=n: twin.add(once(n + 1), id=id))
+                elif event == "anew" and living:
+                    id = living[-1]
+                    life.registry.remove(id)
+                    life.registry.add_all([(id, once(n + 1))])
+                    waiting.append(lambda id=id, n=n: (twin.remove(id), twin.add(once(n + 1), id=id)))
                 elif event == "remove" and living:
                     id = living.pop(0)
                     life.registry.remove(id)
@@ -276,6 +303,27 @@ def test_a_view_goes_forth_and_back_between_versions(tmp_path: Path) -> None:
     assert {i: q.effect for i, q in view.at({**said, "version": 3}).items()} == {second: 4}
     assert {i: q.effect for i, q in view.at({**said, "version": 2}).items()} == {first: 0, second: 4}
     assert set(view.at({**said, "version": 1})) == {first}
+
+
+def test_rows_of_distinct_lie_in_segments_and_outlive_the_process(tmp_path: Path) -> None:
+    sink = Sink()
+    life = Life(tmp_path, sink, units=1)
+    life.registry.add_all([("ever", once(1)), ("ten", once(10))])
+    life.batch(0)
+    rows = {("ever", '{"x":0,"y":1}'): 1, ("ever", '{"x":1,"y":2}'): 1}
+    assert sink.batches[0] == {**rows, **{("ten", answer): 1 for _, answer in rows}}
+    for number in range(1, 12):  # a batch is 2 seconds, a bucket 10
+        life = Life(tmp_path, sink, units=1)
+        life.batch(number)
+        buckets = {(1_700_000_000 + 2 * n) // 10 for n in range(number + 1)}
+        assert sum(sum(b.values()) for b in sink.batches.values()) == 2 + 2 * len(buckets)
+        assert life.kept() == {f"{UNTIL}bigint|bigint": 2, f"{FOR_EVER}bigint|bigint": 2}
+    life.registry.remove("ever")
+    life.registry.remove("ten")
+    life.registry.add_all([("ever", once(1))])
+    life.batch(12)
+    assert sink.batches[12] == rows, "another query of the same id"
+    assert life.kept() == {f"{FOR_EVER}bigint|bigint": 2}
 
 
 def test_a_registry_that_is_begun_anew_in_the_same_folder_is_another(tmp_path: Path) -> None:

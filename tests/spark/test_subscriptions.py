@@ -15,6 +15,7 @@ import pytest
 import watersmeet as wm
 from tests.spark.streams import BASE_US, stream, table, write
 from watersmeet.errors import OptionError, StreamError
+from watersmeet.runtime.progress import moment
 
 pytestmark = pytest.mark.spark
 
@@ -46,10 +47,11 @@ def bag(answers: pa.Table) -> Counter[tuple[str, str]]:
     return Counter(zip(answers["query"].to_pylist(), answers["answer"].to_pylist(), strict=True))
 
 
-def test_queries_are_answered_and_come_and_go_without_a_restart(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_queries_are_answered_and_come_and_go_without_a_restart(engine: str, spark: Any, tmp_path: Path) -> None:
     for n in "rs":
         write(tmp_path, n, batches(4))
-    subs = subscriptions(spark, tmp_path)
+    subs = subscriptions(spark, tmp_path, engine=engine)
     with pytest.raises(wm.WatersmeetError, match="no equality"):
         subs.add("SELECT r.v FROM r, s WHERE r.v < s.v")
     first = subs.add(PAIR)
@@ -80,7 +82,8 @@ def test_queries_are_answered_and_come_and_go_without_a_restart(spark: Any, tmp_
     assert (one.total, one.name, int(one.at.timestamp() * 1_000_000) - BASE_US) == (14, "n'2", 3_200_000)
 
 
-def test_a_failing_sink_and_queries_that_are_added_before_the_replay(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_a_failing_sink_and_queries_that_are_added_before_the_replay(engine: str, spark: Any, tmp_path: Path) -> None:
     for n in "rs":
         write(tmp_path, n, batches(3))
     seen: list[tuple[int, Counter[tuple[str, str]]]] = []
@@ -90,7 +93,7 @@ def test_a_failing_sink_and_queries_that_are_added_before_the_replay(spark: Any,
         if len(seen) == 2:
             raise ValueError("not today")
 
-    subs = subscriptions(spark, tmp_path, sink=picky)
+    subs = subscriptions(spark, tmp_path, sink=picky, engine=engine)
     subs.add(PAIR, id="first")
     with pytest.raises(Exception, match="not today"):
         subs.start().await_termination()
@@ -107,6 +110,38 @@ def test_a_failing_sink_and_queries_that_are_added_before_the_replay(spark: Any,
     )
     with pytest.raises(OptionError, match="begun with 2"):
         subscriptions(spark, tmp_path, units=5)
+
+
+def test_distinct_rows_are_answered_once_across_a_restart_and_anew_for_a_new_query(spark: Any, tmp_path: Path) -> None:
+    """Rows of six micro-batches of 3 seconds, in three lives; a bucket is 10 seconds."""
+    rows = {
+        "ten": "SELECT DISTINCT r.k AS k, s.name AS n FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS",
+        "ever": "SELECT DISTINCT r.k % 2 = 0 AS even, r.name FROM r, s WHERE r.k = s.k",
+        "pair": PAIR,
+    }
+    found: list[pa.Table] = []
+    for life in range(3):
+        for n in "rs":
+            write(tmp_path, n, batches(2 * life + 2, 2 * life), first=2 * life)
+        subs = subscriptions(spark, tmp_path)
+        if life == 0:
+            subs.add_all(rows)
+        if life == 2:
+            subs.remove("ever")
+            subs.add(rows["ever"], id="ever")
+        subs.start().await_termination()
+        found.append(subs.table())
+        assert {e.id: e.distinct is not None for e in subs.list()} == {"ten": True, "ever": True, "pair": False}
+    whole = twin(rows, batches(6))
+    anew = twin({"ever": rows["ever"]}, batches(6, 4))
+    assert bag(pa.concat_tables(found)) == whole + anew
+    assert Counter(id for id, _ in (whole + anew).elements())["ten"] == 8, "four rows, two buckets"
+    assert len(anew) == 4
+    typed = subs.answers(spark.createDataFrame(found[2].to_pandas()), "ever")
+    assert typed.schema.simpleString() == "struct<even:boolean,name:string>"
+    states = subs.state().values()
+    assert sum(u.rows for u in states) > sum(subs.progress().state_rows.values()), "answered rows are state, too"
+    assert all(u.oldest is not None and u.newest <= moment(BASE_US + 16_000_000) for u in states)
 
 
 def test_a_feed_adds_and_removes_and_a_folder_has_a_sub_folder_for_every_query(spark: Any, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.plan.finish import FinishPlan, bucket_us
+from watersmeet.plan.finish import FinishPlan, bucket_us, how_often
 from watersmeet.plan.model import Plan
 from watersmeet.query.duration import show_us
 from watersmeet.query.select import Grouping
@@ -22,12 +22,7 @@ def finish_sections(plan: Plan) -> list[tuple[str, list[str]]]:
 def _distinct(plan: Plan, finish: FinishPlan) -> Iterator[str]:
     width = bucket_us(plan.join)
     lateness = max(s.lateness_us for s in plan.join.streams.values())
-    if width is None:
-        yield "a row leaves once: full history"
-    elif width == 0:
-        yield "a row leaves once for every instant of its youngest member"
-    else:
-        yield f"a row leaves once per {show_us(width)} of its youngest member's event time"
+    yield f"a row leaves {how_often(width)}"
     yield _first_phase(finish, f"repeats dropped inside {plan.stages[-1].routing.units} units, per micro-batch")
     yield f"second phase: {finish.units} deduplicators, by hash of the row"
     if width is None:

@@ -15,12 +15,14 @@ Implements: Lin, Ooi, Wang, Yu (2015), sections 3.4.1 (deduplicator) and 3.4.2 (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from watersmeet.query.duration import show_us
 from watersmeet.query.join import Join
 from watersmeet.query.select import Aggregate
-from watersmeet.query.window import UNBOUNDED
+from watersmeet.query.window import UNBOUNDED, horizon
 
 PartialFunction = Literal["count", "sum", "min", "max"]
 
@@ -80,9 +82,27 @@ class FinishPlan:
 
 
 def bucket_us(join: Join) -> int | None:
+    """The width of the buckets of a query's DISTINCT."""
+    return bucket_of(join.windows.bounds)
+
+
+def bucket_of(bounds: Sequence[Sequence[int]]) -> int | None:
     """The width of DISTINCT's buckets of event time: the horizon. Zero: every instant is one; None: all time is.
 
     A bound can be negative (`b.ts >= a.ts + INTERVAL 5 SECONDS` and nothing else): then, too, an instant is a bucket.
     """
-    horizon = join.windows.horizon_us
-    return None if horizon >= UNBOUNDED else max(horizon, 0)
+    largest = horizon(bounds)
+    return None if largest >= UNBOUNDED else max(largest, 0)
+
+
+def how_often(width: int | None) -> str:
+    """How often a DISTINCT row leaves, in words.
+
+    >>> how_often(None), how_often(10_000_000)
+    ('once: full history', "once per 10 s of its youngest member's event time")
+    """
+    if width is None:
+        return "once: full history"
+    if width == 0:
+        return "once for every instant of its youngest member"
+    return f"once per {show_us(width)} of its youngest member's event time"

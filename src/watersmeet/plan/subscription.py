@@ -6,12 +6,14 @@
     constants   0.v = 7                                                    found by a hash of the values
     residuals   1.w > ?   with the parameter 3                             evaluated for all queries of that form together
     outputs     x = 0.x
+    distinct    whether a row is answered once per bucket of event time: a template knows nothing of it
 
 Aliases are numbered in the order of their streams' names, so the order of FROM makes no difference.
 
 Invariant: a `Subscription` that exists can be run by every engine: its edges connect all aliases, its windows are not ROWS,
 all its expressions are portable (made of operations that are proven to answer as Spark does: the allow-list), and it
-is plain JSON. An equality of texts is an edge and a residual: codes find candidates, values decide.
+is plain JSON. An equality of texts is an edge and a residual: codes find candidates, values decide. Where rows are told apart
+(DISTINCT), 0.0 stands for -0.0, so equal rows are written alike.
 Departs from Idreos, Liarou, Koubarakis (2008), section 2: any residual condition is allowed besides equalities, and
 windows are the closed graph of DESIGN.md instead of one length.
 """
@@ -27,6 +29,7 @@ from typing import Any
 
 from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.plan.encoding import Kind, exact, kind_of
+from watersmeet.plan.finish import bucket_of
 from watersmeet.plan.model import Types
 from watersmeet.query.expr import ColumnRef, Expr, binary
 from watersmeet.query.join import Join
@@ -37,6 +40,8 @@ _PIECE = re.compile(
     rf"{_TEXT_LITERAL}|(?P<error>ERROR\({_TEXT_LITERAL}\))|CAST\(\(?(?P<number>-?\d[\d.eE+-]*)\)? AS (?P<type>[A-Z]+(?:\(\d+, \d+\))?)\)"
 )
 """In DuckDB's text: a text, where an error is raised, a number."""
+_ZERO = "CASE WHEN ({0}) = 0 THEN CAST(0 AS {1}) ELSE ({0}) END"
+"""A number without a sign at zero."""
 _WHOLE = re.compile(r"\{0\} = (-?\d+)")
 _TEXT = re.compile(r"\{0\} = '((?:[^'\\]|'')*)'")
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -110,6 +115,12 @@ class Subscription:
     constants: tuple[Constant, ...]
     residuals: tuple[Computed, ...]
     outputs: tuple[Answer, ...]
+    distinct: bool = False
+
+    @property
+    def bucket_us(self) -> int | None:
+        """The width of DISTINCT's buckets, see `plan.finish`."""
+        return bucket_of(self.template.bounds)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -119,6 +130,7 @@ class Subscription:
             "constants": self.constants,
             "residuals": [_computed_json(r) for r in self.residuals],
             "outputs": [[o.name, o.type, *_computed_json(o.value)] for o in self.outputs],
+            "distinct": self.distinct,
         }
 
     @classmethod
@@ -128,6 +140,7 @@ class Subscription:
             _tuples(raw["constants"]),
             tuple(_computed(*r) for r in raw["residuals"]),
             tuple(Answer(name, kind, _computed(*rest)) for name, kind, *rest in raw["outputs"]),
+            raw.get("distinct", False),
         )
 
 
@@ -160,6 +173,7 @@ def subscription(join: Join, types: Types) -> Subscription:
         constants,
         tuple(dict.fromkeys(r for r in residuals if r not in decided)),
         tuple(make.answer(o.name, o.expr) for o in join.select),
+        join.distinct,
     )
 
 
@@ -206,12 +220,13 @@ class _Maker:
             raise UnsupportedError(
                 f"SELECT {expr}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
             )
-        return Answer(name, kind, self.computed(expr))
+        value = self.computed(expr)
+        if self.join.distinct and kind in ("float", "double"):
+            value = replace(value, template=_ZERO.format(value.template, kind.upper()))
+        return Answer(name, kind, value)
 
 
 def _refuse(join: Join) -> None:
-    if join.distinct:
-        raise UnsupportedError("SELECT DISTINCT is not supported in a subscription yet: make the answers distinct")
     if join.grouping is not None:
         raise UnsupportedError("aggregates are not supported in a subscription: aggregate the answers")
     counted = [i.alias for i in join.inputs if i.rows is not None]

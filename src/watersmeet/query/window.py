@@ -129,8 +129,7 @@ class WindowGraph:
     @property
     def horizon_us(self) -> int:
         """The largest finite bound of the closed graph; UNBOUNDED if there is none."""
-        bounds = (self.hi(x, y) for x in self.aliases for y in self.aliases if x != y)
-        return max((hi for hi in bounds if hi < UNBOUNDED), default=UNBOUNDED)
+        return horizon(self.bounds)
 
     def show(self, x: str, y: str) -> str:
         """The pair's interval as text."""
@@ -142,6 +141,16 @@ class WindowGraph:
         low = "" if lo <= -UNBOUNDED else f"{_signed(lo)} <= "
         high = "" if hi >= UNBOUNDED else f" <= {_signed(hi)}"
         return f"{low}{y} - {x}{high}"
+
+
+def horizon(bounds: Sequence[Sequence[int]]) -> int:
+    """The largest finite bound between two different aliases; UNBOUNDED if there is none.
+
+    >>> horizon(((0, 5), (UNBOUNDED, 0))), horizon(((0, UNBOUNDED), (UNBOUNDED, 0))) == UNBOUNDED
+    (5, True)
+    """
+    apart = (hi for x, row in enumerate(bounds) for y, hi in enumerate(row) if x != y)
+    return max((hi for hi in apart if hi < UNBOUNDED), default=UNBOUNDED)
 
 
 def _signed(us: int) -> str:

@@ -18,7 +18,7 @@ Implements: Lin, Ooi, Wang, Yu (2015), section 3.4.1, the deduplicator, by hash 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -57,9 +57,7 @@ class Deduplicator:
         if tables:
             rows = first_of_each(pa.concat_tables(tables).combine_chunks())
             hashes = row_hash(rows.drop_columns([TIME]))
-            unknown = np.ones(rows.num_rows, bool)
-            for info in infos:
-                unknown[_known(store.read(info), rows, hashes)] = False
+            unknown = are_new(rows, hashes, (store.read(info) for info in infos))
             fresh = rows.filter(pa.array(unknown))
             new = Segment.of(fresh.append_column(HASH, pa.array(hashes[unknown])))
         settler = Settler(store, over(self.plan, marks), _span(self.plan))
@@ -74,17 +72,27 @@ def over(plan: Plan, marks: Mapping[str, int]) -> int:
 
 def first_of_each(rows: pa.Table) -> pa.Table:
     """One row of those that are equal, bucket included."""
+    at = firsts(rows)
+    return rows if len(at) == rows.num_rows else rows.take(pa.array(at))
+
+
+def firsts(rows: pa.Table) -> np.ndarray:
+    """The position of the first of every set of rows that are equal, bucket included."""
     hashes = row_hash(rows)
     if len(np.unique(hashes)) == len(hashes):
-        return rows
+        return np.arange(len(hashes))
     names = [f'"{name}"' for name in rows.column_names]
     numbered = rows.append_column("_at", pa.array(np.arange(rows.num_rows)))
-    firsts = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", "DISTINCT", _rows=numbered).column(
-        "at"
-    )
-    if len(firsts) == rows.num_rows:
-        return rows
-    return rows.take(pa.array(np.sort(integers(firsts.combine_chunks()))))
+    found = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", "DISTINCT", _rows=numbered)
+    return np.sort(integers(found.column("at").combine_chunks()))
+
+
+def are_new(rows: pa.Table, hashes: np.ndarray, kept: Iterable[Segment]) -> np.ndarray:
+    """Which rows, with hashes of all but their buckets, no segment of kept rows holds."""
+    unknown = np.ones(rows.num_rows, bool)
+    for segment in kept:
+        unknown[_known(segment, rows, hashes)] = False
+    return unknown
 
 
 def _known(segment: Segment, rows: pa.Table, hashes: np.ndarray) -> np.ndarray:

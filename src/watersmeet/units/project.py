@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.expr import ColumnRef
+from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY
@@ -46,16 +47,25 @@ def projected(plan: Plan, results: pa.Table) -> pa.Table:
 
 
 def bucket(plan: Plan, results: pa.Table) -> pa.Array:
-    """For every result the last instant of its bucket: what DISTINCT tells equal rows apart by, and what they expire by.
-
-    With buckets of width h the youngest member's time t lies in [b h, (b + 1) h) for b = floor(t / h).
-    """
+    """For every result the last instant of its bucket."""
     times = [plan.output.index(ColumnRef(i.alias, plan.join.spec(i.alias).time)) for i in plan.inputs]
     youngest = np.maximum.reduce([integers(results.column(n).combine_chunks()) for n in times])
     width = bucket_us(plan.join)
-    if width is None:
-        return pa.array(np.full(len(youngest), NEVER))
-    return pa.array(youngest if width == 0 else (youngest // width + 1) * width - 1)
+    return pa.array(last_instant(youngest, np.int64(UNBOUNDED if width is None else width)))
+
+
+def last_instant(youngest: np.ndarray, width_us: np.ndarray | np.int64) -> np.ndarray:
+    """The last instant of the buckets of some times: what DISTINCT tells equal rows apart by, and what they expire by.
+
+    With buckets of width h a time t lies in [b h, (b + 1) h) for b = floor(t / h). Zero: every instant is a bucket;
+    UNBOUNDED: all time is one, whose end is put before all time, since it never comes.
+
+    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, NEVER]
+    True
+    """
+    width = np.broadcast_to(width_us, youngest.shape)
+    ends = (youngest // np.maximum(width, 1) + 1) * width - 1
+    return np.where(width >= UNBOUNDED, NEVER, np.where(width == 0, youngest, ends))
 
 
 def bucketed(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:

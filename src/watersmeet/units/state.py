@@ -14,6 +14,10 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 
 FORMAT = 1
+OTHER = ":"
+"""Kinds of segments that begin so hold other things than rows of streams or results."""
+REWRITTEN = ":rewritten"
+"""The kind of RJoin's rows that wait."""
 
 
 @dataclass

@@ -34,6 +34,7 @@ from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark_stream import SETTINGS
 from watersmeet.units.programs.of_plan import program_of as program_of
+from watersmeet.units.state import OTHER, REWRITTEN
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -54,6 +55,8 @@ class UnitState:
     oldest: datetime | None
     """Event time of the oldest tuple."""
     newest: datetime | None
+    rewritten: int = 0
+    """Rewritten queries that wait, under RJoin."""
 
 
 def start(
@@ -176,13 +179,17 @@ class Handle:
         manifest = self._protocol.latest
         out: dict[int, UnitState] = {}
         for unit in sorted(manifest.units) if manifest is not None else []:
-            infos = [i for u, _, i in manifest.segments() if u == unit]  # type: ignore[union-attr]
+            held = [(alias, i) for u, alias, i in manifest.segments() if u == unit]  # type: ignore[union-attr]
+            infos = [i for _, i in held]
+            kept = [(alias, i) for alias, i in held if not alias.startswith(OTHER)]
+            tuples = [i for alias, i in kept if alias in self._protocol.plan.aliases] or [i for _, i in kept]
             out[unit] = UnitState(
-                rows=sum(i.rows for i in infos),
+                rows=sum(i.rows for _, i in kept),
+                rewritten=sum(i.rows for alias, i in held if alias == REWRITTEN),
                 bytes=sum(i.bytes for i in infos),
                 segments=len(infos),
-                oldest=moment(min(i.min_ts for i in infos)) if infos else None,
-                newest=moment(max(i.max_ts for i in infos)) if infos else None,
+                oldest=moment(min(i.min_ts for i in tuples)) if tuples else None,
+                newest=moment(max(i.max_ts for i in tuples)) if tuples else None,
             )
         return out
 

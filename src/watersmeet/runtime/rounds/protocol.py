@@ -38,6 +38,7 @@ from watersmeet.runtime.rounds.sinks import NoopSink, Sink
 from watersmeet.runtime.rounds.sites import SitePlans, shipped
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.units.join_unit import StepReport
+from watersmeet.units.state import REWRITTEN
 from watersmeet.units.watermark import watermarks
 
 SWEEP_EVERY = 100
@@ -248,6 +249,7 @@ class Protocol:
             pruned=flows.pruned,
             shipping=named(after.apart) if self.plan.sites is None else str(self.plan.at(account.sites).sites.linear),  # type: ignore[union-attr]
             shipped=shipped(self.plan, account.reports),
+            rewritten=rows.get(REWRITTEN, 0),
             queries=0 if self.registered is None else self.registered.answered,
             refused={} if self.registered is None else self.registered.refusals,
         )

@@ -21,6 +21,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
+from watersmeet.plan.finish import how_often
 from watersmeet.plan.subscription import Subscription, subscription
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
@@ -44,6 +45,8 @@ class Entry:
     """Why it was refused."""
     unbounded: bool = False
     """Whether some pair of its streams has no window: then their tuples are kept for ever."""
+    distinct: str | None = None
+    """How often a row is answered, if the query is DISTINCT."""
 
 
 @dataclass
@@ -149,6 +152,7 @@ class Registry:
                     "waiting" if known.effect is None else "running",
                     known.effect,
                     unbounded=any(hi >= UNBOUNDED for row in known.query.template.bounds for hi in row),
+                    distinct=how_often(known.query.bucket_us) if known.query.distinct else None,
                 )
                 for id, known in self._known.items()
             ]

@@ -33,12 +33,12 @@ from watersmeet.units.rjoin.wire import rows_block, rows_table
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.settle import Settler
-from watersmeet.units.state import Manifest, SegmentInfo
+from watersmeet.units.state import OTHER, REWRITTEN, Manifest, SegmentInfo
 from watersmeet.units.subscriptions.process import held
 
 INDEXED = "_indexed"
 """Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""
-REWRITTEN, RATES, _PASSING = ":rewritten", ":rates", ":passing "
+RATES, _PASSING = f"{OTHER}rates", f"{OTHER}passing "
 _VERSION = "rows of version"
 """In the manifest: the registry's version whose rows are stored."""
 

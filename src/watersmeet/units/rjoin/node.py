@@ -30,14 +30,16 @@ from watersmeet.units.join_unit import StepReport
 from watersmeet.units.program import Call, Mail
 from watersmeet.units.ring_unit import Rows
 from watersmeet.units.rjoin.index import ID
-from watersmeet.units.rjoin.memory import INDEXED, RATES, REWRITTEN, Memory
+from watersmeet.units.rjoin.memory import INDEXED, RATES, Memory
 from watersmeet.units.rjoin.owner import answered
 from watersmeet.units.rjoin.rates import counted, told
 from watersmeet.units.rjoin.templates import Templates
 from watersmeet.units.rjoin.wire import rows_block, rows_table
 from watersmeet.units.segment import Segment
+from watersmeet.units.state import REWRITTEN
 from watersmeet.units.subscriptions.answers import answers
 from watersmeet.units.subscriptions.compiled import Compiled
+from watersmeet.units.subscriptions.distinct import Distinct
 from watersmeet.units.watermark import advance, stream_cuts, watermarks
 
 POSE, REWRITE, ANSWER, _TUPLES = ":pose", ":rewrite", ":answer", ":tuples "
@@ -98,7 +100,9 @@ class Node:
             rows = self._sorted(out.rows.rows, leaving, call.unit)
         memory.store_rows(manifest, store, node.state.rows[held:])
         own = leaving.pop(call.unit)
-        yield from self._answers(np.concatenate(own.complete))
+        distinct = Distinct(manifest, store)
+        yield from self._answers(np.concatenate(own.complete), distinct)
+        distinct.settle(self.compiled.blocks, before)
         for unit, parts in leaving.items():
             yield from self._mail(unit, parts)
         memory.is_whole = True
@@ -192,13 +196,15 @@ class Node:
             if any(map(len, rows)):
                 yield Mail(unit, kind, rows_table(self.templates, np.concatenate(rows)))
 
-    def _answers(self, complete: np.ndarray) -> Iterator[pa.Table]:
+    def _answers(self, complete: np.ndarray, distinct: Distinct) -> Iterator[pa.Table]:
+        """Answers of complete rows. What DISTINCT has seen is kept by the watermarks before the batch: later rounds go on with it."""
         if not len(complete):
             return
-        for block, pairs in answered(self.plan, self.templates, self.compiled, self.memory.contents, complete):
-            table = answers(block, pairs)
-            self.report.results += table.num_rows
-            yield table
+        for block, chunks in answered(self.plan, self.templates, self.compiled, self.memory.contents, complete):
+            for pairs in distinct.once(block, chunks):
+                table = answers(block, pairs)
+                self.report.results += table.num_rows
+                yield table
 
     def _account(self, call: Call, marks: dict[str, int]) -> None:
         rows = call.manifest.rows()

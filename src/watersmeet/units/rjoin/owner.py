@@ -29,8 +29,8 @@ from watersmeet.units.subscriptions.visible import Visible
 
 def answered(
     plan: Catalogue, templates: Templates, compiled: Compiled, contents: Contents, rows: np.ndarray
-) -> Iterator[tuple[Block, Pairs]]:
-    """The answers of complete rows."""
+) -> Iterator[tuple[Block, Iterator[Pairs]]]:
+    """The answers of complete rows, by block."""
     layout = templates.catalogue.layout
     rows = rows[~_doubtful(templates, rows) | _compared(plan, templates, contents, rows)]
     for block in compiled.blocks:
@@ -45,8 +45,7 @@ def answered(
         visible = Visible(plan, list(block.streams), columns, segments, {})
         first = {stream: int(visible.first[n]) << 32 for n, stream in enumerate(block.streams)}
         tuples = contents.places(layout, part, taken, first)
-        for pairs in fan_out_classes(block, visible, class_of[part[:, TEMPLATE]], tuples):
-            yield block, pairs
+        yield block, fan_out_classes(block, visible, class_of[part[:, TEMPLATE]], tuples)
 
 
 _CLASSES: WeakKeyDictionary[Block, tuple[Templates, int, np.ndarray]] = WeakKeyDictionary()

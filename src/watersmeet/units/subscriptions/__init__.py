@@ -4,6 +4,7 @@
 - compiled.py: the blocks of a unit, as queries come and go
 - visible.py: stored and new tuples as the kernels see them
 - fan_out.py: from combinations of templates to pairs of a combination and a query
+- distinct.py: of equal rows of a DISTINCT query one pair
 - answers.py: pairs to rows (query, time, values as JSON)
 - unit.py: one step: join, fan out, store, expire
 """

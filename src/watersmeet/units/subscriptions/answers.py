@@ -67,8 +67,8 @@ class _Values:
         self.block, self.pairs = block, pairs
         self._pool: list[pa.Array] = []
         self._size = 0
-        self._plain = np.full(len(block.plain), -1, np.int64)
-        """By plain column: where its texts begin, less the place of its stream's first tuple."""
+        self._plain = np.full(len(block.plain) + 1, -1, np.int64)
+        """By plain column: where its texts begin, less the place of its stream's first tuple; the last is for what is computed."""
         self._lay_plain()
         self._places = {n: self._computed(n) for n in range(block.output_form.shape[1])}
         self.pool = pa.concat_arrays(self._pool) if self._pool else pa.array([], pa.string())

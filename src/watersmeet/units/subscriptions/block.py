@@ -11,7 +11,7 @@ Invariant: a block never changes, except that queries are struck out. Every quer
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,10 +24,13 @@ from watersmeet.plan.encoding import Kind
 from watersmeet.plan.gates import Gate, gates
 from watersmeet.plan.probe_trie import TrieBuilder
 from watersmeet.plan.subscription import Computed, Subscription, Template
+from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.codes import text_hash
 
 MOST_GATES = 64
 """Every gate is an evaluation of every new tuple of its stream, and an index of its own."""
+UNTIL, FOR_EVER = "|until|", "|for ever|"
+"""How the kinds of segments begin that keep rows of DISTINCT; no stream is called so."""
 Form = tuple[str, tuple[tuple[int, str, str], ...]]
 """Text, and (alias number, stream, column) of its columns: expressions that are evaluated together."""
 
@@ -99,7 +102,10 @@ class Block:
         self.trie, self.width = builder.build(), builder.width
         self._streams_of, self._bounds = builder.numbers(), builder.bounds()
         self.streams, self.columns = builder.streams, builder.columns
+        self.template_streams = np.where(self._streams_of < 0, self._streams_of[:, :1], self._streams_of)
+        """By template the numbers of its streams, the first repeated where others have more."""
         self._forms()
+        self._rows()
 
     @property
     def size(self) -> int:
@@ -112,6 +118,10 @@ class Block:
     def strike(self, id: str) -> None:
         """A query leaves."""
         self.active[self.at[id]] = 0
+
+    def template_over(self, marks: Mapping[str, int]) -> np.ndarray:
+        """By template the time that no later combination's youngest member is before."""
+        return np.array([marks[s] for s in self.streams], np.int64)[self.template_streams].min(axis=1)
 
     def living(self) -> list[Registered]:
         return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
@@ -197,6 +207,20 @@ class Block:
         self.residual_form = np.array([f for f, _ in uses], np.int64)
         self.residual_use = np.array([u for _, u in uses], np.int64)
         self.residuals, self.outputs = residuals.tables(), outputs.tables()
+
+    def _rows(self) -> None:
+        """What `distinct` needs: which queries tell rows apart, by buckets of which width, and how their rows are kept."""
+        widths = [q.query.bucket_us for q in self.queries]
+        self.distinct = np.array([q.query.distinct for q in self.queries], np.bool_)
+        self.bucket_us = np.array([UNBOUNDED if w is None else w for w in widths], np.int64)
+        kinds: dict[str, int] = {}
+        found = [
+            (FOR_EVER if width is None else UNTIL) + "|".join(o.type for o in registered.query.outputs)
+            for registered, width in zip(self.queries, widths, strict=True)
+        ]
+        self.row_kind = np.array([kinds.setdefault(kind, len(kinds)) for kind in found], np.int64)
+        self.row_kinds = list(kinds)
+        self.plain_names = [(stream, column) for stream, column, _ in self.plain]
 
 
 def _gates(queries: Sequence[Registered], template_of: Sequence[int], templates: int) -> list[tuple[Gate | None, ...]]:

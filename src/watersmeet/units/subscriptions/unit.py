@@ -1,6 +1,6 @@
 """The shared plan, one unit, one batch: every new tuple walks the tries of all queries, then is stored once.
 
-    inbox -> drop the late -> walk, fan out, write answers -> advance watermarks -> drop the dead, store the living
+    inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
 
 A unit gets all tuples of the streams that its queries read, and answers the queries whose templates are dealt to it. So tuples
 are stored once per unit, whatever the number of queries: that copies tuples by the number of units and shares everything else.
@@ -29,6 +29,7 @@ from watersmeet.units.state import Manifest
 from watersmeet.units.subscriptions.answers import answers
 from watersmeet.units.subscriptions.block import Block
 from watersmeet.units.subscriptions.compiled import Compiled
+from watersmeet.units.subscriptions.distinct import Distinct
 from watersmeet.units.subscriptions.fan_out import fan_out
 from watersmeet.units.subscriptions.visible import Visible
 from watersmeet.units.watermark import advance, watermarks
@@ -57,22 +58,25 @@ class SharedPlan:
         new = {s: self._on_time(s, arrived, marks[s], manifest) for s in self.plan.join.streams}
         used = self.compiled.streams
         old = {s: [store.read(i) for i in manifest.segments.get(s, [])] for s in used}
+        distinct = Distinct(manifest, store)
         for block in self.compiled.blocks:
-            for table in self._answers(block, old, new):
+            for table in self._answers(block, old, new, distinct):
                 self.report.results += table.num_rows
                 yield table
         manifest.maxima = advance(manifest.maxima, arrived.seen)
+        distinct.settle(self.compiled.blocks, watermarks(self.plan, manifest.maxima))
         self._settle(manifest, store, new, used)
 
     def _answers(
-        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None]
+        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None], distinct: Distinct
     ) -> Iterator[pa.Table]:
         if all(new[s] is None for s in block.streams):
             return
         visible = Visible(self.plan, list(block.streams), block.columns, old, new)
-        for templates, tuples in _gathered(self._combinations(block, visible), LIMIT // 2):
-            for pairs in fan_out(block, visible, templates, tuples):
-                yield answers(block, pairs)
+        found = _gathered(self._combinations(block, visible), LIMIT // 2)
+        chunks = (pairs for templates, tuples in found for pairs in fan_out(block, visible, templates, tuples))
+        for pairs in distinct.once(block, chunks):
+            yield answers(block, pairs)
 
     def _combinations(self, block: Block, visible: Visible) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for number in range(len(block.streams)):
@@ -111,7 +115,7 @@ class SharedPlan:
                     store.remove(info)
                 manifest.segments[stream] = []
         self.report.watermarks = marks
-        self.report.retained = manifest.rows()
+        self.report.retained = {s: n for s, n in manifest.rows().items() if s in self.plan.join.streams}
         self.report.bytes = manifest.bytes()
 
 

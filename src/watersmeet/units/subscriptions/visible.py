@@ -120,6 +120,17 @@ class Taken:
     def __init__(self, plan: Catalogue, tables: Mapping[str, pa.Table], starts: Mapping[str, int]) -> None:
         self.plan, self.tables, self.starts = plan, tables, starts
 
+    def only(self, places: np.ndarray) -> Taken:
+        """The tuples at some places, which are given in ascending order and named anew in that order."""
+        tables: dict[str, pa.Table] = {}
+        starts: dict[str, int] = {}
+        for stream, table in self.tables.items():
+            begin, end = np.searchsorted(places, (self.starts[stream], self.starts[stream] + table.num_rows))
+            if end > begin:
+                starts[stream] = int(begin)
+                tables[stream] = table.take(pa.array(places[begin:end] - self.starts[stream]))
+        return Taken(self.plan, tables, starts)
+
     def column(self, stream: str, name: str) -> pa.Array:
         """A column of all of a stream's tuples at hand."""
         column = self.tables[stream].column(wire_name(self.plan.join.streams[stream], name))
