@@ -9,7 +9,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import watersmeet as wm
-from watersmeet.plan.catalogue import catalogue, wire_name
+from watersmeet.plan.catalogue import Catalogue, catalogue, wire_name
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.elastic import Elastic
@@ -30,12 +30,13 @@ from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
+from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.handle import Answered
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.subscriptions.versions import View
-from watersmeet.units.program import Call
-from watersmeet.units.programs.subscriptions import SharedPlanProgram
+from watersmeet.units.program import Answering, Call, Mail, id_of
 from watersmeet.units.state import Manifest
 from watersmeet.units.subscriptions.block import FOR_EVER, UNTIL
 from watersmeet.units.watermark import advance
@@ -85,41 +86,59 @@ class Sink:
 class InProcess:
     """Supersteps without Spark."""
 
-    def __init__(self, program: SharedPlanProgram, folder: StateFolder) -> None:
-        self.plan, self.program, self.folder = program.plan, program, folder
+    def __init__(self, plan: Catalogue, program: Answering, folder: StateFolder) -> None:
+        self.plan, self.program, self.folder = plan, program, folder
 
     def run(self, batch: Batch, deliver: Callable[[Any], None]) -> Account:
         assert batch.read is not None
-        given = batch.entered.tables
+        given, state = batch.entered.tables, batch.state
         wires = {s: t.rename_columns([wire_name(SPECS[s], c) for c in t.column_names]) for s, t in given.items()}
         seen = {s: max(t.column("ts").cast(pa.int64()).to_pylist()) for s, t in given.items()}
-        tables = []
-        for unit in range(self.plan.units) if batch.read else ():
-            state = batch.state.state_of(unit)
-            manifest = Manifest.fresh(self.plan) if state is None else Manifest.from_json(state, self.plan)
-            inbox = {s: [t] for s, t in wires.items() if s in batch.read}
+        entering = [
+            mail
+            for n, (s, wire) in enumerate(wires.items())
+            if s in batch.read
+            for mail in self.program.address(s, batch.read[s], wire, id_of(state.batch, n, 0))
+        ]
+        peers: dict[int, dict[int, Manifest]] = {}
+
+        def turn(number: int, unit: int, inbox: Inbox) -> Iterator[pa.Table | Mail]:
+            known = {u: Manifest.from_json(text, self.plan) for u in state.units if (text := state.state_of(u))}
+            others = peers.setdefault(number, known)
+            manifest = known.get(unit) or Manifest.fresh(self.plan)
             store = FileStore(self.folder, batch.attempt)
-            tables += self.program.step(
-                Call(0, unit, inbox, manifest, store, seen, batch=batch.state.batch, queries=batch.queries)
+            call = Call(
+                number,
+                unit,
+                inbox,
+                manifest,
+                store,
+                seen,
+                batch=state.batch,
+                queries=batch.queries,
+                peers={u: m.seen_by_others() for u, m in others.items()},
             )
-            batch.state.put(unit, manifest.to_json())
+            yield from self.program.step(call)
+            state.put(unit, manifest.to_json())
+
+        tables = list(play(self.program, self.plan.units, entering, turn))
         deliver(SimpleNamespace(tables=tables, sparkSession=None))
-        batch.state.maxima = advance(batch.state.maxima, seen)
+        state.maxima = advance(state.maxima, seen)
+        state.expire(self.program.cuts(state.maxima))
         return Account(rows=sum(t.num_rows for t in given.values()))
 
 
 class Life:
     """One process' life over a checkpoint."""
 
-    def __init__(self, checkpoint: Path, sink: Sink, units: int = 2) -> None:
+    def __init__(self, checkpoint: Path, sink: Sink, units: int = 2, engine: str = "shared") -> None:
         folder = StateFolder.under(str(checkpoint))
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
-        plan = catalogue(SPECS, units)
+        plan = catalogue(SPECS, units, engine)
         self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
-        program = SharedPlanProgram(plan, FolderQueries(log))
-        steps: Any = InProcess(program, folder)
+        steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), folder)
         self.protocol = Protocol(
             plan, steps, folder, sink, Elastic(plan), Shipping(plan, 1.0, False), Answered(self.registry, log)
         )
@@ -156,15 +175,18 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.integers(1, 3))
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+@given(events=EVENTS, units=st.integers(1, 3))
 @settings(max_examples=25)
-def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent(events: list[str], units: int) -> None:
+def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent(
+    engine: str, events: list[str], units: int
+) -> None:
     """What is added between a crash and the replay takes effect in the batch after the replayed one."""
     log_module.MOST_CHANGES, before = 3, log_module.MOST_CHANGES
     try:
         with tempfile.TemporaryDirectory() as scratch:
             sink, twin = Sink(), in_memory()
-            life, number, open_batch = Life(Path(scratch), sink, units), 0, False
+            life, number, open_batch = Life(Path(scratch), sink, units, engine), 0, False
             waiting: list[Callable[[], Any]] = []
             living: list[str] = []
             expected: dict[int, Counter[tuple[str, str]]] = {}
@@ -173,13 +195,13 @@ def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent
                 """The twin does now what the registry has heard since the batch began."""
                 nonlocal number, open_batch
                 if not open_batch:
-                    play()
+                    hear()
                     expected[number] = answers(twin, number)
                 life.batch(number)
                 number, open_batch = number + 1, False
-                play()
+                hear()
 
-            def play() -> None:
+            def hear() -> None:
                 for call in waiting:
                     call()
                 waiting.clear()
@@ -206,7 +228,7 @@ def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent
                     arrive()
                 elif event.endswith("crash"):
                     if not open_batch:
-                        play()
+                        hear()
                         expected[number] = answers(twin, number)
                     sink.fails = event == "crash"
                     if sink.fails:
@@ -217,7 +239,7 @@ def test_crashes_change_no_answer_and_a_replay_answers_the_queries_of_its_intent
                         with pytest.raises(KeyboardInterrupt):
                             life.batch(number)
                     sink.fails, open_batch = False, True
-                    life = Life(Path(scratch), sink, units)
+                    life = Life(Path(scratch), sink, units, engine)
             if open_batch:
                 arrive()
             assert sink.batches == expected
