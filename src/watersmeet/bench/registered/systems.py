@@ -122,11 +122,12 @@ def jobs(spark: Any, load: Load) -> Outcome:
 
 def spark_jobs(spark: Any, load: Load) -> Outcome:
     """Every query a streaming query of Spark's own joins."""
+    own = spark.newSession()
     for name, value in CONF["spark-default"].items():
-        spark.conf.set(name, value)
+        own.conf.set(name, value)
 
     def start(text: str, n: int) -> Any:
-        rows = joined(frames(spark, load.folder, text), text, load.window_ms)
+        rows = joined(frames(own, load.folder, text), text, load.window_ms)
         writer = rows.writeStream.format("parquet").option("checkpointLocation", str(load.scratch / f"ck-{n}"))
         return _Started(writer.trigger(availableNow=True).start(str(load.scratch / f"out-{n}")))
 
