@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernels.probe_trie import _lower_bound, address, walk
+from watersmeet.kernels.probe_trie import SCANNED, _lower_bound, address, walk
 from watersmeet.plan.catalogue import BATCH, catalogue
 from watersmeet.plan.probe_trie import TrieBuilder
 from watersmeet.plan.subscription import Template
@@ -105,6 +105,25 @@ def test_every_combination_with_a_new_member_once(
 ) -> None:
     stored, fresh = {"r": [old[0], old[1]], "s": [old[2]]}, {"r": new[0], "s": new[1]}
     assert found(window, stored, fresh, limit) == expected(window, stored, fresh)
+
+
+@given(st.integers(0, 6), st.tuples(ROWS, ROWS, ROWS), st.tuples(ROWS, ROWS), st.sampled_from((1, 7, 1000)))
+def test_segments_in_order_of_time_are_compared_row_by_row(
+    window: int, old: tuple[list[Row], ...], new: tuple[list[Row], ...], limit: int
+) -> None:
+    parts = [sorted(rows, key=lambda row: row[2]) for rows in (*old, *new)]
+    stored, fresh = {"r": parts[:2], "s": [parts[2]]}, {"r": parts[3], "s": parts[4]}
+    assert found(window, stored, fresh, limit) == expected(window, stored, fresh)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crowded_and_empty_times_side_by_side(seed: int) -> None:
+    """Some periods hold fewer rows than are compared one by one, others more."""
+    rng = np.random.default_rng(seed)
+    times = np.sort(np.concatenate([rng.integers(0, 6, 2 * SCANNED), rng.integers(100, 200, SCANNED)]))
+    rows = [(*rng.integers(0, 9, 2).tolist(), t) for t in times.tolist()]
+    stored, fresh = {"r": [rows[::3]], "s": [rows[::4]]}, {"r": rows[1::3], "s": rows[1::2]}
+    assert found(5, stored, fresh, 50) == expected(5, stored, fresh)
 
 
 def test_templates_that_begin_alike_share_their_probes() -> None:

@@ -7,6 +7,9 @@
 Tuples are (segment << 32 | row); segments of one stream lie together, its new one last. Arrays of segments differ in
 number and length from batch to batch, so the loops get their addresses, and whoever calls keeps the arrays alive.
 
+Where the period leaves few rows of a segment that lies in order of time, these are compared one by one: they are neighbours in
+memory, and nodes that are opened one after the other ask for the same ones. Otherwise the index is asked.
+
 A match must come before the driving tuple: be stored, or come before it in the batch by (time, stream, row); or be the driving
 tuple itself where the node allows that. So every combination is made once, by its last member.
 
@@ -32,6 +35,8 @@ INDEX_FIELDS = 7
 """Per column and segment: addresses of slots, group codes, group starts, rows, times; the mask of the slots; the address of
 hints: where in every group the last look-up ended. Times move on slowly, so the next one ends near."""
 NO_BOUND = 2**62
+SCANNED = 24
+"""Up to so many rows are compared rather than looked up."""
 
 
 class Segments(NamedTuple):
@@ -42,6 +47,8 @@ class Segments(NamedTuple):
     ts: np.ndarray
     min_ts: np.ndarray
     max_ts: np.ndarray
+    rows: np.ndarray
+    """How many rows a segment has; 0 if they do not lie in order of time."""
     is_new: np.ndarray
     """Whether a segment is of this batch."""
     codes: np.ndarray
@@ -73,11 +80,13 @@ def walk(
     if trie[0][stream, 0] == trie[0][stream, 1] or len(order) == 0:
         return
     capacity = max(limit, int(np.max(nodes[:, _LEAVES + 1] - nodes[:, _LEAVES])))
-    stack = np.zeros((width + 1, 8), np.int64)
+    stack = np.zeros((width + 1, 9), np.int64)
+    ranges = np.full((len(segments.ts), 5), -1, np.int64)
+    ranges[:, _FROM], ranges[:, _FIRST : _BEYOND + 1] = NO_BOUND + 1, 0
     members, times, control = np.zeros(width, np.int64), np.zeros(width, np.int64), np.array([-1, 0], np.int64)
     templates, tuples = np.empty(capacity, np.int64), np.empty((capacity, width), np.int64)
     while True:
-        count = _walk(*trie, *segments, stream, order, stack, members, times, control, templates, tuples)
+        count = _walk(*trie, *segments, stream, order, stack, ranges, members, times, control, templates, tuples)
         if count:
             yield templates[:count].copy(), tuples[:count].copy()
         if control[0] >= len(order):
@@ -102,8 +111,11 @@ uint8s = _pointer_to(types.uint8)
 
 # A node's row, see `plan.probe_trie.NODE_FIELDS`.
 _STREAM, _COLUMN, _SLOT, _BOUND, _TIE, _CHILDREN, _LEAVES, _MORE, _PERIOD = 0, 1, 2, 3, 4, 5, 7, 9, 11
-# A row of the stack: the node and the end of its siblings, the segment, matches from `at` to `end`, period and key.
-_NODE, _LAST, _SEGMENT, _AT, _END, _LOW, _HIGH, _KEY = range(8)
+# A row of the stack: the node and the end of its siblings, the segment, matches from `at` to `end`, period and key; whether
+# `at` is a row, else it is a place in the index.
+_NODE, _LAST, _SEGMENT, _AT, _END, _LOW, _HIGH, _KEY, _SCANS = range(9)
+# Of a segment, the period asked for last and its rows from `first` to `beyond`; the turn in which they were too many.
+_FROM, _TO, _FIRST, _BEYOND, _WIDE = range(5)
 
 
 @njit("int64(int64, int64, int64, int64, int64)", cache=True, inline="always")
@@ -132,16 +144,25 @@ def _lower_bound(stamps_at, hint, start, end, lowest):  # type: ignore[no-untype
     return left
 
 
+@njit("int64(int64, int64, int64, int64, int64)", cache=True, inline="always")
+def _next_equal(codes_at, valid_at, key, at, end):  # type: ignore[no-untyped-def]
+    """The first row from `at` to `end` that has a code; `end` if none has."""
+    codes = int64s(codes_at)
+    while at < end and (codes[at] != key or (valid_at != 0 and uint8s(valid_at)[at] == 0)):
+        at += 1
+    return at
+
+
 @njit(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,:,::1], uint8[::1], "
-    "int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[:,::1], int64[:,::1], int64[:,:,::1], "
-    "int64, int64[::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
+    "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[:,::1], int64[:,::1], int64[:,:,::1], "
+    "int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
     cache=True,
 )
 def _walk(  # type: ignore[no-untyped-def]
     roots, nodes, more, leaf_template, leaf_alias, leaf_high, leaf_tests,
-    seg_first, seg_ts, seg_min, seg_max, is_new, codes, valid, index,
-    stream, order, stack, members, times, control, out_template, out_tuple,
+    seg_first, seg_ts, seg_min, seg_max, seg_rows, is_new, codes, valid, index,
+    stream, order, stack, ranges, members, times, control, out_template, out_tuple,
 ):  # fmt: skip
     width, capacity = len(members), len(out_template)
     driving = seg_first[stream + 1] - 1
@@ -186,34 +207,60 @@ def _walk(  # type: ignore[no-untyped-def]
         column = nodes[node, _COLUMN]
         at = stack[depth, _AT]
         if at < stack[depth, _END]:
-            highest = stack[depth, _HIGH] if is_new[segment] == 0 else min(stack[depth, _HIGH], times[0])
-            if int64s(index[column, segment, 4])[at] > highest:
-                at = stack[depth, _END]
+            if stack[depth, _SCANS] != 0:
+                at = _next_equal(
+                    codes[column, segment], valid[column, segment], stack[depth, _KEY], at, stack[depth, _END]
+                )
+            else:
+                highest = stack[depth, _HIGH] if is_new[segment] == 0 else min(stack[depth, _HIGH], times[0])
+                if int64s(index[column, segment, 4])[at] > highest:
+                    at = stack[depth, _END]
         if at >= stack[depth, _END]:
             last = seg_first[nodes[node, _STREAM] + 1]
             key, lowest = stack[depth, _KEY], stack[depth, _LOW]
-            hashed = mix(uint64(key))
             found = False
             segment += 1
             while segment < last:
                 highest = stack[depth, _HIGH] if is_new[segment] == 0 else min(stack[depth, _HIGH], times[0])
                 if seg_max[segment] >= lowest and seg_min[segment] <= highest and index[column, segment, 0] != 0:
-                    slots, group_code = _int32s(index[column, segment, 0]), int64s(index[column, segment, 1])
-                    mask = uint64(index[column, segment, 5])
-                    place = hashed & mask
-                    group = slots[place]
-                    while group != -1 and group_code[group] != key:
-                        place = (place + uint64(1)) & mask
-                        group = slots[place]
-                    if group != -1:
-                        starts, hints = int64s(index[column, segment, 2]), int64s(index[column, segment, 6])
-                        stamps, end = index[column, segment, 4], starts[group + 1]
-                        at = _lower_bound(stamps, hints[group], starts[group], end, lowest)
-                        hints[group] = at
-                        if at < end and int64s(stamps)[at] <= highest:
-                            stack[depth, _END] = end
+                    # 3a. The rows of the period, if they are few.
+                    scans = seg_rows[segment] != 0 and ranges[segment, _WIDE] != turn
+                    if scans and (ranges[segment, _FROM] != lowest or ranges[segment, _TO] != highest):
+                        stamps, rows = seg_ts[segment], seg_rows[segment]
+                        at = _lower_bound(stamps, ranges[segment, _FIRST], 0, rows, lowest)
+                        end = _lower_bound(stamps, max(at, ranges[segment, _BEYOND]), at, rows, highest + 1)
+                        ranges[segment, _FROM], ranges[segment, _TO] = lowest, highest
+                        ranges[segment, _FIRST], ranges[segment, _BEYOND] = at, end
+                    if scans and ranges[segment, _BEYOND] - ranges[segment, _FIRST] > SCANNED:
+                        ranges[segment, _WIDE] = turn
+                        scans = False
+                    if scans:
+                        end = ranges[segment, _BEYOND]
+                        at = _next_equal(
+                            codes[column, segment], valid[column, segment], key, ranges[segment, _FIRST], end
+                        )
+                        if at < end:
+                            stack[depth, _END], stack[depth, _SCANS] = end, 1
                             found = True
                             break
+                    else:
+                        # 3b. The group of the key, from the first time that is not too early.
+                        slots, group_code = _int32s(index[column, segment, 0]), int64s(index[column, segment, 1])
+                        mask = uint64(index[column, segment, 5])
+                        place = mix(uint64(key)) & mask
+                        group = slots[place]
+                        while group != -1 and group_code[group] != key:
+                            place = (place + uint64(1)) & mask
+                            group = slots[place]
+                        if group != -1:
+                            starts, hints = int64s(index[column, segment, 2]), int64s(index[column, segment, 6])
+                            stamps, end = index[column, segment, 4], starts[group + 1]
+                            at = _lower_bound(stamps, hints[group], starts[group], end, lowest)
+                            hints[group] = at
+                            if at < end and int64s(stamps)[at] <= highest:
+                                stack[depth, _END], stack[depth, _SCANS] = end, 0
+                                found = True
+                                break
                 segment += 1
             if not found:
                 stack[depth, _NODE], stack[depth, _SEGMENT] = node + 1, -1
@@ -225,8 +272,9 @@ def _walk(  # type: ignore[no-untyped-def]
             control[0], control[1] = turn, depth
             return count
         stack[depth, _AT] = at + 1
-        match = int64s(index[column, segment, 3])[at]
-        if is_new[segment] != 0 and int64s(index[column, segment, 4])[at] == times[0]:
+        match = at if stack[depth, _SCANS] != 0 else int64s(index[column, segment, 3])[at]
+        when = int64s(seg_ts[segment])[match]
+        if is_new[segment] != 0 and when == times[0]:
             if segment > driving or (segment == driving and match > order[turn]):
                 continue
             if segment == driving and match == order[turn] and nodes[node, _TIE] == 0:
@@ -242,7 +290,7 @@ def _walk(  # type: ignore[no-untyped-def]
         if not agrees:
             continue
         members[depth] = (segment << 32) | match
-        times[depth] = int64s(index[column, segment, 4])[at]
+        times[depth] = when
         # 5. The templates that end here, each with its own windows.
         for leaf in range(nodes[node, _LEAVES], nodes[node, _LEAVES + 1]):
             fits = True

@@ -6,13 +6,16 @@ DuckDB SQL, and then the names become numbered slots. So slots survive whatever 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from watersmeet.errors import UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
+from watersmeet.sql.dialects import DUCKDB, SPARK
 from watersmeet.sql.evaluator import for_duckdb
 from watersmeet.sql.names import ref_of
 from watersmeet.sql.types import read_type
@@ -30,9 +33,9 @@ def to_expr(node: Any) -> Expr:
     slots = {ref: f"{prefix}{i}x" for i, ref in enumerate(refs)}
     names, slotted = list(slots.values()), _slotted(node, slots)
     try:
-        spark = _template(_generate(slotted, "spark"), names)
+        spark = _template(_generate(slotted, SPARK), names)
         duck, portable = for_duckdb(slotted)
-        duckdb = _template(_generate(duck, "duckdb"), names)
+        duckdb = _template(_generate(duck, DUCKDB), names)
     except (SqlglotError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise UnsupportedError(
             f"cannot translate {text}: {error}; compute it in the stream's source instead"
@@ -42,10 +45,21 @@ def to_expr(node: Any) -> Expr:
 
 def show(node: Any) -> str:
     """The tree as Spark SQL on one line, without comments."""
-    return str(node.sql(dialect="spark", comments=False))
+    if isinstance(node, exp.Column):
+        parts = node.parts
+        if all(type(part) is exp.Identifier for part in parts):
+            return _column_text(tuple((part.name, bool(part.args.get("quoted"))) for part in parts))
+    return _generate(node, SPARK)
 
 
-def _generate(node: Any, dialect: str) -> str:
+@lru_cache(4096)
+def _column_text(parts: tuple[tuple[str, bool], ...]) -> str:
+    """A column as Spark SQL; queries by the thousand show the same ones."""
+    names = [exp.to_identifier(name, quoted=quoted) for name, quoted in parts]
+    return _generate(exp.column(*reversed(names)), SPARK)
+
+
+def _generate(node: Any, dialect: Dialect) -> str:
     return str(node.sql(dialect=dialect, comments=False))
 
 

@@ -19,6 +19,7 @@ from watersmeet.errors import ParseError, WatersmeetError
 from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
 from watersmeet.sql.bind import Draft, Table, bind
+from watersmeet.sql.dialects import SPARK
 from watersmeet.sql.refuse import refuse_grouping, refuse_join, refuse_statement, refuse_table
 from watersmeet.sql.window_items import cut_items, tokenize
 
@@ -96,7 +97,7 @@ def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
         found = f"found {str(tokens[0].text)!r}" if tokens else "the text is empty"
         raise ParseError(f"expected a SELECT statement, {found}")
     columns = {c.lower() for spec in streams.values() for c in spec.schema}
-    cut = cut_items(text, columns)
+    cut = cut_items(text, columns, tokens)
     statements = [s for s in _statements(cut.sql) if s is not None]
     if len(statements) != 1:
         raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
@@ -128,7 +129,7 @@ def _table(node: Any, using: tuple[str, ...] = (), crossed: bool = False) -> Tab
 def _statements(sql: str) -> list[Any]:
     """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable."""
     try:
-        return list(sqlglot.parse(sql, dialect="spark"))
+        return list(sqlglot.parse(sql, dialect=SPARK))
     except SqlglotParseError as error:
         raise ParseError(_explain(error)) from error
     except RecursionError:

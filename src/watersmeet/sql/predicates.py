@@ -82,8 +82,8 @@ def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
     if len(aliases_of(node)) < 2:
         result.filters.append(to_expr(node))
         return
-    edges = time_edges(node, scope, show(node))
-    result.edges += edges
+    edges = time_edges(node, scope, "")
+    result.edges += time_edges(node, scope, show(node)) if edges else []
     predicate = _predicate(node, scope)
     if not edges or isinstance(predicate, Equality):
         result.predicates.append(predicate)

@@ -16,12 +16,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
+from watersmeet.sql.dialects import SPARK
 from watersmeet.sql.items import WindowItem, read_rows, read_span
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
@@ -42,8 +42,9 @@ class Cut:
     connectors: tuple[str, ...]
 
 
-def cut_items(text: str, columns: Collection[str] = ()) -> Cut:
-    """The query without its window items, and the items. `columns`: the streams' columns, in lower case.
+def cut_items(text: str, columns: Collection[str] = (), tokens: list[Any] | None = None) -> Cut:
+    """The query without its window items, and the items. `columns`: the streams' columns, in lower case; `tokens`: the
+    text's, if they are at hand.
 
     >>> cut = cut_items("SELECT * FROM s a, t b WHERE a.k = b.k WINDOW = 5 s AND a.v > 1")
     >>> cut.sql
@@ -51,7 +52,7 @@ def cut_items(text: str, columns: Collection[str] = ()) -> Cut:
     >>> cut.items
     (WindowItem(kind='window', aliases=(), us=5000000, rows=0, text='WINDOW = 5 s', hops=()),)
     """
-    cutter = _Cutter(text, tokenize(text), frozenset(columns))
+    cutter = _Cutter(text, tokenize(text) if tokens is None else tokens, frozenset(columns))
     cutter.run()
     sql = "".join(cutter.out) if cutter.items else text
     return Cut(sql, tuple(cutter.items), tuple(cutter.connectors))
@@ -60,7 +61,7 @@ def cut_items(text: str, columns: Collection[str] = ()) -> Cut:
 def tokenize(text: str) -> list[Any]:
     """Spark's tokens, or a ParseError."""
     try:
-        return list(Spark().tokenize(text))
+        return list(SPARK.tokenize(text))
     except SqlglotError as error:
         raise ParseError(f"cannot read the query: {error}") from error
 

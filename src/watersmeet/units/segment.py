@@ -90,7 +90,12 @@ class Segment:
     @cached_property
     def times(self) -> np.ndarray:
         """The event times in order."""
-        return self.ts if np.all(self.ts[1:] >= self.ts[:-1]) else np.sort(self.ts)
+        return self.ts if self.is_ordered else np.sort(self.ts)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """Whether the rows lie in the order of their event times."""
+        return bool(np.all(self.ts[1:] >= self.ts[:-1]))
 
     def column(self, name: str) -> pa.Array:
         chunked = self.table.column(name)

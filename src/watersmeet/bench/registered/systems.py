@@ -1,6 +1,7 @@
 """The ways to run the queries on Spark, and what a run shows.
 
     registered   all queries in one `wm.subscriptions`; in the middle of the run one is added and one removed
+    rjoin        the same, with engine="rjoin"
     jobs         every query a `wm.sql(...).start()` of its own
     spark        every query a chain of Spark's own joins, as a streaming query of its own (default state store)
 
@@ -15,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +72,11 @@ class Outcome:
     """Of registered queries: every micro-batch."""
 
 
-def registered(spark: Any, load: Load) -> Outcome:
+def registered(spark: Any, load: Load, engine: str = "shared") -> Outcome:
     """All queries in one registry."""
     out, texts = load.scratch / "out", load.texts
     subs = wm.subscriptions(
-        streams(spark, load.folder), checkpoint=load.scratch / "ck", sink=out, trigger="availableNow"
+        streams(spark, load.folder), checkpoint=load.scratch / "ck", sink=out, trigger="availableNow", engine=engine
     )
     began = time.monotonic()
     ids = subs.add_all(texts)
@@ -94,9 +96,9 @@ def registered(spark: Any, load: Load) -> Outcome:
     seen, done = steady([subs.query], load.batches), subs.history()
     of = "SELECT count(*), sum((answer->>'$.x')::BIGINT + (answer->>'$.y')::BIGINT) FROM '{}/*.parquet' WHERE query = '{}'"
     return Outcome(
-        "registered", len(texts), seen.batches_per_second * load.rows, _whole(load, watch), seen.first_seconds, adding,
+        "registered" if engine == "shared" else engine, len(texts), seen.batches_per_second * load.rows, _whole(load, watch), seen.first_seconds, adding,
         sum(p.results for p in done),
-        sum(done[-1].state_rows.values()) if done else 0,
+        sum(done[-1].state_rows.values()) + done[-1].rewritten if done else 0,
         done[-1].state_bytes if done else 0,
         watch.memory_bytes, watch.stopped,
         _right(load, watch, {of.format(out, id): text for id, text in zip(ids, texts, strict=True)}),
@@ -122,11 +124,12 @@ def jobs(spark: Any, load: Load) -> Outcome:
 
 def spark_jobs(spark: Any, load: Load) -> Outcome:
     """Every query a streaming query of Spark's own joins."""
+    own = spark.newSession()
     for name, value in CONF["spark-default"].items():
-        spark.conf.set(name, value)
+        own.conf.set(name, value)
 
     def start(text: str, n: int) -> Any:
-        rows = joined(frames(spark, load.folder, text), text, load.window_ms)
+        rows = joined(frames(own, load.folder, text), text, load.window_ms)
         writer = rows.writeStream.format("parquet").option("checkpointLocation", str(load.scratch / f"ck-{n}"))
         return _Started(writer.trigger(availableNow=True).start(str(load.scratch / f"out-{n}")))
 
@@ -205,6 +208,7 @@ class System:
 
 SYSTEMS: dict[str, System] = {
     "registered": System(registered, apart=False),
+    "rjoin": System(partial(registered, engine="rjoin"), apart=False),
     "jobs": System(jobs, apart=True),
     "spark": System(spark_jobs, apart=True),
 }

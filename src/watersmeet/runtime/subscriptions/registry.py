@@ -14,8 +14,9 @@ being the beginning of the first batch that has it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -94,9 +95,9 @@ class Registry:
         bound = [(id, sql, self.bind(sql)) for id, sql in queries]
         with self._lock:
             changes: list[Change] = []
-            taken = set(self._known)
+            taken, fresh = set(self._known), _names(self.version + 1)
             for id, sql, query in bound:
-                named = self._named(id, taken)
+                named = self._named(id, taken, fresh)
                 taken.add(named)
                 changes.append({"action": "add", "id": named, "sql": sql, "query": query.to_json()})
             if changes:
@@ -138,7 +139,12 @@ class Registry:
                 return {"action": "remove", "id": id}
             if action != "add":
                 raise OptionError(f"action {action!r}: a row of the feed says 'add' or 'remove'")
-            return {"action": "add", "id": self._named(id, taken), "sql": sql, "query": self.bind(sql).to_json()}
+            return {
+                "action": "add",
+                "id": self._named(id, taken, _names(self.version + 1)),
+                "sql": sql,
+                "query": self.bind(sql).to_json(),
+            }
         except WatersmeetError as error:
             return {"action": "refuse", "id": name, "sql": str(sql), "reason": str(error)}
 
@@ -194,16 +200,13 @@ class Registry:
             self.log.compact(replayed(self.log, queries))
             return {**queries, "since": []}
 
-    def _named(self, id: str | None, taken: set[str]) -> str:
-        if id is not None:
-            if id in taken:
-                raise QueryError(f"a query {id!r} is registered already; remove it first, or give another id")
-            return id
-        number = self.version + 1
-        for name in (f"q{number}", *(f"q{number}-{n}" for n in range(2, len(taken) + 3))):
-            if name not in taken:
-                return name
-        raise AssertionError("one name more than there are queries is free")
+    def _named(self, id: str | None, taken: set[str], fresh: Iterator[str]) -> str:
+        """The id of a new query; without one, the next of the fresh names that is free."""
+        if id is None:
+            return next(name for name in fresh if name not in taken)
+        if id in taken:
+            raise QueryError(f"a query {id!r} is registered already; remove it first, or give another id")
+        return id
 
     def _write(self, changes: Sequence[Change], feed: int) -> None:
         self.log.append(self.version + 1, [*changes], feed)
@@ -222,3 +225,14 @@ class Registry:
         for old in list(self._refused)[: max(0, len(self._refused) - KEPT_REFUSALS)]:
             del self._refused[old]
         self.version, self.feed = version, feed
+
+
+def _names(version: int) -> Iterator[str]:
+    """Names for queries of a version that have none.
+
+    >>> names = _names(7)
+    >>> next(names), next(names), next(names)
+    ('q7', 'q7-2', 'q7-3')
+    """
+    yield f"q{version}"
+    yield from (f"q{version}-{n}" for n in count(2))

@@ -63,6 +63,7 @@ class Visible:
             self.ts,
             np.array([2**62 if s is None else s.min_ts for s in self.segments], np.int64),
             np.array([-(2**62) if s is None else s.max_ts for s in self.segments], np.int64),
+            np.array([0 if s is None or not s.is_ordered else s.rows for s in self.segments], np.int64),
             np.array(is_new, np.uint8),
             self.codes,
             self.valid,
