@@ -16,6 +16,7 @@ from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
+from watersmeet.runtime.subscriptions.ask import answered, bind, kept, needed
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.versions import MemoryLog, View
 from watersmeet.units.codes import integers
@@ -58,6 +59,18 @@ class LocalSubscriptions:
     def list(self) -> list[Entry]:
         """All registered queries."""
         return self._registry.list()
+
+    def ask(self, sql: str) -> pa.Table:
+        """The answer to a query over the tuples that are kept now; see `subscriptions.ask` for what these are."""
+        join = bind(sql, self.plan)
+        live = self._view.at(self._queries) if self._queries else {}
+        needs = needed(self.plan, live, self._units[0][1].maxima)
+
+        def stored(unit: int, stream: str) -> list[pa.Table]:
+            _, manifest, store = self._units[unit]
+            return [store.read(info).table for info in manifest.segments[stream]]
+
+        return answered(join, kept(self.plan, join, needs, stored))
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
         """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object)."""

@@ -33,6 +33,19 @@ def unit_of(template: Template, units: int) -> int:
     return zlib.crc32(template.text.encode()) % units
 
 
+def cuts_of(hull: Mapping[tuple[str, str], int], marks: Mapping[str, int]) -> dict[str, int]:
+    """By stream the time before which its tuples meet no later one: `hull` says how much younger y may be than x.
+
+    >>> cuts_of({("r", "s"): 5, ("s", "r"): UNBOUNDED}, {"r": 20, "s": 30}) == {"r": 25, "s": NEVER}
+    True
+    """
+    out: dict[str, int] = {}
+    for (x, y), hi in hull.items():
+        cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else marks[y] - hi
+        out[x] = min(out.get(x, cut), cut)
+    return out
+
+
 class Compiled:
     """The blocks of one unit."""
 
@@ -74,11 +87,7 @@ class Compiled:
 
     def cuts(self, marks: Mapping[str, int]) -> dict[str, int]:
         """By stream the time before which no living query can use a tuple any more."""
-        out: dict[str, int] = {}
-        for (x, y), hi in self._hull.items():
-            cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else marks[y] - hi
-            out[x] = min(out.get(x, cut), cut)
-        return out
+        return cuts_of(self._hull, marks)
 
     def retention_us(self, stream: str) -> int:
         """How long a stream's tuples can meet later ones."""
