@@ -1,19 +1,18 @@
-"""One-time queries: evaluated once over the tuples that the registry keeps, after the latest committed batch. They leave no trace.
+"""One-time queries: evaluated once over the tuples that the registry keeps after the latest committed batch, without a trace.
 
-What is kept is defined, not found: a tuple counts if some registered query may still use it, that is, if it arrived in a batch from
-the query's effect on and no earlier than the query's cut (`units.subscriptions.compiled`). Units drop what is older when that is
-worth the writing; until then it lies there, and is not looked at.
+What is kept is defined, not found: a tuple counts if some registered query may still use it, that is, if it arrived in a batch
+from the query's effect on, and its time is not before the query's cut (`units.subscriptions.compiled`). Units drop what is
+older when that is worth the writing; until then it lies there, and is not looked at.
 
-    batch
-      |        . . . . . . . . .      a unit stores every tuple that one of its queries needs:
-    7 +        +---------------       by effect and cut, the region of a query;
-      |        | q2                   the unit's region is their union, a staircase
-    3 +----------------+------
-      |   q1           |
-      +----------------+------- ts
+    batch |      |
+          |      |  q2                  the region of a query: what arrived from its effect on, and is not before its cut
+        7 |      +-------+
+          |              |  q1          a unit's region, the union of its queries', is a staircase
+        3 |              +--------
+          +----------------------- ts
 
-A tuple is stored at every unit that has a query over its stream. It is taken from the first unit in whose region it lies: all copies
-of a tuple lie at the same point, and a unit has all tuples of its region.
+A tuple is stored at every unit that has a query over its stream. It is taken from the first unit in whose region it lies: all
+copies of a tuple lie at the same point, and a unit has all tuples of its region: its cuts only grow, so none was dropped before.
 
 Invariant: the answer is a function of the batches and the queries, as of the latest committed batch.
 Implements: Idreos, Liarou, Koubarakis (2008), section 4: one-time queries over stored tuples; Delta is each query's window.
