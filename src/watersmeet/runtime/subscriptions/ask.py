@@ -68,9 +68,9 @@ class Region:
     def holds(self, batch: np.ndarray, ts: np.ndarray) -> np.ndarray:
         """Which tuples lie in it.
 
-        >>> region = Region.of([(3, 50), (7, 10)])
-        >>> region.holds(np.array([2, 3, 7, 7]), np.array([60, 60, 20, 5])).tolist()
-        [False, True, True, False]
+        >>> region = Region.of([(3, 50), (7, 10), (8, 90)])
+        >>> region.holds(np.array([2, 3, 7, 7, 9]), np.array([60, 60, 20, 5, 20])).tolist()
+        [False, True, True, False, True]
         """
         at = np.searchsorted(self.effects, batch, side="right") - 1
         return (at >= 0) & (ts >= self.cuts[np.maximum(at, 0)])
