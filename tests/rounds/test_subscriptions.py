@@ -5,6 +5,7 @@ Supersteps are played in process; protocol, registry, program and segment files 
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -25,13 +26,15 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.folder import INTENTS, StateFolder
+from watersmeet.runtime.rounds.folder import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
+from watersmeet.runtime.subscriptions.ask import answered, bind
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.handle import Answered
+from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Registry
@@ -346,6 +349,60 @@ def test_rows_of_distinct_lie_in_segments_and_outlive_the_process(tmp_path: Path
     life.batch(12)
     assert sink.batches[12] == rows, "another query of the same id"
     assert life.kept() == {f"{FOR_EVER}bigint|bigint": 2}
+
+
+def asked(life: Life, sql: str) -> Counter[tuple[Any, ...]]:
+    plan = life.protocol.plan
+    join = bind(sql, plan)
+    answer = answered(join, Latest(plan, life.folder).tables(join))
+    return Counter(zip(*(c.to_pylist() for c in answer.columns), strict=True))
+
+
+def test_a_one_time_query_reads_the_latest_batch_from_files(tmp_path: Path) -> None:
+    life, twin = Life(tmp_path, Sink(), units=3), in_memory()
+    with pytest.raises(wm.WatersmeetError, match="no tuples of 'r' are kept"):
+        asked(life, sql(60))
+    for n, (id, text) in enumerate([("a", sql(3)), ("b", sql(5)), ("c", once(6)), ("d", sql(7))]):
+        life.registry.add_all([(id, text)])
+        twin.add(text, id=id)
+        life.batch(n)
+        twin.push(batch_of(n))
+    for n in range(4, 9):
+        for text in (sql(60), once(60), "SELECT count(*) AS n FROM r, s WHERE r.k = s.k"):
+            found = asked(Life(tmp_path, Sink(), units=3), text)
+            expected = twin.ask(text)
+            assert found == Counter(zip(*(c.to_pylist() for c in expected.columns), strict=True)) != {}
+        if n == 6:
+            for at in (life.registry, twin):
+                at.remove("d")
+        life.batch(n)
+        twin.push(batch_of(n))
+
+
+def test_files_that_are_collected_while_they_are_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(tmp_path, Sink(), units=2)
+    life.add(2)
+    life.batch(0)
+    read, batches = FileStore.table, iter(range(1, 7))
+
+    def slow(store: FileStore, info: Any) -> pa.Table:
+        for number in itertools.islice(batches, 3):
+            life.batch(number)
+        return read(store, info)
+
+    monkeypatch.setattr(FileStore, "table", slow)
+    found = asked(life, sql(60))
+    assert {x // 10 for x, _ in found} == {5, 6}, "batches of 2 seconds: a window of 2 keeps the last two"
+    batches = iter(range(7, 1000))
+    with pytest.raises(wm.WatersmeetError, match="ask again"):
+        asked(life, sql(60))
+    monkeypatch.undo()
+    for file in Path(life.folder.path(SEGMENTS)).iterdir():
+        file.unlink()
+    with pytest.raises(wm.WatersmeetError, match="is missing from"):
+        asked(life, sql(60))
 
 
 def test_a_registry_that_is_begun_anew_in_the_same_folder_is_another(tmp_path: Path) -> None:

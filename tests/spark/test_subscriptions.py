@@ -144,6 +144,31 @@ def test_distinct_rows_are_answered_once_across_a_restart_and_anew_for_a_new_que
     assert all(u.oldest is not None and u.newest <= moment(BASE_US + 16_000_000) for u in states)
 
 
+def test_one_time_queries_while_micro_batches_run_and_after_a_restart(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(5))
+    wide = "SELECT r.v AS x, s.v AS y, s.ts AS at FROM r, s WHERE r.k = s.k WINDOW = 1 HOUR"
+    local = wm.local.subscriptions({n: wm.Stream(batches(1)[0].slice(0, 0), time="ts") for n in "rs"}, units=2)
+    subs = subscriptions(spark, tmp_path)
+    with pytest.raises(wm.WatersmeetError, match="no tuples of 'r' are kept"):
+        subs.ask(wide)
+    for registry in (subs, local):
+        registry.add_all({"pair": PAIR.replace("10", "4"), "self": SELF.replace("10", "7")})
+    found: list[pa.Table] = []
+    subs.on_batch(lambda progress: found.append(subs.ask(wide)))
+    subs.start().await_termination()
+    for answer, batch in zip(found, batches(5), strict=True):
+        local.push({"r": batch, "s": batch})
+        twin_answer = local.ask(wide)
+        assert answer.schema.types == twin_answer.schema.types
+        assert sorted(answer.to_pylist(), key=repr) == sorted(twin_answer.to_pylist(), key=repr) != []
+    again = subscriptions(spark, tmp_path)
+    assert sorted(again.ask(wide).to_pylist(), key=repr) == sorted(found[-1].to_pylist(), key=repr)
+    with pytest.raises(wm.WatersmeetError, match="list of functions"):
+        again.ask("SELECT reverse(r.name) AS x FROM r, s WHERE r.k = s.k")
+    assert [e.id for e in again.list()] == ["pair", "self"]
+
+
 def test_a_feed_adds_and_removes_and_a_folder_has_a_sub_folder_for_every_query(spark: Any, tmp_path: Path) -> None:
     for n in "rs":
         write(tmp_path, n, batches(2))

@@ -28,12 +28,13 @@ from functools import cached_property
 from typing import Any
 
 from watersmeet.errors import QueryError, UnsupportedError
+from watersmeet.plan.allowed import condition, refuse_unlisted
 from watersmeet.plan.encoding import Kind, exact, kind_of
 from watersmeet.plan.finish import bucket_of
 from watersmeet.plan.model import Types
-from watersmeet.query.expr import ColumnRef, Expr, binary
+from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
-from watersmeet.query.predicate import Band, Comparison, Equality
+from watersmeet.query.predicate import Equality
 
 _TEXT_LITERAL = r"'(?:[^']|'')*'"
 _PIECE = re.compile(
@@ -152,15 +153,10 @@ def subscription(join: Join, types: Types) -> Subscription:
     make = _Maker(join, number, types)
     edges, residuals = [], [make.computed(f) for f in join.filters]
     for predicate in join.predicates:
-        if isinstance(predicate, Equality):
-            edge = _edge(join, number, predicate)
-            edges += [edge] if edge is not None else []
-            if edge is None or not exact(edge[-1]):
-                residuals.append(make.computed(make.comparison(predicate.left, "=", predicate.right)))
-        elif isinstance(predicate, Comparison):
-            residuals.append(make.computed(make.comparison(predicate.left, predicate.op, predicate.right)))
-        else:
-            residuals.append(make.computed(predicate.condition if isinstance(predicate, Band) else predicate.expr))
+        edge = _edge(join, number, predicate) if isinstance(predicate, Equality) else None
+        edges += [edge] if edge is not None else []
+        if edge is None or not exact(edge[-1]):
+            residuals.append(make.computed(condition(predicate, types)))
     _refuse_unconnected(order, edges)
     constants = tuple(sorted(c for f in join.filters if (c := _constant(join, number, f)) is not None))
     decided = {make.computed(f) for f in join.filters if (c := _constant(join, number, f)) is not None and exact(c[2])}
@@ -186,10 +182,7 @@ class _Maker:
     types: Types
 
     def computed(self, expr: Expr) -> Computed:
-        if not (expr.portable or expr.spark_template == "{0}"):
-            raise UnsupportedError(
-                f"{expr}: not all of it is on the list of functions and types that a subscription may use; compute it in the stream's source"
-            )
+        refuse_unlisted(expr)
         if expr.spark_template != "{0}":
             self.types.type_of(expr)
         found: list[str] = []
@@ -204,14 +197,6 @@ class _Maker:
 
         template = _PIECE.sub(piece, expr.duckdb_template)
         return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found))
-
-    def comparison(self, left: Expr, op: str, right: Expr) -> Expr:
-        kinds = self.types.type_of(left), self.types.type_of(right)
-        if self.types.common(*kinds) is None:
-            raise UnsupportedError(f"{left} {op} {right}: {kinds[0]} is not compared with {kinds[1]}; cast one of them")
-        made = binary(left, op, right)
-        is_plain = kinds[0] == kinds[1] and left.spark_template == right.spark_template == "{0}"
-        return replace(made, portable=made.portable or (op == "=" and is_plain))
 
     def answer(self, name: str, expr: Expr) -> Answer:
         is_plain = expr.spark_template == "{0}"

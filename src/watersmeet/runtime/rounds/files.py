@@ -46,7 +46,7 @@ class FileStore:
     def read(self, info: SegmentInfo) -> Segment:
         segment = CACHE.get(info.id)
         if segment is None:
-            segment = Segment(info.id, self._table(info))
+            segment = Segment(info.id, self.table(info))
             self._cache(segment)
         return segment
 
@@ -70,7 +70,8 @@ class FileStore:
         if info.file in self._own:
             self.folder.delete(SEGMENTS, info.file)
 
-    def _table(self, info: SegmentInfo) -> pa.Table:
+    def table(self, info: SegmentInfo) -> pa.Table:
+        """A segment's rows, from its file."""
         remedy = "restore the file, or start with a new checkpoint"
         try:
             blob = self._bytes(info)

@@ -32,7 +32,9 @@ from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.ask import answered, bind
 from watersmeet.runtime.subscriptions.feed import Feed
+from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
@@ -111,7 +113,7 @@ class Subscriptions:
             queries = folder.read_json(MANIFESTS, last).get("queries")
             if queries:
                 self._registry.committed(queries, compacts=False)
-        self._answered = Answered(self._registry, log)
+        self._answered, self._latest = Answered(self._registry, log), Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._answered.find)
         self._feed = None if feed is None else Feed(feed, self._registry, os.fspath(checkpoint))
         self._handle: Handle | None = None
@@ -132,6 +134,15 @@ class Subscriptions:
     def list(self) -> list[Entry]:
         """All registered queries, and what the feed was refused lately."""
         return self._registry.list()
+
+    def ask(self, sql: str) -> pa.Table:
+        """The answer to a query over the tuples that are kept after the latest micro-batch; it leaves no trace.
+
+        It runs in this process, also while micro-batches do. A tuple is kept as long as a registered query may use it, from the micro-batch
+        on in which that query took effect; what no query reads is not kept, and asking for it is an error.
+        """
+        join = bind(sql, self._plan)
+        return answered(join, self._latest.tables(join))
 
     def start(self) -> Subscriptions:
         """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first."""

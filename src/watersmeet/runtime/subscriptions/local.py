@@ -21,6 +21,7 @@ from watersmeet.plan.shape import indexed
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
 from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.ask import answered, bind, kept, needed
 from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, View
@@ -72,6 +73,18 @@ class LocalSubscriptions:
     def list(self) -> list[Entry]:
         """All registered queries."""
         return self._registry.list()
+
+    def ask(self, sql: str) -> pa.Table:
+        """The answer to a query over the tuples that are kept now; see `subscriptions.ask` for what these are."""
+        join = bind(sql, self.plan)
+        live = self._view.at(self._queries) if self._queries else {}
+        needs = needed(self.plan, live, self._manifests[0].maxima)
+
+        def stored(unit: int, stream: str) -> Iterator[pa.Table]:
+            infos = self._manifests[unit].segments.get(stream, [])
+            return (self._store.read(info).table for info in infos)
+
+        return answered(join, kept(self.plan, join, needs, stored))
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
         """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object)."""

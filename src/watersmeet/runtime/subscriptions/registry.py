@@ -24,6 +24,7 @@ import pyarrow as pa
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
 from watersmeet.plan.subscription import Subscription, subscription
+from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.arrow_types import arrow_type
@@ -58,6 +59,16 @@ class _Known:
     effect: int | None = None
 
 
+def types_of(join: Join) -> DuckDBTypes:
+    """The types of a query's expressions, as they are known without data; a nested type counts as NULL."""
+    return DuckDBTypes(
+        {
+            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
+            for alias in join.aliases
+        }
+    )
+
+
 class Registry:
     """The registry as its owner sees it; all methods may be called from any thread."""
 
@@ -81,11 +92,7 @@ class Registry:
     def bind(self, sql: str) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
         join = parse(sql, self._specs)
-        schemas = {
-            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
-            for alias in join.aliases
-        }
-        query = subscription(join, DuckDBTypes(schemas))
+        query = subscription(join, types_of(join))
         if self._accept is not None:
             self._accept(query)
         return query
