@@ -29,7 +29,7 @@ from watersmeet.units.ring_state import RingState
 from watersmeet.units.ring_unit import RingOptions, RingUnit
 from watersmeet.units.rjoin.contents import Contents
 from watersmeet.units.rjoin.templates import Templates
-from watersmeet.units.rjoin.wire import rows_block, rows_table
+from watersmeet.units.rjoin.wire import row_names, rows_block, rows_table
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.settle import Settler
@@ -143,21 +143,24 @@ class Memory:
                     store.remove(info)
                 del manifest.segments[kind]
         manifest.segments |= {s: [] for s in streams if s not in manifest.segments}
-        rows = manifest.segments.get(REWRITTEN, [])
         version = (self.templates.stands_for or {}).get("version")
-        if manifest.extra.get(_VERSION) != version:
-            manifest.extra[_VERSION] = version
-            rows = [i for info in rows if (i := self._in_force(info, store, batch)) is not None]
+        is_old, manifest.extra[_VERSION] = manifest.extra.get(_VERSION) != version, version
+        held = manifest.segments.get(REWRITTEN, [])
+        rows = [i for info in held if (i := self._in_force(info, store, batch, is_old)) is not None]
         first = min((marks[s] for s in cuts), default=UNBOUNDED)
         widest = max(self.templates.hull.values(), default=UNBOUNDED)
         manifest.segments[REWRITTEN] = Settler(store, first, widest).settle(rows, None)
 
-    def _in_force(self, info: SegmentInfo, store: SegmentStore, batch: int) -> SegmentInfo | None:
-        """A segment of rows without those that no living query needs."""
+    def _in_force(self, info: SegmentInfo, store: SegmentStore, batch: int, is_old: bool) -> SegmentInfo | None:
+        """A segment of rows as wide as this process writes them and, if they are of an older version, without those that no
+        living query needs."""
         segment = store.read(info)
+        is_wide = segment.table.column_names == [*row_names(self.templates), TIME]
+        if is_wide and not is_old:
+            return info
         rows = rows_block(self.templates, segment.table)
         rows = rows[self.templates.in_force(rows, batch)]
-        if len(rows) == info.rows:
+        if is_wide and len(rows) == info.rows:
             return info
         store.remove(info)
         return store.write(Segment.of(self._timed(rows))) if len(rows) else None

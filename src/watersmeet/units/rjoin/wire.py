@@ -21,6 +21,11 @@ def rows_table(templates: Templates, rows: np.ndarray) -> pa.Table:
     return table(named, row_columns(templates.catalogue.layout))
 
 
+def row_names(templates: Templates) -> list[str]:
+    """The columns of a table of rows: as many as the widest shape of this process needs."""
+    return [name for name in row_columns(templates.catalogue.layout) if name != "next"]
+
+
 def rows_block(templates: Templates, found: pa.Table) -> np.ndarray:
     """The rows of a table."""
     rows = block(found, row_columns(templates.catalogue.layout))
