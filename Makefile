@@ -15,7 +15,7 @@ help:
 	@echo "make test       everything that a change must pass: check, tests without and with Spark"
 	@echo "make test-fast  tests without Spark only"
 	@echo "make test-all   the same tests with many more generated cases"
-	@echo "make crash      fifty kills of a running query, on each runtime: about half an hour"
+	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
 	@echo "make setup      only set up $(VENV)"

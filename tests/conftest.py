@@ -19,6 +19,9 @@ settings.register_profile("quick", max_examples=10, deadline=None, suppress_heal
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Queries of a few rows end before a JVM that compiles for long runs has compiled them."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -32,6 +35,7 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", FAST_START)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

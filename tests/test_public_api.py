@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -29,6 +31,20 @@ def test_exactly_these_names_are_public():
     }
     assert len(wm.__all__) == len(set(wm.__all__))
     assert all(hasattr(wm, name) for name in wm.__all__)
+
+
+def test_names_are_loaded_when_they_are_used_and_stay_what_they_are():
+    code = """if True:
+        import sys
+        import watersmeet.runtime.rounds.worker, watersmeet.runtime.spark_stream
+        assert "sqlglot" not in sys.modules, "every Python worker of Spark would load it"
+        import watersmeet as wm
+        from watersmeet.sql.parse import parse
+        assert callable(wm.sql) and wm.local.run and set(wm.__all__) <= set(dir(wm))
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = wm.nonsense
 
 
 def test_stream():

@@ -1,6 +1,6 @@
 """The program that the crash tests kill: a join from parquet files to a parquet sink, with a checkpoint.
 
-`python driver.py RUN DATA OUT CHECKPOINT FILES_PER_TRIGGER` runs until all files are read. RUN is one of
+`python -m tests.crash.driver RUN DATA OUT CHECKPOINT FILES_PER_TRIGGER` runs until all files are read. RUN is one of
 
     stream    the DataFrame runtime, with Spark's own sink
     rounds    the rounds runtime, one round per batch

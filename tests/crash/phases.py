@@ -89,7 +89,12 @@ _PHASES: Mapping[str, Mapping[str, Phase]] = {
         "anywhere": Phase(planned, 2.0),
     },
 }
-PHASES = {**_PHASES, "theta": _PHASES["stream"], "scaling": _PHASES["rounds"]}
+PHASES = {
+    **_PHASES,
+    "theta": _PHASES["stream"],
+    "scaling": _PHASES["rounds"],
+    "subscriptions": _PHASES["rounds"],
+}
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,10 @@ def draw(run: str, count: int, rng: random.Random) -> list[Kill]:
     """Random moments, every phase equally often; most lives get a batch done, so that all together get somewhere."""
     names = [list(PHASES[run])[n % len(PHASES[run])] for n in range(count)]
     rng.shuffle(names)
-    return [_moment(run, name, rng.choice((0, 1, 1, 2)), rng) for name in names]
+    return [moment(run, name, rng.choice((0, 1, 1, 2)), rng) for name in names]
 
 
-def _moment(run: str, name: str, spared: int, rng: random.Random) -> Kill:
+def moment(run: str, name: str, spared: int, rng: random.Random) -> Kill:
     longest_s = PHASES[run][name].longest_delay_s
     if spared == 0 and name in ("running", "anywhere"):
         longest_s = COLD_BATCH_S

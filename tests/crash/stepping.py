@@ -1,20 +1,19 @@
 """The driver, saying what step of the rounds protocol it takes, and killed by its own hand at one of them.
 
-`python stepping.py MOMENT BATCH ...` followed by the driver's own arguments; a moment is "before" or "after" with the
+`python -m tests.crash.stepping MOMENT BATCH ...` followed by the driver's own arguments; a moment is "before" or "after" with the
 name of a step, such as "after commit". What is killed is the process group: this process and its JVM.
 """
 
 from __future__ import annotations
 
 import os
-import runpy
 import signal
 import sys
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
+from tests.crash import driver
 from watersmeet.runtime.rounds.protocol import Protocol
 
 BATCH = "batch"
@@ -45,7 +44,7 @@ def stepping(step: str, method: Callable[..., Any], reach: Callable[[str], None]
     return wrapped
 
 
-def main(moment: str, batch: str) -> None:
+def main(moment: str, batch: str, *arguments: str) -> None:
     """Wrap the protocol's steps, and run the driver."""
 
     def reach(said: str) -> None:
@@ -56,10 +55,8 @@ def main(moment: str, batch: str) -> None:
     for step in BATCH_OF:
         name = "__call__" if step == BATCH else step
         setattr(Protocol, name, stepping(step, getattr(Protocol, name), reach))
-    runpy.run_path(str(Path(__file__).with_name("driver.py")), run_name="__main__")
+    driver.main(*arguments)
 
 
 if __name__ == "__main__":
-    moment, batch = sys.argv[1:3]
-    del sys.argv[1:3]
-    main(moment, batch)
+    main(*sys.argv[1:])

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.crash.life import MOST_BATCHES, Life, live
-from tests.crash.phases import PHASES, Death, draw
+from tests.crash.life import MOST_BATCHES, Life, driving, live
+from tests.crash.phases import Death, draw
 from tests.crash.state import assert_no_orphans, units_ever
 from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
 
@@ -29,7 +29,7 @@ def killed(run: str, data: Path, work: Path, rng: random.Random) -> list[Death]:
     """The deaths of a runtime's KILLS, one after the other on the same checkpoint."""
     deaths: list[Death] = []
     for kill in draw(run, KILLS[run], rng):
-        death = live(partial(Life.die, kill=kill), run, data, work)
+        death = live(partial(Life.die, kill=kill), work, driving(run, data, work))
         assert death, f"the driver ended after {len(deaths)} kills: write more files"
         deaths.append(death)
         print(death)
@@ -39,7 +39,7 @@ def killed(run: str, data: Path, work: Path, rng: random.Random) -> list[Death]:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 60 * max(KILLS.values()))
-@pytest.mark.parametrize("run", PHASES)
+@pytest.mark.parametrize("run", KILLS)
 def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
     print(f"CRASH_SEED={seed} repeats the moments of this run")  # shown when the test fails
@@ -52,7 +52,7 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
     if kills >= MANY:
         assert any(death.between_commits for death in deaths), "no kill came between the sink's commit and the batch's"
 
-    live(Life.end, run, data, tmp_path, files_per_trigger=10)
+    live(Life.end, tmp_path, driving(run, data, tmp_path, files_per_trigger=10))
     want = expected(data, run)
     assert len(want) > files * ROWS_PER_FILE
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves

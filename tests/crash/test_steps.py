@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.crash import driver
-from tests.crash.life import Life, live
+from tests.crash.life import Life, driving, live
 from tests.crash.phases import committed, planned, sunk
 from tests.crash.state import assert_no_orphans, has, state_folder
 from tests.crash.stepping import BATCH, SAID, STEPS
@@ -60,7 +60,7 @@ def fall(run: str, data: Path, work: Path, dies: tuple[str, int]) -> None:
     moment, batch = dies
     first, had = committed(work) + 1, sunk(work)
     done = has(work, "manifests", first)
-    said = live(Life.fall, run, data, work, dies=dies)
+    said = live(Life.fall, work, driving(run, data, work, dies=dies))
     assert re.findall(f"^{SAID}(.*)$", said, re.MULTILINE) == until(moment, batch, first, done)
     assert (planned(work), committed(work)) == (batch, batch - 1)
     assert has(work, "intents", batch)
@@ -78,7 +78,7 @@ def test_every_step_can_be_the_last(run: str, tmp_path: Path, request: pytest.Fi
     write_streams(data, FILES, seed=7)
     for dies in CHAINS[run]:
         fall(run, data, tmp_path, dies)
-    live(Life.end, run, data, tmp_path)
+    live(Life.end, tmp_path, driving(run, data, tmp_path))
     assert (planned(tmp_path), committed(tmp_path)) == (FILES - 1, FILES - 1)
     assert_no_orphans(tmp_path)
     spark: Any = request.getfixturevalue("spark")

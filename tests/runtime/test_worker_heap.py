@@ -1,8 +1,10 @@
-"""What a worker keeps is frozen once there is much of it; what a task lets go of is not."""
+"""What a worker keeps is frozen once there is much of it, what a task lets go of is not, and nothing is when its process ends."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -29,3 +31,9 @@ def test_a_heap_that_has_grown_is_frozen_again(settled: None) -> None:
     after = gc.get_freeze_count()
     worker_heap.after_task()
     assert gc.get_freeze_count() == after
+
+
+def test_a_process_that_has_run_tasks_ends_without_a_word() -> None:
+    code = "import duckdb, gc; from watersmeet.runtime.worker_heap import after_task; after_task(); assert gc.get_freeze_count()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == "", "DuckDB has counted what is left of it"

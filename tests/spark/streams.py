@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.supersteps import Supersteps
@@ -66,7 +67,7 @@ def run(
 
 
 def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> tuple[list[Any], list[Progress]]:
-    """The same, with results as rows."""
+    """The same, with results as rows. Checkpoints are written without processes; the crash tests write them as Spark does by default."""
     name = f"t{uuid.uuid4().hex}"
     collected: list[Any] = []
 
@@ -77,7 +78,7 @@ def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> 
         frame = query.dataframe()
         writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         to = writer.foreachBatch(collect) if sink is None else writer.format("parquet").option("path", str(sink))
-        running = to.queryName(name).start()
+        running = started(to.queryName(name), SparkSession.getActiveSession(), is_local=True)
         running.awaitTermination()
         progress = [p for p in map(read, running.recentProgress) if p is not None]
     else:

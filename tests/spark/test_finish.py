@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.cases import SECOND, Agg, All, Case, Col, Interval, Pair, bag, op, rounded
 from tests.properties.test_spark import AB, ABC, BATCH_ROWS, case, equal, found
 from tests.properties.test_spark import write as write_case
 from tests.spark.streams import Runtime, entrance, stream, table, write
+from watersmeet.runtime.checkpoint_files import started
 
 pytestmark = pytest.mark.spark
 
@@ -73,7 +75,8 @@ def updates(query: Any, checkpoint: Path, runtime: Runtime) -> dict[int, list[tu
     if runtime == "stream":
         mode = "append" if query.plan.join.distinct else "update"
         writer = query.dataframe().writeStream.outputMode(mode).foreachBatch(collect)
-        writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        started(writer, SparkSession.getActiveSession(), is_local=True).awaitTermination()
     else:
         with entrance(shuffled=runtime == "shuffled"):
             handle = query.start(sink=collect, checkpoint=checkpoint, trigger="availableNow")
