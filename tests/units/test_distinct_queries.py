@@ -14,6 +14,7 @@ import watersmeet as wm
 from watersmeet.units import deduplicator
 from watersmeet.units.subscriptions import distinct, unit
 from watersmeet.units.subscriptions.block import FOR_EVER, UNTIL
+from watersmeet.units.subscriptions.compiled import compiled_in_process
 
 SCHEMA = pa.schema(
     [
@@ -57,7 +58,7 @@ def rows(answers: pa.Table, id: str = "q") -> list[tuple[float, Any]]:
 
 def kept(subs: Any, unit: int = 0) -> dict[str, int]:
     """Kept rows by kind."""
-    return {k: n for k, n in subs._units[unit][1].rows().items() if k.startswith((UNTIL, FOR_EVER))}
+    return {k: n for k, n in subs._manifests[unit].rows().items() if k.startswith((UNTIL, FOR_EVER))}
 
 
 def test_a_row_is_answered_once_per_bucket_and_in_full_history_once() -> None:
@@ -78,7 +79,9 @@ def test_a_row_is_answered_once_per_bucket_and_in_full_history_once() -> None:
         "ever": "once: full history",
         "plain": None,
     }
-    assert len(subs._units[0][0].blocks[0].template_streams) == 2, "with and without DISTINCT share a template"
+    assert len(compiled_in_process(subs._view.name, 0).blocks[0].template_streams) == 2, (
+        "with and without DISTINCT share a template"
+    )
 
 
 def test_rows_are_told_apart_by_values_and_zeros_are_written_alike() -> None:
@@ -186,7 +189,7 @@ def test_a_removed_query_is_forgotten_and_starts_anew_under_its_id() -> None:
     subs.remove("other")
     subs.push({"r": at(1, k=99)})
     assert kept(subs) == {}
-    assert subs._units[0][1].extra == {}
+    assert subs._manifests[0].extra == {}
 
 
 def test_rows_of_different_types_and_constants_live_side_by_side() -> None:
