@@ -1,8 +1,8 @@
 """Keeping Spark's Python workers light between tasks.
 
 After every task Spark's worker collects garbage over its whole heap before it takes the next one. With our libraries
-loaded that is tens of milliseconds, paid in every job of every micro-batch, and a fifth of a second if it holds 20,000
-registered queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
+loaded that is tens of milliseconds, paid in every job of every micro-batch, and 30 more if it holds 20,000 registered
+queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
 they are frozen, so that the collector passes them by. Later on a heap that has grown is frozen again.
 
 Invariant: nothing that a task makes for itself is frozen, and no garbage; and nothing is when the process ends: a library that counts
@@ -19,7 +19,7 @@ import pyarrow as pa
 FREEZES = 3
 """Libraries load lazily: the heap is settled after a worker's first tasks, not after the very first."""
 MOST_OBJECTS = 50_000
-"""So many objects more than are frozen have come to stay: a collection over them costs ten milliseconds."""
+"""So many objects more than are frozen have come to stay: a collection over them costs several milliseconds."""
 _done = 0
 
 

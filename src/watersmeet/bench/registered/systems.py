@@ -73,7 +73,7 @@ class Outcome:
 
 
 def registered(spark: Any, load: Load, engine: str = "shared") -> Outcome:
-    """All queries in one registry."""
+    """All queries in one registry. The last one leaves in the middle of the run, so its answers are not checked."""
     out, texts = load.scratch / "out", load.texts
     subs = wm.subscriptions(
         streams(spark, load.folder), checkpoint=load.scratch / "ck", sink=out, trigger="availableNow", engine=engine
@@ -101,7 +101,7 @@ def registered(spark: Any, load: Load, engine: str = "shared") -> Outcome:
         sum(done[-1].state_rows.values()) + done[-1].rewritten if done else 0,
         done[-1].state_bytes if done else 0,
         watch.memory_bytes, watch.stopped,
-        _right(load, watch, {of.format(out, id): text for id, text in zip(ids, texts, strict=True)}),
+        _right(load, watch, {of.format(out, id): text for id, text in zip(ids[:-1], texts, strict=False)}),
         changed[0] if changed else 0.0,
         [p.seconds for p in done],
     )  # fmt: skip
