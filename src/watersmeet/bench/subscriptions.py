@@ -91,10 +91,11 @@ def _show(console: Console, runs: Sequence[Outcome], tuples: int) -> None:
     title = f"4-way queries over 10 relations, {tuples:,} tuples; answers of {CHECKED} queries of each run checked"
     table = Table(
         "", "queries", "tuples/s", "answers", "GB", "state", "add ms", "first s", "",
-        title=title, title_justify="left", box=SIMPLE, pad_edge=False,
+        title=title, title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
         caption="GB: JVM, workers and driver. state: rows. add: to register one, or to start it. first: micro-batch.",
         caption_justify="left",
     )  # fmt: skip
+    table.columns[0].no_wrap = True
     for column in table.columns[1:-1]:
         column.justify, column.no_wrap = "right", True
     for o in runs:
