@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from watersmeet.plan.sites.model import Algorithm, SiteQuery
+from tests.sites.cases import SiteCase, found
+from watersmeet.plan.sites.model import Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, Step
 from watersmeet.plan.sites.statistics import Sample
+from watersmeet.runtime.site_model import SiteProtocol
+from watersmeet.runtime.sites import SiteRun
 from watersmeet.units.sites import lockstep
 from watersmeet.units.sites.halves import Done, Sent
 from watersmeet.units.sites.one_way import HALVES
@@ -239,3 +242,15 @@ def test_bytes_of_the_simple_joins_bound_those_of_matches(algorithm):
         assert total < 1.1 * whole[Algorithm.SP_S]
     else:
         assert total < 0.15 * whole[Algorithm.SP_D]
+
+
+@pytest.mark.parametrize("algorithm", list(Algorithm))
+def test_what_leaves_a_window_of_rows_goes_before_what_comes(algorithm: Algorithm) -> None:
+    """What was here before expires first: a queue that had the new tuple before it dropped the wrong one."""
+    streams = tuple(SiteStream(a, "A", None, 1) for a in "abc")
+    edges = tuple(Edge((x, "k"), (y, "k")) for x, y in ("ab", "ac", "bc"))
+    query = SiteQuery(streams, edges)
+    case = SiteCase(query, {"a": [(0, 0, 0), (10, 0, 0), (11, 0, 0)], "b": [(0, 0, 0)], "c": [(0, 0, 0), (10, 0, 0)]})
+    simple = {h: tuple(Step(to, Algorithm.SP_S) for to in "abc" if to != h) for h in "ab"}
+    plan = LinearPlan(query, {**simple, "c": (Step("b", Algorithm.SP_S), Step("a", algorithm))})
+    assert found(case, SiteRun(plan, case.streams, protocol=SiteProtocol(10)).run()) == case.expected()

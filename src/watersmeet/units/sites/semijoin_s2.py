@@ -86,8 +86,8 @@ class MixedSource(Source):
         """Algorithm 9, lines 24 to 40: the oldest c + q - p tuples of every value have gone."""
         self.values.append(update.new, np.zeros(len(update.new), np.int64))
         self._full = np.concatenate([self._full, np.zeros(len(update.new), bool)])
+        self.window.expire_next(update.times)  # of tuples that were here before; those that come know theirs
         self.window.insert(update.full)
-        self.window.expire_next(update.times)
         excess = self.values.count.copy()
         np.add.at(excess, self.values.find(update.full.code), 1)
         excess -= update.counts
