@@ -102,7 +102,8 @@ class LocalSubscriptions:
         found = self._answers(self._entering(wires, read), seen)
         out = pa.concat_tables([_SCHEMA.empty_table(), *(t.cast(_SCHEMA) for t in found)])
         for stream, rows in (*timeless.items(), *late):
-            self._manifests[0].late[stream] = self._manifests[0].late.get(stream, 0) + rows
+            if rows:
+                self._manifests[0].late[stream] = self._manifests[0].late.get(stream, 0) + rows
         for manifest in self._manifests:
             manifest.maxima = advance(before[0].maxima, seen)
             for kind, cut in self._program.cuts(manifest.maxima).items():
