@@ -47,6 +47,10 @@ class Countdown:
     passes: int
     rounds = None
 
+    @property
+    def wakes(self) -> bool:
+        return False
+
     def entrance(self) -> None:
         return None
 
