@@ -66,6 +66,7 @@ test-all: java check
 
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
+	@CRASH_KILLS=50 CRASH_ENGINE=rjoin $(BIN)/python -m pytest -m spark tests/crash/test_subscriptions.py
 	@echo "make crash: all passed"
 
 bench: java $(READY)
