@@ -108,10 +108,10 @@ class Shape:
         return {(self.join.streams[alias], column) for alias, column in (*edges, *wanted)}
 
 
-def indexed(queries: Iterable[Subscription]) -> dict[str, list[str]]:
-    """By stream the coded columns under which some query finds its tuples, in the order of their names."""
+def indexed(shapes: Iterable[Shape]) -> dict[str, list[str]]:
+    """By stream the coded columns under which queries of these shapes find their tuples, in the order of their names."""
     out: dict[str, set[str]] = {}
-    for shape in {Shape.of(q) for q in queries}:
+    for shape in set(shapes):
         for stream, column in shape.columns:
             out.setdefault(stream, set()).add(column)
     return {stream: sorted(columns) for stream, columns in sorted(out.items())}

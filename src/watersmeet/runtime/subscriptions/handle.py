@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
-from watersmeet.plan.shape import indexed
+from watersmeet.plan.shape import Shape, indexed
 from watersmeet.plan.subscription import Subscription
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
@@ -60,7 +60,7 @@ class Answered:
     def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
         if self._read[0] != queries:
             self._live = self._view.at(queries)
-            self._read = dict(queries), indexed(q.query for q in self._live.values())
+            self._read = dict(queries), indexed(Shape.of(q.query) for q in self._live.values())
         return self._read[1]
 
     def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
-from watersmeet.plan.shape import indexed
+from watersmeet.plan.shape import Shape, indexed
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
 from watersmeet.runtime.subscriptions import engines
@@ -96,7 +96,7 @@ class LocalSubscriptions:
             if highest is not None:
                 seen[stream] = highest
         self._queries = self._registry.intend(self._queries, self._batch)
-        read = indexed(q.query for q in self._view.at(self._queries).values())
+        read = indexed(Shape.of(q.query) for q in self._view.at(self._queries).values())
         before = [m.seen_by_others() for m in self._manifests]
         late = [*self._late_unread(wires, read)]
         found = self._answers(self._entering(wires, read), seen)

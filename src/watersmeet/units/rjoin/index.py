@@ -6,7 +6,7 @@
 A node gets a tuple once, however many of its keys it owns, and finds out by itself which these are.
 
 Invariant: keys depend on schemas and values alone, so source tasks and nodes agree. NULL has no key at value level. The one 64-bit
-code that stands for NULL here is replaced where a value has it; `node` compares such values again.
+code that stands for NULL here is replaced where a value has it; `owner` compares such values again.
 Implements: Idreos, Liarou, Koubarakis (2008), procedure 1. Departs from it: columns that no query compares are not indexed.
 """
 

@@ -54,7 +54,7 @@ class Memory:
 
     templates: Templates
     unit: int
-    choice: RingOptions
+    options: RingOptions
     generation: int = -1
     batch: int = -1
     """Of this batch the attribute level has the tuples."""
@@ -77,7 +77,7 @@ class Memory:
         ):
             self.generation, self.batch, self.stands_for = templates.generation, batch, templates.stands_for
             self.applied, self.contents = set(), Contents()
-            self.node = RingUnit(templates.index.ring, templates.catalogue, self.choice)
+            self.node = RingUnit(templates.index.ring, templates.catalogue, self.options)
         rows: list[np.ndarray] = []
         tuples: list[np.ndarray] = []
         for id, (kind, info) in wanted.items():
@@ -190,6 +190,6 @@ def _append(state: RingState, rows: list[np.ndarray], tuples: list[np.ndarray]) 
     rewriting.chain(state.blocks, state.slots, state.counts)
 
 
-def memory_in_process(registry: str, templates: Templates, unit: int, choice: RingOptions) -> Memory:
+def memory_in_process(registry: str, templates: Templates, unit: int, options: RingOptions) -> Memory:
     """What this process remembers of a node."""
-    return held(registry, ("memory", unit, choice), lambda: Memory(templates, unit, choice))
+    return held(registry, ("memory", unit, options), lambda: Memory(templates, unit, options))

@@ -27,7 +27,7 @@ from watersmeet.plan.catalogue import BATCH, Catalogue
 from watersmeet.plan.model import TIME
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import StepReport
-from watersmeet.units.program import Call, Mail
+from watersmeet.units.program import CONTROL, Call, Mail, control
 from watersmeet.units.ring_unit import Rows
 from watersmeet.units.rjoin.index import ID
 from watersmeet.units.rjoin.memory import INDEXED, RATES, Memory
@@ -42,7 +42,7 @@ from watersmeet.units.subscriptions.compiled import Compiled
 from watersmeet.units.subscriptions.distinct import Distinct
 from watersmeet.units.watermark import advance, stream_cuts, watermarks
 
-POSE, REWRITE, ANSWER, _TUPLES = ":pose", ":rewrite", ":answer", ":tuples "
+REWRITE, ANSWER, _TUPLES = ":rewrite", ":answer", ":tuples "
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Node:
             copies = self._enter(call, before, stream_cuts(templates.hull, after))
             self._tell(call, copies)
             if len(templates.fresh(call.batch, call.unit)):
-                yield Mail(call.unit, POSE, pa.table({"batch": [call.batch]}))
+                yield control(call.unit, {"pose": call.batch})
             rows = _none(templates)
         else:
             copies = np.zeros((0, int(node.state.lay[-1])), np.int64)
@@ -84,7 +84,7 @@ class Node:
         leaving = {unit: _Leaving() for unit in range(self.plan.units)}
         leaving[call.unit].complete.append(self._arrived(call, ANSWER))
         node.rates = self._rates(call)
-        if POSE in call.inbox:
+        if CONTROL in call.inbox:
             fresh = templates.fresh(call.batch, call.unit)
             placed = node.place(fresh, np.full(len(fresh), call.unit), call.batch).rows
             rows = np.concatenate([rows, self._sorted(placed, leaving, call.unit)])

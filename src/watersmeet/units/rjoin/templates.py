@@ -22,7 +22,7 @@ import numpy as np
 from watersmeet.errors import QueryError
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.rewriting import AT_SLOTS, BOUND, NEWEST, OLDEST, TEMPLATE
-from watersmeet.plan.shape import Shape
+from watersmeet.plan.shape import Shape, indexed
 from watersmeet.plan.subscription import hull
 from watersmeet.units.rjoin.index import STAND_IN, Index
 from watersmeet.units.subscriptions.block import Registered, code_of
@@ -76,11 +76,7 @@ class Templates:
         self._number(living)
         self._pose()
         self.hull = hull(known.registered.query for known in self._queries.values())
-        found: dict[str, set[str]] = {}
-        for shape in living:
-            for stream, column in shape.columns:
-                found.setdefault(stream, set()).add(column)
-        self.indexed = {stream: sorted(columns) for stream, columns in found.items()}
+        self.indexed = indexed(living)
         self.mask = self.index.mask(self.indexed)
 
     # ---------------------------------------------------------------- rows
