@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQueryListener
 
 import watersmeet as wm
@@ -173,8 +174,11 @@ def test_a_failing_function_ends_the_query_and_its_batch_is_repeated(spark: Any,
             raise ValueError("not today")
 
     query = pair(spark, tmp_path, rising(3))
-    with pytest.raises(Exception, match="not today"):
-        query.start(sink=picky, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
+    failed = query.start(sink=picky, checkpoint=tmp_path / "ck", trigger="availableNow")
+    with pytest.raises(ValueError, match=r"^not today$") as raised:
+        failed.await_termination()
+    assert raised.value is failed.exception
+    assert isinstance(raised.value.__cause__, StreamingQueryException)
     query.start(sink=picky, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
     assert [n for n, _ in seen] == [0, 1, 1, 2]
     assert seen[1] == seen[2], "the same rows and batch id again"

@@ -15,13 +15,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from watersmeet import errors
 from watersmeet.errors import WatersmeetError
+from watersmeet.runtime.failures import from_worker
 
 OURS, THEIRS = 2, 1
 """Exit codes: a mistake that the message explains, and a failure of Spark."""
 
-_RAISED = re.compile(r"^watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL)
 _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
@@ -43,17 +42,6 @@ def reported(log: Path | None = None) -> Iterator[None]:
         if log is not None and ours is None:
             Console(stderr=True).print(f"Spark's log: {log}", highlight=False, soft_wrap=True)
         raise typer.Exit(OURS if ours else THEIRS) from None
-
-
-def from_worker(text: str) -> WatersmeetError | None:
-    """The error of ours that a Spark exception carries.
-
-    >>> from_worker("[PYTHON_EXCEPTION] Traceback ...\\nwatersmeet.errors.CheckpointError: it is damaged\\n SQLSTATE: 38000")
-    CheckpointError('it is damaged')
-    """
-    found = _RAISED.search(text)
-    kind = getattr(errors, found[1], WatersmeetError) if found else None
-    return kind(found[2].strip()) if found and kind else None
 
 
 def essence(text: str) -> str:

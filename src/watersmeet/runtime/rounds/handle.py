@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet import errors
-from watersmeet.errors import OptionError, StreamError, WatersmeetError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.explain import explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import following
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
+from watersmeet.runtime.failures import raise_surfaced, surfaced
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import StateFolder
@@ -42,7 +42,6 @@ ROUNDS_SETTINGS = {
     f"{_ARROW}.maxRecordsPerBatch": "32768",
 }
 """Set where the user has not: rows cross to Python in few, large batches, and Spark does not add up sizes after every row."""
-_RAISED = re.compile(r"watersmeet\.errors\.(\w+): (.*)")
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,13 @@ class Handle:
                 return True
             return bool(self.query.awaitTermination(timeout))
         except Exception as error:
-            raise _as_raised(error, self._protocol.error) from error
+            raise_surfaced(error, self._protocol.error)
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended the query, as `await_termination` raises it; None while it runs, and after `stop`."""
+        error = self.query.exception()
+        return None if error is None else surfaced(error, self._protocol.error)
 
     @property
     def is_active(self) -> bool:
@@ -198,14 +203,3 @@ class Handle:
         if not isinstance(self._protocol.sink, MemorySink):
             raise OptionError("table() reads the memory sink; start the query with sink='memory'")
         return self._protocol.sink.table()
-
-
-def _as_raised(error: Exception, known: BaseException | None) -> BaseException:
-    """The error as it was raised: in the driver, or inside a worker, where Spark has made text of it."""
-    if isinstance(known, WatersmeetError):
-        return known
-    found = _RAISED.search(str(known or error))
-    if found:
-        kind = getattr(errors, found.group(1), WatersmeetError)
-        return kind(found.group(2).strip())
-    return error

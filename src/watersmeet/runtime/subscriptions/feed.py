@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import StreamError
+from watersmeet.runtime.failures import raise_surfaced, surfaced
 from watersmeet.runtime.subscriptions.registry import Registry
 
 COLUMNS = ("id", "action", "sql")
@@ -35,6 +36,7 @@ class Feed:
         self.frame = frame.select(*(F.col(c).cast("string").alias(c) for c in COLUMNS))
         self.registry, self.checkpoint = registry, f"{checkpoint.rstrip('/')}/feed"
         self._query: Any = None
+        self._raised: BaseException | None = None
 
     def start(self, trigger: dict[str, Any]) -> None:
         """Start; with 'availableNow' all that is there has been taken in when this returns."""
@@ -43,16 +45,23 @@ class Feed:
         writer = self.frame.writeStream.foreachBatch(self._take_in).option("checkpointLocation", self.checkpoint)
         self._query = writer.trigger(**trigger).start()
         if trigger.get("availableNow"):
-            self._query.awaitTermination()
+            try:
+                self._query.awaitTermination()
+            except Exception as error:
+                raise_surfaced(error, self._raised)
 
     def stop(self) -> None:
         if self._query is not None:
             self._query.stop()
 
-    def failure(self) -> str | None:
+    def failure(self) -> BaseException | None:
         """What has ended the feed, if something has."""
         error = None if self._query is None else self._query.exception()
-        return None if error is None else str(error).splitlines()[0]
+        return None if error is None else surfaced(error, self._raised)
 
     def _take_in(self, rows: DataFrame, batch: int) -> None:
-        self.registry.take_in([tuple(row) for row in rows.collect()], batch)
+        try:
+            self.registry.take_in([tuple(row) for row in rows.collect()], batch)
+        except BaseException as error:
+            self._raised = error
+            raise

@@ -186,8 +186,14 @@ class Subscriptions:
             failed = self._feed.failure()
             if failed is not None:
                 handle.stop()
-                raise WatersmeetError(f"the feed of queries has ended: {failed}; repair it and start() again")
+                said = str(failed).splitlines()[0]
+                raise WatersmeetError(f"the feed of queries has ended: {said}; repair it and start() again") from failed
         return False
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What ended it, as `await_termination` raises it; None while it runs, and after `stop`."""
+        return None if self._handle is None else self._handle.exception
 
     @property
     def is_active(self) -> bool:

@@ -1,0 +1,71 @@
+"""Whoever waits for a query gets the error that ended it, whatever Spark has wrapped around it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from watersmeet.errors import CheckpointError, DataError
+from watersmeet.runtime.failures import from_worker
+from watersmeet.runtime.rounds.handle import Handle
+
+WORKER = """[STREAM_FAILED] Query [id = 96fe, runId = 810e] terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "worker.py", line 4327, in invoke_udf
+    run_process()
+watersmeet.errors.CheckpointError: the checkpoint belongs to another query:
+  SELECT 1
+restore it
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+
+
+class Wrapped(Exception):
+    """What Spark raises."""
+
+
+def handle(said: str, known: BaseException | None = None) -> Handle:
+    def wait(*_: Any) -> None:
+        raise Wrapped(said)
+
+    query = SimpleNamespace(awaitTermination=wait, exception=lambda: Wrapped(said))
+    return Handle(query, SimpleNamespace(error=known))
+
+
+def test_an_error_of_ours_is_taken_out_of_sparks():
+    error = from_worker(WORKER)
+    assert isinstance(error, CheckpointError)
+    assert str(error) == "the checkpoint belongs to another query:\n  SELECT 1\nrestore it"
+    assert from_worker("[STREAM_FAILED] something else") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "kind", "text"),
+    [
+        ("[STREAM_FAILED] py4j", KeyError("price"), KeyError, "'price'"),
+        ("[STREAM_FAILED] py4j", DataError("a.x overflows"), DataError, "a.x overflows"),
+        ("[STREAM_FAILED] py4j", Wrapped(WORKER), CheckpointError, "the checkpoint belongs"),
+        ("[STREAM_FAILED] py4j", Wrapped("no such table"), Wrapped, "no such table"),
+        (WORKER, None, CheckpointError, "the checkpoint belongs"),
+        ("executor lost", None, Wrapped, "executor lost"),
+        ("[STREAM_FAILED] py4j", SystemExit(3), Wrapped, "py4j"),
+    ],
+)
+def test_the_handle_raises_what_was_raised(said, known, kind, text):
+    failed = handle(said, known)
+    for timeout in (None, 1.0):
+        with pytest.raises(kind, match=text) as raised:
+            failed.await_termination(timeout)
+        assert raised.type is kind
+    assert type(failed.exception) is kind
+    assert text in str(failed.exception).splitlines()[0]
+    assert kind is Wrapped or isinstance(raised.value.__cause__, Wrapped), "Spark's account is there, behind it"
+
+
+def test_a_cause_of_the_users_own_is_kept():
+    known = KeyError("price")
+    known.__cause__ = ValueError("the reason")
+    with pytest.raises(KeyError) as raised:
+        handle("[STREAM_FAILED] py4j", known).await_termination()
+    assert str(raised.value.__cause__) == "the reason"
