@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "units": {"query", "plan", "kernels", "routing", "errors"},
     "runtime": {"sql", "query", "plan", "kernels", "routing", "units", "errors"},
     "api": {"sql", "query", "plan", "runtime", "errors"},
-    "__init__": {"query", "api", "runtime", "errors"},
+    "__init__": {"query", "plan", "api", "runtime", "errors"},
     "__main__": {"cli"},
     "cli": LAYERS | {""},
     "bench": LAYERS | {""},

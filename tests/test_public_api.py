@@ -5,32 +5,44 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import tomllib
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import watersmeet as wm
 from watersmeet import errors
+from watersmeet.api.options import Choices
+from watersmeet.plan.build import Options
+from watersmeet.sql.fluent import Builder
 
 
 def parameters(function: object) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
+ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
+
+
 def test_exactly_these_names_are_public():
-    assert set(wm.__all__) == {
-        "Line",
-        "Scaling",
-        "Sites",
-        "Stream",
-        "sql",
-        "join",
-        "local",
-        "subscriptions",
-        "WatersmeetError",
-    }
+    functions = {"sql", "join", "local", "subscriptions"}
+    streams = {"Stream", "Sites", "Line", "Scaling"}
+    made = {"Query", "JoinBuilder", "Plan", "Handle", "Progress", "Subscriptions"}
+    assert set(wm.__all__) == functions | streams | made | ERRORS
     assert len(wm.__all__) == len(set(wm.__all__))
-    assert all(hasattr(wm, name) for name in wm.__all__)
+    assert all(getattr(wm, name).__doc__ for name in wm.__all__)
+    assert set(dir(wm)) == {*wm.__all__, "__version__"}
+    assert (Path(wm.__file__).parent / "py.typed").exists()
+
+
+def test_the_version_is_that_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert wm.__version__ == project["version"]
 
 
 def test_names_are_loaded_when_they_are_used_and_stay_what_they_are():
@@ -118,10 +130,124 @@ def test_explain_needs_no_data_to_run():
     assert "unbounded" in wm.sql("SELECT a.s FROM s a, t b WHERE a.k = b.k", **streams).explain().lower()
 
 
+def streams() -> dict[str, wm.Stream]:
+    return {name: wm.Stream(table, time="ts", lateness="10 seconds") for name, table in tables().items()}
+
+
 def test_the_fluent_form_is_the_same_query():
-    streams = {name: wm.Stream(table, time="ts") for name, table in tables().items()}
-    query = wm.join(a=streams["s"], b=streams["t"]).on("a.k = b.k").window("a", "b", "10s")
+    query = wm.join(a=streams()["s"], b=streams()["t"]).on("a.k = b.k").window("a", "b", "10s")
     assert "10 s" in query.explain()
+
+
+def test_a_builder_has_every_method_of_the_fluent_form_with_its_parameters():
+    for name, method in inspect.getmembers(Builder, inspect.isfunction):
+        if not name.startswith("_") and name != "bind":
+            own = getattr(wm.JoinBuilder, name)
+            assert [p.kind for p in parameters(own).values()] == [p.kind for p in parameters(method).values()]
+            assert own.__annotations__["return"] == "JoinBuilder"
+            assert own.__doc__
+    assert set(Choices.__annotations__) == {f.name for f in fields(Options)}
+
+
+def test_setting_one_option_keeps_the_others():
+    builder = wm.join(a=streams()["s"], b=streams()["t"], kernel="nlw").on("a.k = b.k").window("10s")
+    plan = builder.options(units=3).options(driver="timestamp").query().plan
+    assert (plan.kernel, plan.units, plan.driver) == ("nlw", 3, "timestamp")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("windw", "window"), ("groupBy", "group_by"), ("dwindows", "dwindow"), ("filter", "it has ")]
+)
+def test_a_misspelt_method_is_told_the_right_one(name, said):
+    builder = wm.join(a=streams()["s"], b=streams()["t"])
+    with pytest.raises(AttributeError, match=f"no method '{name}'.*{said}"):
+        getattr(builder, name)
+    assert not hasattr(builder, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: wm.sql("SELECT 1", **streams(), unit=4), r"no option unit=4 \(did you mean units\?\)"),
+        (lambda: wm.join(**streams(), kernal="hw"), "did you mean kernel"),
+        (lambda: wm.join(**streams()).options(unit=4), "did you mean units"),
+        (lambda: wm.join(**streams()).options(nonsense=4), "no option nonsense; there are bandwidth, driver"),
+        (lambda: wm.local.run(PAIR, tables(), unit=4), "did you mean units"),
+        (lambda: wm.sql("SELECT 1", **streams(), unit=tables()["s"]), r"wrap it as wm\.Stream"),
+        (lambda: wm.join(**streams()).on("s.k = t.k").explain("long"), r"explain\('long'\): give 'short' or 'full'"),
+    ],
+)
+def test_a_misspelt_option_is_told_the_right_one(call, said):
+    with pytest.raises(wm.WatersmeetError, match=said):
+        call()
+
+
+PAIR = "SELECT a.s, b.t FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND"
+
+
+def test_queries_streams_and_builders_show_themselves():
+    assert repr(wm.sql(PAIR, **streams())).splitlines() == [
+        f"Query    {PAIR}",
+        "streams  s (time ts, lateness 10 s), t (time ts, lateness 10 s)",
+        "windows  |b - a| <= 1 s",
+        "result   s, t",
+    ]
+    assert repr(streams()["s"]) == "Stream of a Table (time ts, lateness 10 s)"
+    live = wm.Stream(SimpleNamespace(isStreaming=True), time="at", idle="1 minute", site="paris")
+    assert repr(live) == "Stream of a streaming SimpleNamespace (time at, lateness 0 s, idle 1 min, at paris)"
+    assert repr(wm.join(a=streams()["s"], b=streams()["t"]).on("a.k = b.k")).startswith("JoinBuilder: SELECT * FROM ")
+    assert repr(wm.sql(PAIR, **streams()).plan).startswith("Plan(a, b; 8 units, kernel hw, fingerprint ")
+
+
+def progress(**more: Any) -> wm.Progress:
+    marks = {"s": datetime(2026, 1, 1, 0, 0, 5, tzinfo=UTC), "t": None}
+    figures = {"late": {"s": 2}, "state_rows": {"a": 1500, "b": 0}, "state_bytes": 48_200, "unit_rows": {}, **more}
+    return wm.Progress(7, 0.5, 1000, 321, watermarks=marks, **figures)
+
+
+def test_progress_and_handles_show_themselves():
+    shown = [
+        "batch 7: 1,000 rows in 0.50 s, 2,000 rows/s, 321 results, 2 late (s 2)",
+        "watermarks s 2026-01-01 00:00:05, t -",
+        "state      1,500 rows (a 1,500, b 0), 48.2 kB",
+    ]
+    assert repr(progress()).splitlines() == shown
+    assert repr(progress(scaled=("one more unit",))).splitlines() == [*shown, "next       one more unit"]
+    query = SimpleNamespace(name="orders", isActive=True, exception=lambda: None)
+    protocol = SimpleNamespace(progress=[], error=None)
+    handle = wm.Handle(query, protocol)
+    assert repr(handle) == "Handle of 'orders': running, before its first batch"
+    protocol.progress.append(progress())
+    assert repr(handle).splitlines() == ["Handle of 'orders': running", *shown]
+    query.isActive, query.name = False, None
+    assert repr(handle).splitlines()[0] == "Handle: ended"
+    query.exception, protocol.error = lambda: RuntimeError("Spark's account"), KeyError("price")
+    assert repr(handle).splitlines()[0] == "Handle: failed with KeyError: 'price'"
+
+
+def test_explain_is_short():
+    lines = wm.sql(PAIR, **streams()).explain().splitlines()
+    assert lines[:2] == [
+        "windows    |b - a| <= 1 s",
+        "state      a 1 s + 10 s, b 1 s + 10 s of event time and lateness",
+    ]
+    assert lines[2].startswith("runs on    local: hash over 8 units")
+    assert lines[3].startswith("placement  fingerprint ")
+    assert len(lines) == 4
+    full = wm.sql(PAIR, **streams()).explain("full")
+    assert len(full.splitlines()) > 10
+    assert lines[3].split(";")[0] in full
+
+
+def test_explain_warns_in_one_line_each():
+    text = "SELECT DISTINCT a.s FROM s a, t b WHERE a.k % 2 + b.k > 5"
+    warned = [line for line in wm.sql(text, **streams()).explain().splitlines() if line.startswith("warning")]
+    assert [line.split(":")[0] for line in warned] == [
+        "warning    no window bounds a, b",
+        "warning    DISTINCT remembers every row that has left",
+    ]
+    alone = wm.sql("SELECT a.s FROM s a [ROWS 3], t b WHERE a.k < b.k", **streams()).explain()
+    assert "a 3 rows" in alone
 
 
 @pytest.mark.parametrize("option", [{"kernel": "magic"}, {"units": 0}, {"order": ["a"]}, {"batch_rows": 0}])

@@ -8,32 +8,84 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from watersmeet.api import join, sql, subscriptions
-    from watersmeet.errors import WatersmeetError
+    from watersmeet.api import JoinBuilder, Query, join, sql, subscriptions
+    from watersmeet.errors import (
+        CheckpointError,
+        DataError,
+        OptionError,
+        ParseError,
+        QueryError,
+        StreamError,
+        UnknownNameError,
+        UnsupportedError,
+        WatersmeetError,
+        WindowError,
+    )
+    from watersmeet.plan.model import Plan
     from watersmeet.query.scaling import Scaling
     from watersmeet.query.sites import Line, Sites
     from watersmeet.query.stream import Stream
     from watersmeet.runtime import local
+    from watersmeet.runtime.progress import Progress
+    from watersmeet.runtime.rounds.handle import Handle
+    from watersmeet.runtime.subscriptions.handle import Subscriptions
 
-__all__ = ["Line", "Scaling", "Sites", "Stream", "WatersmeetError", "join", "local", "sql", "subscriptions"]
+    __version__: str
+
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "Handle",
+    "JoinBuilder",
+    "Line",
+    "OptionError",
+    "ParseError",
+    "Plan",
+    "Progress",
+    "Query",
+    "QueryError",
+    "Scaling",
+    "Sites",
+    "Stream",
+    "StreamError",
+    "Subscriptions",
+    "UnknownNameError",
+    "UnsupportedError",
+    "WatersmeetError",
+    "WindowError",
+    "join",
+    "local",
+    "sql",
+    "subscriptions",
+]
 
 _HOMES = {
+    "Handle": "runtime.rounds.handle",
+    "JoinBuilder": "api",
     "Line": "query.sites",
+    "Plan": "plan.model",
+    "Progress": "runtime.progress",
+    "Query": "api",
     "Scaling": "query.scaling",
     "Sites": "query.sites",
     "Stream": "query.stream",
-    "WatersmeetError": "errors",
+    "Subscriptions": "runtime.subscriptions.handle",
     "join": "api",
     "local": "runtime.local",
     "sql": "api",
     "subscriptions": "api",
 }
+_HOMES |= {name: "errors" for name in __all__ if name.endswith("Error")}
 import_module(f"{__name__}.sql")
 del globals()["sql"]
 # An import names a package in its parent when it is loaded first, and `sql` is to be the function.
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("watersmeet")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(f"{__name__}.{_HOMES[name]}")
@@ -43,4 +95,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

@@ -145,6 +145,9 @@ def test_a_backfill_to_json_needs_a_new_folder(spark, csv, tmp_path):
 def test_explain(spark, csv):
     plan = command("explain", "@q.sql", "--stream", "a=a:csv", "--schema", "a=k int, at timestamp")
     assert (plan.exit_code, plan.stderr) == (0, "")
+    assert plan.stdout.splitlines()[0] == "windows    |y - x| <= 1 s"
+    assert len(plan.stdout.splitlines()) == 4
+    plan = command("explain", "@q.sql", "--stream", "a=a:csv", "--schema", "a=k int, at timestamp", "--full")
     assert "x, y: |y - x| <= 1 s (written)" in plan.stdout
     assert "exactly once" in plan.stdout
     spread = command(

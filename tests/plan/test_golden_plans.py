@@ -52,7 +52,7 @@ def explained(query: str) -> str:
         name: wm.Stream(t, time="ts", lateness="2 seconds" if name == "t" else "0 seconds")
         for name, t in TABLES.items()
     }
-    return wm.sql(query, **streams, **forced(query)).explain()
+    return wm.sql(query, **streams, **forced(query)).explain("full")
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)

@@ -242,7 +242,7 @@ def test_rounds_follow_from_the_plan():
 
 
 def test_explain_shows_sequences_algorithms_and_bytes():
-    text = wm.sql(TEXT, **RARE, sites=wm.Sites(plan={"a": "b SM-S1", "b": "a SP-D"})).explain()
+    text = wm.sql(TEXT, **RARE, sites=wm.Sites(plan={"a": "b SM-S1", "b": "a SP-D"})).explain("full")
     assert "a at paris [3 s], b at tokyo [3 s]" in text
     assert "SM-S1  paris -> b at tokyo, results at paris" in text
     assert "kB/s" in text

@@ -92,7 +92,7 @@ def test_static(spark: Any, tmp_path: Path, title: str) -> None:
         for name, path in write_case(query, tmp_path).items()
     }
     bound = wm.sql(query.sql(), **streams, units=2)
-    assert ("whole results are shipped" in bound.explain()) == (title in OUTSIDE)
+    assert ("whole results are shipped" in bound.explain("full")) == (title in OUTSIDE)
     outcome = query.expected()
     want = bag(rounded(outcome.final if query.aggregates else outcome.rows))
     assert want, "a query without results tests little"
@@ -165,7 +165,7 @@ def test_views_are_what_spark_aggregates(spark: Any) -> None:
         bound = wm.sql(
             f"SELECT a.g, {select} FROM s a, t b WHERE a.i = b.i WINDOW = 1 SECOND GROUP BY a.g", **streams, units=2
         )
-        assert ("local views" in bound.explain()) == (not more)
+        assert ("local views" in bound.explain("full")) == (not more)
         want = spark.sql(f"SELECT a.g, {select} FROM edges a GROUP BY a.g")
         got = bound.dataframe()
         assert [(f.name, f.dataType) for f in got.schema] == [(f.name, f.dataType) for f in want.schema]
@@ -225,7 +225,7 @@ def test_without_ansi_mode_spark_aggregates_itself(spark: Any) -> None:
             "SELECT sum(a.v) AS s FROM s a, t b WHERE a.k = b.k WINDOW = 1 s",
             **{n: wm.Stream(rows, time="ts") for n in "st"},
         )
-        assert "ANSI mode is off" in query.explain()
+        assert "ANSI mode is off" in query.explain("full")
         assert query.dataframe().collect()[0].s == -2
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")

@@ -110,7 +110,7 @@ def test_a_condition_that_only_spark_can_evaluate(spark: Any, tmp_path: Path, ru
     s = write(tmp_path, "s", [table([(1, "kitten", 1), (1, "mitten", 2)])])
     text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND levenshtein(a.v, b.v) = 1 WINDOW = 10 SECONDS"
     query = wm.sql(text, s=stream(spark, s), t=stream(spark, s))
-    assert "(Spark, after the join)" in query.explain()
+    assert "(Spark, after the join)" in query.explain("full")
     out, _ = run(query, tmp_path / "ck", runtime=runtime)
     assert out == Counter({("kitten", "mitten"): 1, ("mitten", "kitten"): 1})
 

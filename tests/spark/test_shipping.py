@@ -40,7 +40,7 @@ def test_references_first_gives_the_same_results_over_restarts(spark: Any, tmp_p
     for upto in (1, 3, 4):
         query = wm.sql(text, **streams(tmp_path, spark, "stu", batches[:upto]), shipping="semijoin")
         out, progress = run(query, tmp_path / "ck", tmp_path / "out", "rounds")
-    assert "fetched in later rounds" in query.explain()
+    assert "fetched in later rounds" in query.explain("full")
     assert {(x, y, z, n, ts.timestamp()): c for (x, y, z, n, ts), c in out.items()} == {
         (x, y, z, n, ts.timestamp()): c for (x, y, z, n, ts), c in expected.items()
     }
@@ -127,7 +127,7 @@ def test_auto_changes_with_the_traffic_and_loses_nothing(spark: Any, tmp_path: P
             handle.await_termination()
         said += [word for p in handle.history() for word in p.scaled]
         ways |= {p.shipping for p in handle.history()}
-        shown = handle.explain()
+        shown = handle.explain("full")
     assert Counter(tuple(r) for r in rows) == expected
     assert sum(expected.values()) > 1000
     assert len(said) >= 2, "it never changed, or never back"

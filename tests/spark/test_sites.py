@@ -101,7 +101,7 @@ def test_the_plan_changes_with_the_streams_and_a_sink_fails_in_the_batches_of_th
             ended = False
         changes += [word for p in handle.history() for word in p.scaled]
         plans |= {p.batch_id: p.shipping for p in handle.history()}
-        shown = handle.explain()
+        shown = handle.explain("full")
         if ended:
             break
     assert Counter(tuple(r) for r in rows) == expected

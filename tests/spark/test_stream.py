@@ -88,11 +88,11 @@ def test_without_ansi_mode_spark_evaluates_arithmetic_itself(spark: Any, tmp_pat
     frame = spark.read.parquet(s).selectExpr("k", "CAST(v AS int) AS v", "ts")
     streams = {"s": wm.Stream(frame, time="ts"), "t": wm.Stream(frame, time="ts")}
     text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND a.v + b.v < 0 AND a.v - b.v > -5 WINDOW = 10 SECONDS"
-    assert "(DuckDB in the unit)" in wm.sql(text, **streams).explain()
+    assert "(DuckDB in the unit)" in wm.sql(text, **streams).explain("full")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
         query = wm.sql(text, **streams)
-        assert "in the unit)" not in query.explain()
+        assert "in the unit)" not in query.explain("full")
         assert Counter(map(tuple, query.dataframe().collect())) == Counter(
             {(2**31 - 1, 1): 1, (2**31 - 1, 2**31 - 1): 1}
         )

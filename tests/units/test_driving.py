@@ -160,7 +160,7 @@ def test_an_unknown_policy_is_refused():
 
 def test_explain_says_which_policy_and_why():
     streams = {name: wm.Stream(t, time="ts") for name, t in TABLES.items()}
-    text = wm.sql(SQL, **streams, driver="output_rate").explain()
+    text = wm.sql(SQL, **streams, driver="output_rate").explain("full")
     assert "drivers    output_rate (forced): most results expected per tuple first" in text
     assert wm.sql(SQL, **streams).plan.fingerprint() == wm.sql(SQL, **streams, driver="timestamp").plan.fingerprint()
 

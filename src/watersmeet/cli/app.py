@@ -140,15 +140,18 @@ def explain(
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
     static: Static = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Also streams, conditions, routing, kernel, orders, shipping.")
+    ] = False,
 ) -> None:
-    """Print the plan of a query: windows, routing, kernel, join orders, state bound. Nothing runs."""
+    """Print the plan of a query: windows, state, warnings, fingerprint. Nothing runs."""
     with reported():
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
         options = _options(units, kernel, routing, driver, runtime, shipping)
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, options, streaming=not static)
+    runs.explain(text, found, options, streaming=not static, full=full)
 
 
 _BENCHES = {

@@ -61,10 +61,10 @@ def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], s
         on.console.print(f"{count:,} results{_where(sink)}", highlight=False, soft_wrap=True)
 
 
-def explain(text: str, sources: Sequence[Source], options: Mapping[str, Any], *, streaming: bool) -> None:
+def explain(text: str, sources: Sequence[Source], options: Mapping[str, Any], *, streaming: bool, full: bool) -> None:
     """Print a query's plan."""
     with stage("explain") as on:
-        plan = _query(on, text, sources, options, streaming=streaming).explain()
+        plan = _query(on, text, sources, options, streaming=streaming).explain("full" if full else "short")
         on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
 
 

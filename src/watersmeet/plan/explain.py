@@ -1,6 +1,6 @@
-"""A plan as text that one can read.
+"""A plan as text that one can read: in full here, in four lines in `explain_short`.
 
-Invariant: everything that decides cost or state is shown: windows, keys, where each condition is evaluated, routing and
+Invariant: in the full form everything that decides cost or state is shown: windows, keys, where each condition is evaluated, routing and
 copies, kernel, probe orders, drivers, and how long each alias is kept.
 """
 
@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import Literal, get_args
 
+from watersmeet.errors import OptionError
 from watersmeet.plan.drivers import INTERLEAVED, WHY
 from watersmeet.plan.explain_finish import finish_sections
+from watersmeet.plan.explain_short import explain_short
 from watersmeet.plan.explain_sites import shown
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, following, offers, payload_refs, widths
 from watersmeet.plan.shipping import break_even
+from watersmeet.plan.state_bound import ENDLESS, bounds
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.biclique import Biclique, Cells, Keys
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.sites import BySite
 
+Detail = Literal["short", "full"]
 KERNELS = {
     "hw": "hash window join: index by key, then by time; the period is bisected",
     "sorted": "range probe on {on}: index by value, then by time; only the range inside the period is met",
@@ -33,8 +38,23 @@ KERNELS = {
 }
 
 
-def explain(plan: Plan, runtime: str, shipping_now: Sequence[str] = (), sites_now: Sequence[str] = ()) -> str:
-    """The whole plan, section by section; the last two are what a running query has decided."""
+def explain(
+    plan: Plan,
+    runtime: str,
+    detail: Detail = "full",
+    *,
+    shipping_now: Sequence[str] = (),
+    sites_now: Sequence[str] = (),
+) -> str:
+    """The plan in a few lines, or in full, section by section; the last two are what a running query has decided."""
+    if detail not in get_args(Detail):
+        raise OptionError(f"explain({detail!r}): give 'short' or 'full'")
+    if detail == "short":
+        return explain_short(plan, runtime, next(_routing(plan)))
+    return _explain_full(plan, runtime, shipping_now, sites_now)
+
+
+def _explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_now: Sequence[str]) -> str:
     across = [] if plan.sites is None else [("", list(sites_now) or shown(plan))]
     travel = [] if across else [("shipping", [*_shipping(plan), *shipping_now])]
     orders = [] if across else [("orders", list(_orders(plan))), ("drivers", list(_drivers(plan)))]
@@ -210,18 +230,14 @@ def _drivers(plan: Plan) -> Iterator[str]:
 
 
 def _state(plan: Plan) -> Iterator[str]:
-    for stage in plan.stages:
-        for side in stage.sides:
-            kept = plan.retention_us(stage, side)
-            late = max(plan.join.spec(y).lateness_us for y in stage.partners(side))
-            rows = plan.input(side.name).rows if len(side.aliases) == 1 else None
-            if rows is not None:
-                yield f"{side.name}: its last {rows} rows" + (
-                    "" if kept >= UNBOUNDED else f", at most {show_us(max(kept, 0) + late)}"
-                )
-            elif kept >= UNBOUNDED:
-                yield f"{side.name}: WARNING full history: no window bounds it, so its state grows without end; add WINDOW or a condition on event time"
-            else:
-                yield f"{side.name}: {show_us(max(kept, 0))} of event time" + (
-                    f" plus {show_us(late)} of the others' lateness" if late else ""
-                )
+    for bound in bounds(plan):
+        if bound.rows is not None:
+            yield f"{bound.name}: its last {bound.rows} rows" + (
+                "" if bound.kept_us is None else f", at most {show_us(bound.kept_us + bound.late_us)}"
+            )
+        elif bound.kept_us is None:
+            yield f"{bound.name}: WARNING full history: no window bounds it, so its {ENDLESS}"
+        else:
+            yield f"{bound.name}: {show_us(bound.kept_us)} of event time" + (
+                f" plus {show_us(bound.late_us)} of the others' lateness" if bound.late_us else ""
+            )

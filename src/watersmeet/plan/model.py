@@ -261,6 +261,9 @@ class Plan:
             "routing": _placement(self.stages),
         }
 
+    def __repr__(self) -> str:
+        return f"Plan({', '.join(self.aliases)}; {self.units} units, kernel {self.kernel}, fingerprint {self.fingerprint()})"
+
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""
         text = json.dumps(self.description(), sort_keys=True)

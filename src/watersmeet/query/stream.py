@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from watersmeet.errors import StreamError, WindowError
-from watersmeet.query.duration import parse_us
+from watersmeet.query.duration import parse_us, show_us
 
 TIME_TYPES = ("timestamp", "timestamp_ntz")
 
@@ -45,9 +45,24 @@ class Stream:
         self.lateness_us = _span("lateness", lateness)
         self.idle_us = None if idle is None else _span("idle", idle)
 
+    def show(self) -> str:
+        """What is known of it, in parentheses.
+
+        >>> Stream(None, time="ts", lateness="10 seconds").show()
+        '(time ts, lateness 10 s)'
+        """
+        idle = "" if self.idle_us is None else f", idle {show_us(self.idle_us)}"
+        at = "" if self.site is None else f", at {self.site}"
+        return f"(time {self.time}, lateness {show_us(self.lateness_us)}{idle}{at})"
+
     def __repr__(self) -> str:
-        at = "" if self.site is None else f", site={self.site!r}"
-        return f"Stream({type(self.source).__name__}, time={self.time!r}, lateness_us={self.lateness_us}, idle_us={self.idle_us}{at})"
+        return f"Stream of a {_source_name(self.source)} {self.show()}"
+
+
+def _source_name(source: Any) -> str:
+    """What a source is: 'streaming DataFrame', 'static DataFrame', 'Table'."""
+    streaming = getattr(source, "isStreaming", None)
+    return ("" if streaming is None else "streaming " if streaming else "static ") + type(source).__name__
 
 
 def _span(name: str, value: str | timedelta) -> int:

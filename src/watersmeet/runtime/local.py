@@ -20,8 +20,10 @@ import pyarrow as pa
 
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.build import Options, build
+from watersmeet.plan.explain import Detail
 from watersmeet.plan.explain import explain as explain_plan
 from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.options import changed
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.query.join import Join
 from watersmeet.query.sites import Sites as AtSites
@@ -77,7 +79,7 @@ def run(
     sources = {name: _source(name, given) for name, given in tables.items()}
     options, sites = _in_rounds(sources, sites, network, options)
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
-    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
+    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, changed(Options(units=1), options))
     if sites is not None:
         return prepared.run_across(_sites(sites, protocol, options), network)
     return prepared.run(batch_rows) if network is None else prepared.run_on(network, protocol or Protocol())
@@ -89,9 +91,10 @@ def explain(
     *,
     sites: Mapping[str, str] | Sites | AtSites | None = None,
     network: Network | None = None,
+    detail: Detail = "short",
     **options: Any,
 ) -> str:
-    """The plan that `run` would follow, as text; across sites, with what each one-way join is expected to ship.
+    """The plan that `run` would follow, as text, in short or in full; across sites, with what each one-way join is expected to ship.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> text = "SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND"
@@ -101,9 +104,9 @@ def explain(
     sources = {name: _source(name, given) for name, given in tables.items()}
     options, sites = _in_rounds(sources, sites, network, options)
     join = parse(text, {name: spec for name, (_, spec) in sources.items()})
-    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, _options(options))
+    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, changed(Options(units=1), options))
     if sites is None:
-        return explain_plan(prepared.plan, "local, in process")
+        return explain_plan(prepared.plan, "local, in process", detail)
     return AcrossSites(prepared.plan, prepared.wires, _sites(sites, None, options), network).explain()
 
 
@@ -133,15 +136,6 @@ def _sites(sites: Mapping[str, str] | Sites, protocol: Protocol | None, options:
     if options:
         raise OptionError(f"{', '.join(options)}: across sites the plan is Sites(plan=...); drop the option")
     return sites if isinstance(sites, Sites) else Sites(sites)
-
-
-def _options(options: dict[str, Any]) -> Options:
-    try:
-        return Options(**{"units": 1, **options})
-    except TypeError as error:
-        raise OptionError(
-            f"unknown option: {error}; there are kernel, routing, order, driver, units, shipping, runtime and sites"
-        ) from error
 
 
 def _source(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:

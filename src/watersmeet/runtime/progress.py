@@ -22,9 +22,9 @@ OBSERVED = "watersmeet"
 """Prefix of the observed metrics' name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Progress:
-    """One micro-batch of a watersmeet query."""
+    """One micro-batch of a watersmeet query; shown in short, all figures are its fields."""
 
     batch_id: int
     seconds: float
@@ -67,6 +67,18 @@ class Progress:
     @property
     def rows_per_second(self) -> float:
         return self.input_rows / self.seconds if self.seconds else 0.0
+
+    def __repr__(self) -> str:
+        late = sum(self.late.values())
+        dropped = f", {late:,} late ({_listed(self.late)})" if late else ""
+        marks = ", ".join(f"{s} {'-' if m is None else f'{m:%Y-%m-%d %H:%M:%S}'}" for s, m in self.watermarks.items())
+        held = f"{sum(self.state_rows.values()):,} rows ({_listed(self.state_rows)}), {show_bytes(self.state_bytes)}"
+        lines = [
+            f"batch {self.batch_id}: {self.input_rows:,} rows in {self.seconds:.2f} s, {self.rows_per_second:,.0f} rows/s, {self.results:,} results{dropped}",
+            f"watermarks {marks}",
+            f"state      {held}",
+        ]
+        return "\n".join([*lines, *(f"next       {change}" for change in self.scaled)])
 
 
 def read(progress: Any) -> Progress | None:
@@ -111,6 +123,23 @@ def orders_of(units: Iterable[Sequence[str]]) -> dict[str, int]:
 def moment(ts: int) -> datetime | None:
     """An event time in microseconds as a moment; None before all time."""
     return None if ts <= NEVER else _EPOCH + timedelta(microseconds=ts)
+
+
+def show_bytes(count: float) -> str:
+    """A size in the unit that suits it.
+
+    >>> show_bytes(900), show_bytes(1_240_000)
+    ('900 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _as_dict(progress: Any) -> dict[str, Any]:

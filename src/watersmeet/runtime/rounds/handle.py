@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.plan.explain import explain
+from watersmeet.plan.explain import Detail, explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import following
 from watersmeet.plan.shipping import MEMORY, NETWORK
@@ -136,6 +136,17 @@ class Handle:
         """Spark's own StreamingQuery."""
         self._protocol = protocol
 
+    def __repr__(self) -> str:
+        name, last = self.query.name, self.progress()
+        title = f"Handle{f' of {name!r}' if name else ''}: {self._status()}"
+        return title if last is None else f"{title}\n{last!r}"
+
+    def _status(self) -> str:
+        if self.is_active:
+            return "running" if self._protocol.progress else "running, before its first batch"
+        error = self.exception
+        return "ended" if error is None else f"failed with {type(error).__name__}: {str(error).splitlines()[0]}"
+
     def stop(self) -> None:
         """Stop; the same call of `start` goes on from the checkpoint."""
         self.query.stop()
@@ -172,12 +183,12 @@ class Handle:
         """Have a function called after every micro-batch from now on, in the query's own thread."""
         self._protocol.on_batch = call
 
-    def explain(self) -> str:
-        """The plan as text, with what has been decided while it runs."""
+    def explain(self, detail: Detail = "short") -> str:
+        """The plan as text; "full": with what has been decided while it runs."""
         protocol = self._protocol
         now = [] if protocol.latest is None else protocol.shipping.explain(protocol.latest)
         sites = [] if protocol.latest is None else protocol.sites.explain(protocol.latest)
-        return explain(protocol.plan, ROUNDS, now, sites)
+        return explain(protocol.plan, ROUNDS, detail, shipping_now=now, sites_now=sites)
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""

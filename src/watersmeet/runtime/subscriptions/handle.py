@@ -119,6 +119,12 @@ class Subscriptions:
         self._handle: Handle | None = None
         self._on_batch: Callable[[Progress], None] | None = None
 
+    def __repr__(self) -> str:
+        status = "running" if self.is_active else "not running"
+        title = f"Subscriptions over {', '.join(self._frames)}: {len(self._registry.list()):,} queries, {status}"
+        last = self.progress()
+        return title if last is None else f"{title}\n{last!r}"
+
     def add(self, sql: str, id: str | None = None) -> str:
         """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
         return self._registry.add_all([(_checked(id), sql)])[0]
@@ -208,7 +214,7 @@ class Subscriptions:
         """The latest micro-batch; None before the first."""
         return self._handle.progress() if self._handle is not None else None
 
-    def history(self) -> list[Progress]:  # type: ignore[valid-type]
+    def history(self) -> Sequence[Progress]:
         """The last micro-batches of this run, oldest first."""
         return self._handle.history() if self._handle is not None else []
 
