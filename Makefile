@@ -5,16 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH ?= --quick
+SPARKS ?=
+TESTS ?=
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all crash bench demo clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix crash bench demo clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
 	@echo "make test       everything that a change must pass: check, tests without and with Spark"
 	@echo "make test-fast  tests without Spark only"
 	@echo "make test-all   the same tests with many more generated cases"
+	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2 and 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
@@ -64,6 +67,9 @@ test-all: java check
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "" --timeout 7200
 	@echo "make test-all: all passed"
 
+matrix: java
+	@$(PYTHON) -m tests.matrix $(SPARKS) -- $(TESTS)
+
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
 	@CRASH_KILLS=50 CRASH_ENGINE=rjoin $(BIN)/python -m pytest -m spark tests/crash/test_subscriptions.py
@@ -76,4 +82,4 @@ demo: java $(READY)
 	@$(BIN)/watersmeet demo
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-spark-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from watersmeet.runtime.spark_versions import CHECKPOINTING
+
 SETTING = "spark.sql.streaming.checkpointFileManagerClass"
-LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+LOCAL_MANAGER = f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
 LONGEST_WAIT = 5.0
 """Seconds; sources that take longer keep logs of the slower kind."""
 

@@ -77,7 +77,7 @@ def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
 
 def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
-    frames = _frames(streams, "start()")
+    frames = _classic(streams, "start()")
     from watersmeet.runtime.rounds.handle import start as start_rounds
 
     return start_rounds(plan, frames, **how)
@@ -85,7 +85,7 @@ def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
 
 def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:
     """A registry of queries over the streams, on the rounds runtime."""
-    frames = _frames(streams, "subscriptions()")
+    frames = _classic(streams, "subscriptions()")
     from watersmeet.runtime.subscriptions.handle import Subscriptions
 
     return Subscriptions({name: spec(name, stream) for name, stream in streams.items()}, frames, **how)
@@ -98,6 +98,16 @@ def _frames(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
                 f"stream {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
             )
     return {name: s.source for name, s in streams.items()}
+
+
+def _classic(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
+    """The same, of a session in this process whose version has been tested."""
+    frames = _frames(streams, what)
+    from watersmeet.runtime.spark_versions import check_version, refuse_connect
+
+    refuse_connect(frames, what)
+    check_version(next(iter(frames.values())).sparkSession)
+    return frames
 
 
 def _is_frame(source: Any) -> bool:

@@ -13,10 +13,13 @@ from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
 from watersmeet.runtime.spark_types import SPARK, SparkTypes, check
+from watersmeet.runtime.spark_versions import check_version
 
 
 def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     """Plan a query over DataFrames, by alias."""
+    spark = next(iter(frames.values())).sparkSession
+    check_version(spark)
     if len({frame.isStreaming for frame in frames.values()}) > 1:
         static = [a for a, f in frames.items() if not f.isStreaming]
         raise StreamError(
@@ -27,6 +30,5 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     for alias, frame in frames.items():
         texts = {str(f): f.spark(lambda ref: SPARK.quote(ref.column)) for f in join.filters_of(alias)}
         check(frame, texts, "condition")
-    spark = next(iter(frames.values())).sparkSession
     ansi = spark.conf.get("spark.sql.ansi.enabled", "true").lower() == "true"
     return build(join, SparkTypes(frames), options, "portable" if ansi else "nothing")

@@ -22,7 +22,6 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
@@ -40,6 +39,7 @@ from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
 from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
 from watersmeet.runtime.spark_types import SPARK
+from watersmeet.runtime.spark_versions import arrow_schema
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit
 from watersmeet.units.leave import leaving
@@ -73,7 +73,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     }
     schema = StructType.fromDDL(output_schema(plan))
     run = _streaming if streaming else _static
-    return projected(plan, run(plan, packed, schema, to_arrow_schema(schema, timezone="UTC")))
+    return projected(plan, run(plan, packed, schema, arrow_schema(schema)))
 
 
 def _streaming(plan: Plan, packed: Mapping[str, DataFrame], schema: StructType, arrow_schema: pa.Schema) -> DataFrame:

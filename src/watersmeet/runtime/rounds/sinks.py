@@ -25,9 +25,9 @@ from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError
 from watersmeet.runtime.rounds.supersteps import run_all
+from watersmeet.runtime.spark_versions import SINKS
 
 SHOWN_ROWS = 20
-_SINKS = "org.apache.spark.sql.execution.streaming.sinks"
 _FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
     "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
@@ -80,7 +80,7 @@ class FileSink:
         spark = rows.sparkSession
         columns = _java(spark, "org.apache.spark.api.python.PythonUtils.toSeq")(self.by)
         no_options = _java(spark, "scala.collection.immutable.Map$.MODULE$").empty()
-        written = _java(spark, f"{_SINKS}.FileStreamSink")(
+        written = _java(spark, f"{SINKS}.FileStreamSink")(
             spark._jsparkSession, self.path, _java(spark, _FORMATS[self.format])(), columns, no_options
         )
         written.addBatch(batch_id, rows._jdf)
@@ -88,7 +88,7 @@ class FileSink:
     def _log(self, spark: Any) -> Any:
         none = _java(spark, "scala.None$.MODULE$")
         folder = f"{self.path.rstrip('/')}/_spark_metadata"
-        return _java(spark, f"{_SINKS}.FileStreamSinkLog")(1, spark._jsparkSession, folder, none)
+        return _java(spark, f"{SINKS}.FileStreamSinkLog")(1, spark._jsparkSession, folder, none)
 
 
 def _java(spark: Any, path: str) -> Any:

@@ -22,7 +22,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
@@ -37,6 +36,7 @@ from watersmeet.runtime.rounds.orders import PROPERTY, Orders
 from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_results import schema_of
 from watersmeet.runtime.spark_select import check_selection, final
+from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.leave import final_fields
 from watersmeet.units.program import Program
@@ -123,7 +123,7 @@ class Supersteps:
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(final_fields(plan))
         self._union, slots = entering(plan, frames, program.entrance())
-        schema = to_arrow_schema(StructType.fromDDL(self._ddl), timezone="UTC")
+        schema = arrow_schema(StructType.fromDDL(self._ddl))
         self.task = Task(following(plan, ()), program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
         if not isinstance(plan, Catalogue):
@@ -133,7 +133,7 @@ class Supersteps:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
         if self.posts:
             return self._union.mapInArrow(Post(self.task), "nothing int")
-        shuffled = self._union.repartitionById(self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
+        shuffled = repartition_by_id(self._union, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
         return final(self.plan, shuffled.mapInArrow(Enter(self.task), self._ddl))
 
     def run(self, batch: Batch, deliver: Run) -> Account:

@@ -1,0 +1,100 @@
+"""What differs between the Sparks that watersmeet runs on: versions 4.0 to 4.3, and sessions of Spark Connect.
+
+                        4.0             4.1             4.2             4.3
+    classes of streaming    in `streaming`  in packages below it
+    repartitionById         none            there
+    to_arrow_schema         timestamp_utc                   timezone
+
+Invariant: no other module compares versions, tries an import or looks at a session's kind; what is asked here has the same
+meaning on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from watersmeet.errors import OptionError, StreamError
+from watersmeet.routing.labels import spark_hash
+
+TESTED = ((4, 0), (4, 1), (4, 2), (4, 3))
+"""All of them run the tests: `make matrix`."""
+
+
+def _of(version: str) -> tuple[int, int]:
+    """Major and minor version.
+
+    >>> _of("4.2.1"), _of("4.3.0.dev1")
+    ((4, 2), (4, 3))
+    """
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+INSTALLED = _of(pyspark.__version__)
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+SINKS = f"{_STREAMING}.sinks" if INSTALLED >= (4, 1) else _STREAMING
+"""The package of the file sink's classes."""
+CHECKPOINTING = f"{_STREAMING}.checkpointing" if INSTALLED >= (4, 1) else _STREAMING
+"""That of the classes that write a checkpoint's files."""
+
+
+_TRIED = 64
+"""Numbers for each partition: the chance that one is missed is e to the -64."""
+
+
+def check_version(session: Any) -> None:
+    """Refuse a Spark that nobody has tested; the library's version counts, and the session's, which may be a server's."""
+    for found in (pyspark.__version__, session.version):
+        if _of(found) not in TESTED:
+            raise OptionError(
+                f"this is Spark {found}: watersmeet runs on Spark {_shown(TESTED[0])} to {_shown(TESTED[-1])}; "
+                f'install one of them: pip install "pyspark~={_shown(TESTED[-1])}.0"'
+            )
+
+
+def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
+    """Refuse frames of Spark Connect for what needs the driver's own JVM."""
+    for name, frame in frames.items():
+        if type(frame).__module__.startswith("pyspark.sql.connect"):
+            raise StreamError(
+                f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on both"
+            )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Columns of Spark as Arrow's; timestamps are UTC."""
+    zone: dict[str, Any] = {"timezone": "UTC"} if INSTALLED >= (4, 2) else {"timestamp_utc": True}
+    return to_arrow_schema(schema, **zone)
+
+
+def repartition_by_id(frame: DataFrame, partitions: int, id: Column) -> DataFrame:
+    """Rows by the number of their partition, an expression from 0 to `partitions` - 1."""
+    if INSTALLED >= (4, 1):
+        return frame.repartitionById(partitions, id)
+    hashed = F.array(*(F.lit(i).cast("bigint") for i in ids_by_hash(partitions)))
+    return frame.repartition(partitions, F.get(hashed, id))
+
+
+def ids_by_hash(partitions: int) -> list[int]:
+    """For each partition the least number that Spark's hash puts there.
+
+    >>> [int(spark_hash(np.array([i]))[0]) % 3 for i in ids_by_hash(3)]
+    [0, 1, 2]
+    """
+    ids = np.arange(_TRIED * partitions)
+    met, first = np.unique(spark_hash(ids) % partitions, return_index=True)
+    assert len(met) == partitions, "so many tries miss no partition"
+    return [int(i) for i in ids[first]]
+
+
+def _shown(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

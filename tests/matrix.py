@@ -1,0 +1,122 @@
+"""The Spark tier on every version of Spark that watersmeet runs on: `make matrix`, `make matrix SPARKS="4.0 4.1"`.
+
+`python -m tests.matrix [VERSION ...] [-- PYTEST ARGUMENT ...]` makes a virtualenv for each version, .venv-spark-4.0 and so on, with the newest
+patch release that there is, runs the tests with it and prints a table. It needs the standard library only.
+
+Invariant: the exit code is 0 only if every version ran, nothing failed, and at least one test passed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+VERSIONS = ("4.0", "4.1", "4.2", "4.3")
+TESTS = ("-m", "spark")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one version came to."""
+
+    spark: str
+    passed: int
+    failed: int
+    skipped: int
+    minutes: float
+
+    @property
+    def is_green(self) -> bool:
+        return self.passed > 0 and not self.failed
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the versions that are named, or all; what follows `--` goes to pytest instead of the whole tier."""
+    given = list(arguments)
+    at = given.index("--") if "--" in given else len(given)
+    asked, tests = given[:at] or list(VERSIONS), given[at + 1 :]
+    unknown = [version for version in asked if version not in VERSIONS]
+    if unknown:
+        print(f"no Spark {', '.join(unknown)} in the matrix; there are {', '.join(VERSIONS)}", file=sys.stderr)
+        return 2
+    rows = [run(version, [*TESTS, *tests]) for version in asked]
+    print(table(rows))
+    return 0 if all(row.is_green for row in rows) else 1
+
+
+def run(version: str, tests: Sequence[str]) -> Row:
+    """The tests with one version, in its own virtualenv."""
+    python = virtualenv(version)
+    spark = _output(python, "-c", "import pyspark; print(pyspark.__version__)")
+    print(f"Spark {spark}: {' '.join(tests)}", flush=True)
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        plain = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "SPARK_HOME")}
+        subprocess.run([python, "-m", "pytest", f"--junitxml={report}", *tests], cwd=ROOT, env=plain, check=False)
+        return row(spark, report.read_text() if report.exists() else "", (time.monotonic() - begin) / 60)
+
+
+def row(spark: str, report: str, minutes: float) -> Row:
+    """Counts from pytest's XML report; a run that left none has failed.
+
+    >>> row("4.3.0", '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>', 3.0)
+    Row(spark='4.3.0', passed=5, failed=2, skipped=2, minutes=3.0)
+    >>> row("4.3.0", "", 0.1).is_green
+    False
+    """
+    if not report:
+        return Row(spark, 0, 1, 0, minutes)
+    counts = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
+    for suite in ElementTree.fromstring(report).iter("testsuite"):
+        counts = {name: count + int(suite.get(name, "0")) for name, count in counts.items()}
+    failed = counts["failures"] + counts["errors"]
+    return Row(spark, counts["tests"] - failed - counts["skipped"], failed, counts["skipped"], minutes)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as Markdown.
+
+    >>> print(table([Row("4.3.0", 5, 2, 2, 3.0)]))
+    | Spark | passed | failed | skipped | minutes |
+    | --- | --- | --- | --- | --- |
+    | 4.3.0 | 5 | 2 | 2 | 3.0 |
+    """
+    head = ["| Spark | passed | failed | skipped | minutes |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join(
+        [*head, *(f"| {r.spark} | {r.passed} | {r.failed} | {r.skipped} | {r.minutes:.1f} |" for r in rows)]
+    )
+
+
+def virtualenv(version: str) -> str:
+    """The interpreter of a version's virtualenv, which is made if it is missing or older than pyproject.toml."""
+    folder = ROOT / f".venv-spark-{version}"
+    python, ready = str(folder / "bin" / "python"), folder / ".ready"
+    if ready.exists() and ready.stat().st_mtime > (ROOT / "pyproject.toml").stat().st_mtime:
+        return python
+    print(f"setting up {folder.name}; the first time takes some minutes", flush=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
+    for command in (
+        [sys.executable, "-m", "venv", str(folder)],
+        [*pip, "pip>=25.1"],
+        [*pip, "--editable", ".", "--group", "dev", f"pyspark=={version}.*"],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True)
+    ready.touch()
+    return python
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
