@@ -22,7 +22,8 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.build import Options
 from watersmeet.routing.biclique import Biclique, Keys
 from watersmeet.routing.epochs import Epochs
-from watersmeet.runtime.local import LocalRun, _source
+from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.local_sources import source_of
 from watersmeet.sql.parse import parse
 from watersmeet.units.join_unit import Inbox, JoinUnit
 from watersmeet.units.pack import Part, route, rows_kept
@@ -34,7 +35,7 @@ class ElasticRun(LocalRun):
     """A local run whose routing is drawn anew before every batch."""
 
     def __init__(self, case: Case, routing: str, seed: int) -> None:
-        given = {name: _source(name, data) for name, data in sources(case).items()}
+        given = {name: source_of(name, data) for name, data in sources(case).items()}
         join = parse(case.sql(), {name: spec for name, (_, spec) in given.items()})
         super().__init__(join, {name: table for name, (table, _) in given.items()}, Options(routing=routing, units=5))
         planned = self.plan.stages[0].routing

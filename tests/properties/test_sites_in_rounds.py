@@ -18,6 +18,7 @@ from watersmeet.plan.build import Options
 from watersmeet.plan.sites.model import LinearPlan
 from watersmeet.plan.sites.placed import written
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.local_sources import source_of
 from watersmeet.sql.parse import parse
 
 PLACES = ("paris", "tokyo", "rome", "lima")
@@ -35,7 +36,7 @@ def at_sites(draw: Any, case: Case) -> dict[str, wm.Stream]:
 
 
 def prepared(case: Case, streams: dict[str, wm.Stream], **options: Any) -> LocalRun:
-    specs = {name: wm.local._source(name, s) for name, s in streams.items()}
+    specs = {name: source_of(name, s) for name, s in streams.items()}
     join = parse(case.sql(), {name: spec for name, (_, spec) in specs.items()})
     return LocalRun(join, {name: table for name, (table, _) in specs.items()}, Options(units=1, **options))
 

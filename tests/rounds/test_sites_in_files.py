@@ -19,6 +19,7 @@ import watersmeet as wm
 from tests.sites.test_in_rounds import DRIFT, bag, drifting, plain
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.local_sources import source_of
 from watersmeet.runtime.rounds import orders, supersteps, worker
 from watersmeet.runtime.rounds.files import PostOffice
 from watersmeet.runtime.rounds.folder import StateFolder
@@ -117,7 +118,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def prepared(text: str, streams: dict[str, wm.Stream], **options: Any) -> LocalRun:
     from tests.sites.test_in_rounds import _prepared
 
-    return _prepared(text, {n: wm.local._source(n, s) for n, s in streams.items()}, **options)
+    return _prepared(text, {n: source_of(n, s) for n, s in streams.items()}, **options)
 
 
 def reread(manifest: BatchManifest) -> BatchManifest:

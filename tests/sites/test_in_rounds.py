@@ -16,6 +16,7 @@ from watersmeet.plan.sites.model import Algorithm
 from watersmeet.plan.sites.online import Memory, Sketch
 from watersmeet.plan.sites.schedule import schedule
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.local_sources import source_of
 from watersmeet.units.sites.measured import sample
 
 US = 1_000_000
@@ -98,7 +99,7 @@ def test_copies_expire_with_their_stream():
     streams = {"s": stream(np.arange(4000) % 50, site="paris"), "t": stream(np.arange(4000) % 50, site="tokyo")}
     text = "SELECT a.id AS x, b.id AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND"
     for name in ("SP-S", "SM-S1", "SM-S2", "SM-D1"):
-        specs = {n: wm.local._source(n, s) for n, s in streams.items()}
+        specs = {n: source_of(n, s) for n, s in streams.items()}
         run = _prepared(text, specs, sites=wm.Sites(plan={"a": f"b {name}", "b": f"a {name}"}))
         assert run.run(100).num_rows == plain(text, streams).total()
         kept = {n: sum(i.rows for i in infos) for m in run.manifests for n, infos in m.segments.items()}
@@ -161,7 +162,7 @@ def test_statistics_drift_and_the_plan_follows():
 
 
 def test_measured_statistics_are_those_of_the_streams():
-    run = _prepared(TEXT, {n: wm.local._source(n, s) for n, s in RARE.items()})
+    run = _prepared(TEXT, {n: source_of(n, s) for n, s in RARE.items()})
     run.run(100)
     assert run.sites is not None
     statistics = run.sites.memory.statistics(run.plan)
@@ -186,7 +187,7 @@ def test_measured_streams_are_priced_at_what_they_ship(name):
     )
     run = _prepared(
         text,
-        {n: wm.local._source(n, s) for n, s in streams.items()},
+        {n: source_of(n, s) for n, s in streams.items()},
         sites=wm.Sites(plan={"a": f"b {name}", "b": f"a {name}"}),
     )
     run.run(300)

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from tests.sql.edge_values import edges, expr_of, nested, systematic
+from watersmeet.units.evaluator import connection
 
 pytestmark = pytest.mark.spark
 RAISING_SAMPLE = int(os.environ.get("WATERSMEET_RAISING_SAMPLE", "6"))
@@ -35,8 +36,7 @@ class InDuckDB:
     """Cells by expression: the values by row, without the rows that raise."""
 
     def __init__(self, table):
-        self.con = duckdb.connect()
-        self.con.execute("SET TimeZone = 'UTC'")
+        self.con = connection("UTC")
         self.con.register("edges", table)
         self.rows = table.num_rows
 

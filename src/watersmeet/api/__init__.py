@@ -26,7 +26,7 @@ __all__ = ["JoinBuilder", "Query", "join", "sql", "subscriptions"]
 def sql(text: str, /, **named: Any) -> Query:
     """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=, shipping=, runtime=, sites=)."""
     streams, options = split(named)
-    return Query(lambda specs: parse(text, specs), streams, options)
+    return Query(lambda specs, session: parse(text, specs, session), streams, options)
 
 
 def join(**named: Any) -> JoinBuilder:

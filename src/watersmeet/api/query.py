@@ -13,6 +13,7 @@ from watersmeet.plan.explain_short import show_windows
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
 from watersmeet.query.scaling import Scaling
+from watersmeet.query.session import Session
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime import sources
 
@@ -24,11 +25,14 @@ class Query:
     """A bound query over streams."""
 
     def __init__(
-        self, bind: Callable[[Mapping[str, StreamSpec]], Join], streams: Mapping[str, Stream], options: Options
+        self,
+        bind: Callable[[Mapping[str, StreamSpec], Session], Join],
+        streams: Mapping[str, Stream],
+        options: Options,
     ) -> None:
         self._streams, self._options = dict(streams), options
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
-        self._join = bind(specs)
+        self._join = bind(specs, sources.session(streams))
         self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
 
     def __repr__(self) -> str:

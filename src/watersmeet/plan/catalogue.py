@@ -3,7 +3,7 @@
 To the runtime a catalogue is a plan whose aliases are the streams themselves, each with all its columns, and whose results are
 rows (query, time, answer). Tuples go to every unit that has queries over their stream.
 
-Invariant: a catalogue is a pure function of the streams' schemas, times, disorder and the number of units; queries come and
+Invariant: a catalogue is a pure function of the streams' schemas, times, disorder, the number of units and the session; queries come and
 go without touching it.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from watersmeet.plan.model import TIME, InputPlan, Plan, WireColumn
 from watersmeet.query.expr import column
 from watersmeet.query.join import Input, Join
+from watersmeet.query.session import IN_UTC, UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 
@@ -57,10 +58,13 @@ class Catalogue(Plan):
             },
             "units": self.units,
             **({} if self.engine == "shared" else {"engine": self.engine}),
+            **({} if self.timezone == UTC else {"timezone": self.timezone}),
         }
 
 
-def catalogue(specs: Mapping[str, StreamSpec], units: int, engine: str = "shared") -> Catalogue:
+def catalogue(
+    specs: Mapping[str, StreamSpec], units: int, engine: str = "shared", session: Session = IN_UTC
+) -> Catalogue:
     """The catalogue of some streams.
 
     >>> c = catalogue({"s": StreamSpec("s", {"k": "int", "at": "timestamp"}, time="at")}, 2)
@@ -76,6 +80,7 @@ def catalogue(specs: Mapping[str, StreamSpec], units: int, engine: str = "shared
         predicates=(),
         windows=WindowGraph.close(names, []),
         select=(),
+        session=session,
     )
     inputs = tuple(
         InputPlan(

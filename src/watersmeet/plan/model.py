@@ -18,6 +18,7 @@ from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.sites.placed import SitesPlan
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
+from watersmeet.query.session import IN_UTC
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
@@ -202,6 +203,11 @@ class Plan:
         return self.join.aliases
 
     @property
+    def timezone(self) -> str:
+        """The session's time zone, which expressions are evaluated in."""
+        return self.join.session.timezone
+
+    @property
     def units(self) -> int:
         """How many units join; they are numbered stage by stage."""
         return self.stages[-1].units.stop
@@ -243,6 +249,8 @@ class Plan:
         more: dict[str, Any] = {} if self.finish is None else {"finish": self.finish.description(self.join)}
         if self.join.windows.alternatives:
             more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
+        if self.join.session != IN_UTC:
+            more["session"] = [self.join.session.timezone, self.join.session.ansi]
         return more | {
             "inputs": [
                 [

@@ -13,6 +13,7 @@ from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison, Condition, Equality, Predicate
 from watersmeet.query.select import Distinct, Finish, Grouping, Output
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 
@@ -32,7 +33,7 @@ class Join:
 
     `filters` holds the conditions on one alias; a condition on none stands with the first alias. `crossed` names the
     aliases that the user spelled CROSS JOIN; `timed` the pairs that an explicit condition on event time relates.
-    `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out.
+    `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out. `session` is where the query was bound.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Join:
     crossed: frozenset[str] = frozenset()
     timed: frozenset[frozenset[str]] = frozenset()
     finish: Finish | None = None
+    session: Session = IN_UTC
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from watersmeet.errors import DataError, QueryError
+from watersmeet.errors import DataError, OptionError, QueryError
 from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import Expr
+from watersmeet.query.session import UTC, Session
 from watersmeet.runtime.arrow_types import normal, spark_name
-from watersmeet.units.evaluator import evaluate
+from watersmeet.units.evaluator import evaluate, knows
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -27,6 +28,16 @@ DUCKDB = Dialect(
     quote=lambda name: '"' + name.replace('"', '""') + '"',
     type_name=lambda spark_type: _DUCKDB.get(spark_type, spark_type),
 )
+
+
+def session_in(timezone: str) -> Session:
+    """The session of a run without Spark."""
+    session = Session(timezone)
+    if not knows(session.timezone):
+        raise OptionError(
+            f"unknown time zone {timezone!r}: give a name such as 'Europe/Berlin', spelled so, or an offset as '+02:00'"
+        )
+    return session
 
 
 class DuckDBTypes:
@@ -47,7 +58,7 @@ class DuckDBTypes:
                 ).empty_table()
                 names = {ref: f'"{n}"' for n, ref in enumerate(expr.columns)}
                 try:
-                    found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}"))
+                    found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}", UTC))
                 except DataError as error:
                     raise QueryError(f"{expr}: cannot be evaluated: {str(error.__cause__).splitlines()[0]}") from error
                 self._known[expr.text] = spark_name(found.schema.field(0).type)

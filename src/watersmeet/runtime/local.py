@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import OptionError, StreamError
@@ -26,19 +25,20 @@ from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.options import changed
 from watersmeet.plan.source_sql import condition, items
 from watersmeet.query.join import Join
+from watersmeet.query.session import UTC
 from watersmeet.query.sites import Sites as AtSites
 from watersmeet.query.stream import Stream, StreamSpec
-from watersmeet.runtime.arrow_types import normal, spark_name
-from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes
+from watersmeet.runtime.arrow_types import normal
+from watersmeet.runtime.duckdb_types import DUCKDB, DuckDBTypes, session_in
 from watersmeet.runtime.local_finish import SecondStage
 from watersmeet.runtime.local_rounds import SiteRounds
 from watersmeet.runtime.local_sites import AcrossSites, Sites
+from watersmeet.runtime.local_sources import source_of
 from watersmeet.runtime.network import Link, Network
 from watersmeet.runtime.progress import orders_of
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
-from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit, StepReport
 from watersmeet.units.leave import leaving
@@ -58,6 +58,7 @@ def run(
     network: Network | None = None,
     protocol: Protocol | None = None,
     sites: Mapping[str, str] | Sites | AtSites | None = None,
+    timezone: str = UTC,
     **options: Any,
 ) -> pa.Table:
     """Run a query over Arrow tables.
@@ -66,7 +67,8 @@ def run(
     it; a `Stream` says both itself. The result's schema metadata holds counts under b"watersmeet" as JSON. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
     With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays; if streams
-    have sites themselves, or with `wm.Sites`, that happens in the rounds of `start()`, batch by batch.
+    have sites themselves, or with `wm.Sites`, that happens in the rounds of `start()`, batch by batch. Times are local times of
+    `timezone`, as they are in Spark of the session's.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", {"s": t}).column("k").to_pylist()
@@ -76,10 +78,9 @@ def run(
         raise OptionError(f"batch_rows={batch_rows!r}: give a whole number of 1 or more")
     if protocol is not None and network is None:
         raise OptionError("protocol= says how tuples travel over a simulated network; give network= too")
-    sources = {name: _source(name, given) for name, given in tables.items()}
+    sources = {name: source_of(name, given) for name, given in tables.items()}
     options, sites = _in_rounds(sources, sites, network, options)
-    join = parse(text, {name: spec for name, (_, spec) in sources.items()})
-    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, changed(Options(units=1), options))
+    prepared = _prepared(text, sources, timezone, options)
     if sites is not None:
         return prepared.run_across(_sites(sites, protocol, options), network)
     return prepared.run(batch_rows) if network is None else prepared.run_on(network, protocol or Protocol())
@@ -92,6 +93,7 @@ def explain(
     sites: Mapping[str, str] | Sites | AtSites | None = None,
     network: Network | None = None,
     detail: Detail = "short",
+    timezone: str = UTC,
     **options: Any,
 ) -> str:
     """The plan that `run` would follow, as text, in short or in full; across sites, with what each one-way join is expected to ship.
@@ -101,13 +103,19 @@ def explain(
     >>> print(explain(text, {"s": t}, sites={"a": "here", "b": "there"}).splitlines()[1])
     sites      a at here [1 s], b at there [1 s]
     """
-    sources = {name: _source(name, given) for name, given in tables.items()}
+    sources = {name: source_of(name, given) for name, given in tables.items()}
     options, sites = _in_rounds(sources, sites, network, options)
-    join = parse(text, {name: spec for name, (_, spec) in sources.items()})
-    prepared = LocalRun(join, {name: table for name, (table, _) in sources.items()}, changed(Options(units=1), options))
+    prepared = _prepared(text, sources, timezone, options)
     if sites is None:
         return explain_plan(prepared.plan, "local, in process", detail)
     return AcrossSites(prepared.plan, prepared.wires, _sites(sites, None, options), network).explain()
+
+
+def _prepared(
+    text: str, sources: Mapping[str, tuple[pa.Table, StreamSpec]], timezone: str, options: dict[str, Any]
+) -> LocalRun:
+    join = parse(text, {name: spec for name, (_, spec) in sources.items()}, session_in(timezone))
+    return LocalRun(join, {name: table for name, (table, _) in sources.items()}, changed(Options(units=1), options))
 
 
 def _in_rounds(
@@ -136,37 +144,6 @@ def _sites(sites: Mapping[str, str] | Sites, protocol: Protocol | None, options:
     if options:
         raise OptionError(f"{', '.join(options)}: across sites the plan is Sites(plan=...); drop the option")
     return sites if isinstance(sites, Sites) else Sites(sites)
-
-
-def _source(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
-    """A stream's table and what planning may know of it."""
-    table = given.source if isinstance(given, Stream) else given
-    if isinstance(table, pa.RecordBatch):
-        table = pa.Table.from_batches([table])
-    if not isinstance(table, pa.Table):
-        raise StreamError(f"stream {name}: the local runtime reads pyarrow tables, not {type(table).__name__}")
-    table = normal(table)
-    schema = {f.name: spark_name(f.type) for f in table.schema}
-    if len(schema) < len(table.schema):
-        raise StreamError(f"stream {name}: two columns have the same name; rename one")
-    if isinstance(given, Stream):
-        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site)
-    times = [c for c, t in schema.items() if t in ("timestamp", "timestamp_ntz")]
-    if "ts" in times:
-        times = ["ts"]
-    if len(times) != 1:
-        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
-        raise StreamError(f"stream {name}: which column is the event time? {found}; give wm.Stream(table, time=...)")
-    return table, StreamSpec(name, schema, times[0], _disorder_us(table.column(times[0])))
-
-
-def _disorder_us(time: pa.ChunkedArray) -> int:
-    """How far behind the highest event time so far a row is, at most."""
-    known = time.drop_null()
-    if len(known) == 0:
-        return 0
-    ts = integers(known.combine_chunks())
-    return int(np.max(np.maximum.accumulate(ts) - ts))
 
 
 class LocalRun:
@@ -328,11 +305,8 @@ class LocalRun:
         at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
         select = self.plan.join.select
         computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
-        values = (
-            normal(evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT"))
-            if computed
-            else None
-        )
+        texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]
+        values = normal(evaluate(table, texts, "SELECT", self.plan.timezone)) if computed else None
         columns = [
             values.column(computed.index(n))
             if values is not None and n in computed
@@ -363,7 +337,9 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
     if passes is not None:
         computed[PASS] = f"coalesce({passes}, false)"
     if computed:
-        values = normal(evaluate(table, list(computed.values()), f"a condition or key of {source.alias}"))
+        values = normal(
+            evaluate(table, list(computed.values()), f"a condition or key of {source.alias}", plan.timezone)
+        )
         for n, name in enumerate(computed):
             columns[name] = values.column(n)
     if source.rows is not None:
@@ -372,11 +348,11 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
 
 
 def subscriptions(
-    streams: Mapping[str, pa.Table | Stream], *, units: int = 1, engine: str = "shared"
+    streams: Mapping[str, pa.Table | Stream], *, units: int = 1, engine: str = "shared", timezone: str = UTC
 ) -> LocalSubscriptions:
     """A registry of queries in process: `add`, `remove`, `list`, and `push` for batches of tuples.
 
-    The tables say the schemas; the tuples come by `push`. Of a plain table the lateness is 0.
+    The tables say the schemas; the tuples come by `push`. Of a plain table the lateness is 0. `timezone` is as for `run`.
 
     >>> t = pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))})
     >>> subs = subscriptions({"s": t.slice(0, 0)})
@@ -384,9 +360,9 @@ def subscriptions(
     >>> subs.push({"s": t}).column("answer").to_pylist()
     ['{"k":1}']
     """
-    sources = {name: _source(name, given) for name, given in streams.items()}
+    sources = {name: source_of(name, given) for name, given in streams.items()}
     if not sources:
         raise StreamError("subscriptions need a stream: subscriptions({'clicks': table, ...})")
     return LocalSubscriptions(
-        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units, engine
+        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units, engine, timezone
     )

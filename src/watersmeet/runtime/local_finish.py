@@ -55,7 +55,8 @@ class SecondStage:
         merger = Merger(self.plan)
         views = [merger.groups(m, s) for m, s in zip(self.manifests, self.stores, strict=True)]
         groups = values(self.plan, merged(self.plan, views))
-        found = normal(evaluate(groups, [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results], "SELECT"))
+        texts = [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results]
+        found = normal(evaluate(groups, texts, "SELECT", self.plan.timezone))
         return self._named(found)
 
     def _named(self, table: pa.Table) -> pa.Table:

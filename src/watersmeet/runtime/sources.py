@@ -14,6 +14,7 @@ from watersmeet.errors import StreamError
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DuckDBTypes
@@ -37,6 +38,16 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     if twice:
         raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
     return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site)
+
+
+def session(streams: Mapping[str, Stream]) -> Session:
+    """The session in which a query over these streams is bound; tables have none, and are read in UTC."""
+    frames = [s.source for s in streams.values() if _is_frame(s.source)]
+    if not frames:
+        return IN_UTC
+    from watersmeet.runtime import spark_plan
+
+    return spark_plan.session_of(frames[0].sparkSession)
 
 
 def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
@@ -70,16 +81,19 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
 def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     """The query's result as a DataFrame."""
     frames = _frames(streams, "dataframe()")
-    from watersmeet.runtime import spark_stream
+    from watersmeet.runtime import spark_plan, spark_stream
 
+    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return spark_stream.dataframe(plan, frames)
 
 
 def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
     frames = _classic(streams, "start()")
+    from watersmeet.runtime import spark_plan
     from watersmeet.runtime.rounds.handle import start as start_rounds
 
+    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return start_rounds(plan, frames, **how)
 
 

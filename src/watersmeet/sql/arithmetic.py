@@ -13,7 +13,20 @@ from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.sql.typed import Lower, Rule, Typed, call, cast, guarded, is_integral, number, paren
+from watersmeet.sql.time_conditions import span_us
+from watersmeet.sql.typed import (
+    Lower,
+    Rule,
+    Typed,
+    call,
+    cast,
+    cast_between,
+    guarded,
+    interval,
+    is_integral,
+    number,
+    paren,
+)
 from watersmeet.sql.types import (
     BIGINT,
     BOOLEAN,
@@ -26,6 +39,7 @@ from watersmeet.sql.types import (
     NUMERIC,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_NTZ,
     SparkType,
     arithmetic,
     as_decimal,
@@ -37,14 +51,16 @@ from watersmeet.sql.types import (
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _NARROW = 18
 _POINTS = ("timestamp", "timestamp_ntz")
+_TIMES = ("date", *_POINTS)
+_DAY_US = 86_400_000_000
 
 
 def _add_sub_mul(node: Any, lower: Lower) -> Typed:
     left, right, op = lower(node.this), lower(node.expression), type(node)
     if left.type is None or right.type is None:
-        return Typed(op(this=left.node, expression=right.node), None)
+        return Typed(op(this=interval(left), expression=interval(right)), None)
     if "interval" in (left.kind, right.kind) or left.kind in _POINTS:
-        return _shifted(op, left, right)
+        return _shifted(node, left, right)
     result = arithmetic(_SIGNS[op], left.type, right.type)
     if result is None:
         return Typed(op(this=left.node, expression=right.node), None)
@@ -64,16 +80,35 @@ def _decimals(op: Any, left: Typed, right: Typed, result: SparkType) -> Typed:
     return Typed(cast(op(this=left.cast(wide), expression=right.cast(b)), result), result)
 
 
-def _shifted(op: Any, left: Typed, right: Typed) -> Typed:
+def _shifted(node: Any, left: Typed, right: Typed) -> Typed:
     """A point in time plus or minus a span; the difference of two points is a span."""
-    node = op(this=left.node, expression=right.node)
-    if op is not exp.Mul and left.kind in _POINTS and right.kind == "interval":
-        return Typed(node, left.type)
-    if op is exp.Add and left.kind == "interval" and right.kind in _POINTS:
-        return Typed(node, right.type)
+    op = type(node)
     if op is not exp.Mul and left.kind == right.kind == "interval":
-        return Typed(node, INTERVAL)
-    return Typed(node, None)
+        return Typed(op(this=left.node, expression=paren(right.node)), INTERVAL)
+    if op is exp.Sub and left.kind in _POINTS and right.kind in _POINTS:
+        return _apart(left, right)
+    point, span = (left, node.expression) if left.kind in _POINTS else (right, node.this)
+    us = span_us(span) if op is exp.Add or (op is exp.Sub and point is left) else None
+    if us is None or point.kind not in _POINTS:
+        return Typed(op(this=interval(left), expression=interval(right)), None)
+    return _moved(point, us if op is exp.Add else -us)
+
+
+def _apart(left: Typed, right: Typed) -> Typed:
+    """The difference of two points is that of their local times."""
+    if left.kind == right.kind == "timestamp_ntz":
+        return Typed(exp.Sub(this=call("epoch_us", left.node), expression=call("epoch_us", right.node)), INTERVAL)
+    return Typed(call("wm_apart", left.cast(TIMESTAMP), right.cast(TIMESTAMP)), INTERVAL)
+
+
+def _moved(point: Typed, us: int) -> Typed:
+    """Whole days are added in local time, the rest of the span to the instant."""
+    if point.kind == "timestamp_ntz":
+        return Typed(exp.Add(this=point.node, expression=call("to_microseconds", number(us))), point.type)
+    days = abs(us) // _DAY_US * (1 if us > 0 else -1)
+    if days == 0:
+        return Typed(exp.Add(this=point.node, expression=call("to_microseconds", number(us))), point.type)
+    return Typed(call("wm_shift", point.node, number(days), number(us - days * _DAY_US)), point.type)
 
 
 def _neg(node: Any, lower: Lower) -> Typed:
@@ -84,6 +119,8 @@ def _neg(node: Any, lower: Lower) -> Typed:
             return Typed(cast(exp.Paren(this=exp.Neg(this=inner.copy())), kind), kind)
     typed = lower(node.this)
     negated = exp.Neg(this=paren(typed.node))
+    if typed.kind == "interval":
+        return Typed(negated, INTERVAL)
     return (
         Typed(cast(negated, typed.type), typed.type)
         if typed.type is not None and typed.kind in NUMERIC
@@ -166,7 +203,13 @@ def _cast(node: Any, lower: Lower) -> Typed:
     value = inner.node
     if to.kind in INTEGRAL and inner.kind in ("float", "double", "decimal"):
         value = call("trunc", value)
-    return Typed(cast(value, to), to if _cast_is_proven(node.this, inner.type, to) else None)
+    if to == TIMESTAMP and inner.kind == "string":  # a text without an offset is a local time
+        made = (
+            cast_between(cast(value, TIMESTAMP_NTZ), "timestamp_ntz", to) if _is_local(node.this) else cast(value, to)
+        )
+    else:
+        made = cast_between(value, inner.kind, to)
+    return Typed(made, to if _cast_is_proven(node.this, inner.type, to) else None)
 
 
 def _cast_is_proven(source: Any, of: SparkType | None, to: SparkType) -> bool:
@@ -182,14 +225,18 @@ def _cast_is_proven(source: Any, of: SparkType | None, to: SparkType) -> bool:
         return to.kind in INTEGRAL or (to.kind == "double" and of.digits <= EXACT_DIGITS)
     if of == BOOLEAN:
         return to.kind in (*INTEGRAL, "string")
-    if of == TIMESTAMP:
-        return to.kind == "date"
+    if of.kind in _TIMES:
+        return to.kind in _TIMES
     return (
         of == STRING
         and to.kind in ("date", "timestamp", "timestamp_ntz")
         and isinstance(source, exp.Literal)
         and _is_plain_time(source.name, to)
     )
+
+
+def _is_local(source: Any) -> bool:
+    return isinstance(source, exp.Literal) and _is_plain_time(source.name, TIMESTAMP)
 
 
 def _is_plain_time(text: str, to: SparkType) -> bool:

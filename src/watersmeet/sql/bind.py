@@ -15,6 +15,7 @@ from watersmeet.errors import UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.expr import ColumnRef, column
 from watersmeet.query.join import Input, Join
 from watersmeet.query.select import Distinct, Finish, Output
+from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import show, to_expr
@@ -48,8 +49,8 @@ class Draft:
     keys: tuple[Any, ...] | None = None
 
 
-def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
-    """The logical query, every name resolved and every condition sorted."""
+def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> Join:
+    """The logical query in a session, every name resolved and every condition sorted."""
     inputs, scope, using, star = _from(draft, streams)
     for node in draft.conditions:
         refuse_inside(node, replayed=True)
@@ -69,6 +70,7 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec]) -> Join:
         crossed=frozenset(t.alias for t in draft.tables if t.crossed),
         timed=frozenset(frozenset((edge.old, edge.young)) for edge in found.edges),
         finish=finish,
+        session=session,
     )
 
 

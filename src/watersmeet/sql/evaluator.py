@@ -5,7 +5,7 @@ type in which Spark would compute; literals are cast too, since DuckDB lets a li
 a TINYINT + 1 overflows there). An expression is portable if rules are known, and tested against Spark, all the way down:
 tests/sql/test_evaluator_agrees_with_spark.py. What has no rule is left to sqlglot's translation and is not portable.
 
-Evaluation needs DuckDB's TimeZone set to UTC. Values are promised, the order of evaluation is not: Spark skips the right
+Evaluation needs DuckDB's TimeZone set to the session's, and the macros of `units.zone_macros`; no text depends on the zone. Values are promised, the order of evaluation is not: Spark skips the right
 operand (and an error in it) where AND, OR or a NULL on the left has settled the answer, DuckDB may compute it and raise.
 """
 
@@ -18,14 +18,25 @@ from sqlglot import exp
 from watersmeet.sql.arithmetic import ARITHMETIC
 from watersmeet.sql.functions import FUNCTIONS
 from watersmeet.sql.time_conditions import interval_us
-from watersmeet.sql.typed import Lower, Rule, Typed, call, cast, number, paren
-from watersmeet.sql.types import BOOLEAN, INTERVAL, NULL, STRING, SparkType, common, common_of, literal_type, read_type
+from watersmeet.sql.typed import Lower, Rule, Typed, call, cast, interval, number, paren
+from watersmeet.sql.types import (
+    BIGINT,
+    BOOLEAN,
+    INTERVAL,
+    NULL,
+    STRING,
+    SparkType,
+    common,
+    common_of,
+    literal_type,
+    read_type,
+)
 
 
 def for_duckdb(node: Any) -> tuple[Any, bool]:
     """The tree for DuckDB, and whether it is portable."""
     typed = lower(node)
-    return typed.node, typed.type is not None
+    return interval(typed), typed.type not in (None, INTERVAL)
 
 
 def type_of(node: Any) -> SparkType | None:
@@ -44,9 +55,9 @@ def _unproven(node: Any) -> Typed:
     copy = node.copy()
     for name, value in node.args.items():
         if isinstance(value, exp.Expression):
-            copy.set(name, lower(value).node)
+            copy.set(name, interval(lower(value)))
         elif isinstance(value, list):
-            copy.set(name, [lower(v).node if isinstance(v, exp.Expression) else v for v in value])
+            copy.set(name, [interval(lower(v)) if isinstance(v, exp.Expression) else v for v in value])
     return Typed(copy, None)
 
 
@@ -72,7 +83,7 @@ def _paren(node: Any, lower: Lower) -> Typed:
 
 def _interval(node: Any, _: Lower) -> Typed:
     us = interval_us(node)
-    return Typed(node.copy(), None) if us is None else Typed(call("to_microseconds", number(us)), INTERVAL)
+    return Typed(node.copy(), None) if us is None else Typed(cast(number(us), BIGINT), INTERVAL)
 
 
 def _comparison(node: Any, lower: Lower) -> Typed:
@@ -82,12 +93,12 @@ def _comparison(node: Any, lower: Lower) -> Typed:
 def _compare(op: Any, left: Typed, right: Typed) -> Typed:
     """Both sides in the type in which Spark compares them."""
     if left.type is None or right.type is None:
-        return Typed(op(this=left.node, expression=right.node), None)
+        return Typed(op(this=interval(left), expression=interval(right)), None)
     meet = common(left.type, right.type)
     if meet is None:
         left, right = _coerce_strings(left, right)
         return Typed(op(this=left.node, expression=right.node), None)
-    return Typed(op(this=left.cast(meet), expression=right.cast(meet)), BOOLEAN if meet != INTERVAL else None)
+    return Typed(op(this=left.cast(meet), expression=right.cast(meet)), BOOLEAN)
 
 
 def _coerce_strings(left: Typed, right: Typed) -> tuple[Typed, Typed]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from watersmeet.errors import ParseError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.join import Join
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.sql.bind import Draft, Table, bind
 from watersmeet.sql.items import WindowItem, read_rows, read_span
@@ -116,8 +117,8 @@ class Builder:
                 raise UnknownNameError(f"cross({alias!r}): no such alias; the aliases are {', '.join(known)}")
         return replace(self, crossed=self.crossed + tuple(find(alias, known) or alias for alias in aliases))
 
-    def bind(self, streams: Mapping[str, StreamSpec]) -> Join:
-        """The logical query over the streams supplied."""
+    def bind(self, streams: Mapping[str, StreamSpec], session: Session = IN_UTC) -> Join:
+        """The logical query over the streams supplied, in a session."""
         if not self.aliases:
             raise ParseError("a join needs two or more streams: join(a=..., b=...)")
         draft = Draft(
@@ -133,7 +134,7 @@ class Builder:
             raise UnsupportedError(
                 "distinct() with group_by() is not supported: groups are distinct already; leave distinct() out"
             )
-        return bind(draft, streams)
+        return bind(draft, streams, session)
 
     @property
     def text(self) -> str:

@@ -9,7 +9,8 @@ from sqlglot import exp
 from watersmeet.sql.typed import Lower, Rule, Typed, call, cast, number, paren
 from watersmeet.sql.types import BIGINT, BOOLEAN, INT, NULL, STRING, TIMESTAMP, SparkType, common_of
 
-_TRUNCATED = {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"}
+_OF_THE_CLOCK, _OF_THE_CALENDAR = {"DAY", "HOUR", "MINUTE"}, {"YEAR", "QUARTER", "MONTH", "WEEK"}
+_TRUNCATED = _OF_THE_CLOCK | _OF_THE_CALENDAR | {"SECOND", "MILLISECOND", "MICROSECOND"}
 _POINTS = ("date", "timestamp", "timestamp_ntz")
 
 
@@ -121,8 +122,9 @@ def _field(name: str) -> Rule:
 def _date_trunc(node: Any, lower: Lower) -> Typed:
     value, unit = lower(node.this), node.args.get("unit")
     name = unit.name.upper() if unit is not None else ""
+    by = "wm_trunc" if name in _OF_THE_CLOCK else "wm_start" if name in _OF_THE_CALENDAR else "date_trunc"
     return Typed(
-        call("date_trunc", exp.Literal.string(name.lower()), value.node),
+        call(by if value.type == TIMESTAMP else "date_trunc", exp.Literal.string(name.lower()), value.node),
         TIMESTAMP if value.type == TIMESTAMP and name in _TRUNCATED else None,
     )
 

@@ -17,6 +17,7 @@ from sqlglot.errors import ParseError as SqlglotParseError
 
 from watersmeet.errors import ParseError, WatersmeetError
 from watersmeet.query.join import Join
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.sql.bind import Draft, Table, bind
 from watersmeet.sql.dialects import SPARK
@@ -27,8 +28,8 @@ _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")
 
 
-def parse(text: str, streams: Mapping[str, StreamSpec]) -> Join:
-    """The query that a text means over the streams supplied.
+def parse(text: str, streams: Mapping[str, StreamSpec], session: Session = IN_UTC) -> Join:
+    """The query that a text means over the streams supplied, in a session.
 
     >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
     >>> join = parse("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS", {"s": s})
@@ -38,7 +39,7 @@ def parse(text: str, streams: Mapping[str, StreamSpec]) -> Join:
     if not isinstance(text, str):
         raise ParseError(f"the query must be a text, not {type(text).__name__}")
     try:
-        return bind(_draft(text, streams), streams)
+        return bind(_draft(text, streams), streams, session)
     except WatersmeetError:
         raise
     except RecursionError as error:

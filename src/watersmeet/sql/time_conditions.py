@@ -90,6 +90,24 @@ def linear(node: Any, scope: Scope) -> Linear | None:
     return None
 
 
+def span_us(node: Any) -> int | None:
+    """The microseconds of a sum of INTERVAL literals; None of anything else.
+
+    >>> from sqlglot import parse_one
+    >>> span_us(parse_one("INTERVAL '1' HOUR - INTERVAL '5' MINUTES", dialect="spark"))
+    3300000000
+    """
+    if isinstance(node, exp.Paren):
+        return span_us(node.this)
+    if isinstance(node, exp.Neg):
+        us = span_us(node.this)
+        return None if us is None else -us
+    if isinstance(node, exp.Add | exp.Sub):
+        left, right = span_us(node.this), span_us(node.expression)
+        return None if left is None or right is None else left + right * (1 if isinstance(node, exp.Add) else -1)
+    return interval_us(node)
+
+
 def interval_us(node: Any) -> int | None:
     """The microseconds of a day-time INTERVAL literal, in any of Spark's spellings; None for months and expressions.
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.sql.types import INTEGRAL, NULL, SparkType
+from watersmeet.sql.types import INTEGRAL, NULL, TIMESTAMP, TIMESTAMP_NTZ, SparkType
+
+LOCAL_TIMES = ("date", "timestamp_ntz")
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Typed:
         """The tree, as a value of that type."""
         if self.type == to or to == NULL:
             return self.node
-        return cast(self.node, to)
+        return cast_between(self.node, self.kind, to)
 
 
 Lower = Callable[[Any], Typed]
@@ -39,6 +41,13 @@ Rule = Callable[[Any, Lower], Typed]
 def cast(node: Any, to: SparkType) -> Any:
     """CAST(node AS to), in DuckDB's names."""
     return exp.Cast(this=node, to=exp.DataType.build(to.duckdb, dialect="duckdb"))
+
+
+def cast_between(node: Any, of: str, to: SparkType) -> Any:
+    """The cast from a kind of type; local times become instants by macro, see `units.zone_macros`."""
+    if to == TIMESTAMP and of in LOCAL_TIMES:
+        return call("wm_instant", cast(node, TIMESTAMP_NTZ))
+    return cast(node, to)
 
 
 def call(name: str, *args: Any) -> Any:
@@ -52,6 +61,11 @@ def paren(node: Any) -> Any:
         if isinstance(node, exp.Paren | exp.Column | exp.Cast | exp.Anonymous | exp.Literal)
         else exp.Paren(this=node)
     )
+
+
+def interval(operand: Typed) -> Any:
+    """An operand for DuckDB's own operations: spans are BIGINTs of microseconds inside proven expressions, INTERVALs outside."""
+    return call("to_microseconds", operand.node) if operand.kind == "interval" else operand.node
 
 
 def number(value: int) -> Any:

@@ -13,10 +13,13 @@ NUMERIC = (*INTEGRAL, "decimal", "float", "double")
 _DUCKDB = {
     "tinyint": "TINYINT", "smallint": "SMALLINT", "int": "INTEGER", "bigint": "BIGINT", "float": "REAL", "double": "DOUBLE", "string": "TEXT",
     "boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP",
+    "interval": "BIGINT",
 }  # fmt: skip
 _SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
+_TIMES = ("date", "timestamp_ntz", "timestamp")
+"""Where two meet, the later one is what they are compared as."""
 MAX_DIGITS = 38
 EXACT_DIGITS = 15
 """Decimals of up to so many digits become doubles exactly alike in Spark and DuckDB."""
@@ -38,7 +41,7 @@ class SparkType:
 NULL, BOOLEAN, STRING, INT, BIGINT, DOUBLE = (
     SparkType(k) for k in ("null", "boolean", "string", "int", "bigint", "double")
 )
-INTERVAL, TIMESTAMP = SparkType("interval"), SparkType("timestamp")
+INTERVAL, TIMESTAMP, TIMESTAMP_NTZ = SparkType("interval"), SparkType("timestamp"), SparkType("timestamp_ntz")
 
 
 def read_type(name: str) -> SparkType | None:
@@ -49,7 +52,7 @@ def read_type(name: str) -> SparkType | None:
     """
     name = name.strip().lower()
     name = _SYNONYMS.get(name, name)
-    if name in _DUCKDB:
+    if name in _DUCKDB and name != "interval":
         return SparkType(name)
     found = _DECIMAL.fullmatch(name)
     return SparkType("decimal", int(found[1]), int(found[2])) if found else None
@@ -80,6 +83,8 @@ def common(left: SparkType, right: SparkType) -> SparkType | None:
         return left
     if left == NULL:
         return right
+    if left.kind in _TIMES and right.kind in _TIMES:
+        return max(left, right, key=lambda t: _TIMES.index(t.kind))
     if left.kind not in NUMERIC or right.kind not in NUMERIC:
         return None
     if left.kind in INTEGRAL and right.kind in INTEGRAL:

@@ -1,67 +1,106 @@
 """Conditions and projections by a library, inside a unit or the local runtime.
 
 DuckDB evaluates the DuckDB text of expressions over Arrow tables. It has no access to files or the network, and its
-configuration is locked.
+configuration is locked. Every time zone has a database of its own, whose setting it is; macros (`units.zone_macros`) turn local
+times into instants as Java does.
 
-Invariant: rows come back in the order in which they were given. What the data makes impossible (an overflow, a cast that
-fails) is an error that names the piece of the query.
+Invariant: rows come back in the order in which they were given, instants as UTC. What the data makes impossible (an overflow, a
+cast that fails) is an error that names the piece of the query. The zone of one evaluation never reaches another.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.errors import DataError
+from watersmeet.errors import DataError, OptionError
+from watersmeet.query.session import UTC, Session
+from watersmeet.units.zone_macros import macros
 
 if TYPE_CHECKING:
     import duckdb
 
 _LOCAL = threading.local()
+_MOST_ZONES = 8
+"""A thread keeps the databases of so many zones."""
 
 
-def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's evaluator; the library is loaded when a query first needs it."""
-    if not hasattr(_LOCAL, "connection"):
-        import duckdb
-
-        con = duckdb.connect(
-            ":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False}
-        )
-        con.execute("SET TimeZone = 'UTC'")
-        con.execute("SET preserve_insertion_order = true")
-        con.execute("SET lock_configuration = true")
-        _LOCAL.connection = con
-    return _LOCAL.connection
+def connection(timezone: str) -> duckdb.DuckDBPyConnection:
+    """This thread's evaluator for a time zone; the library is loaded when a query first needs it."""
+    known: OrderedDict[str, duckdb.DuckDBPyConnection] = _LOCAL.__dict__.setdefault("connections", OrderedDict())
+    if timezone not in known:
+        known[timezone] = _connect(timezone)
+        if len(known) > _MOST_ZONES:
+            known.popitem(last=False)[1].close()
+    known.move_to_end(timezone)
+    return known[timezone]
 
 
-def evaluate(table: pa.Table, expressions: Sequence[str], what: str) -> pa.Table:
-    """The values of expressions over a table's rows, as columns 0, 1, ...; `what` they are, for errors.
+def _connect(timezone: str) -> duckdb.DuckDBPyConnection:
+    import duckdb
 
-    >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"], "SELECT").column(0).to_pylist()
+    con = duckdb.connect(
+        ":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False}
+    )
+    try:
+        con.execute(f"SET TimeZone = '{timezone}'")
+    except duckdb.Error as error:
+        con.close()
+        raise OptionError(
+            f"unknown time zone {timezone!r}: the evaluator has no rules for it; give a name such as 'Europe/Berlin', or an offset as '+02:00'"
+        ) from error
+    con.execute("SET preserve_insertion_order = true")
+    for macro in macros(fixed=Session(timezone).is_fixed):
+        con.execute(macro)
+    con.execute("SET lock_configuration = true")
+    return con
+
+
+def knows(timezone: str) -> bool:
+    """Whether the evaluator has rules for a zone of this very name.
+
+    >>> knows("Europe/Berlin"), knows("europe/berlin"), knows("Mars/Olympus")
+    (True, False, False)
+    """
+    try:
+        found = connection(timezone).sql("SELECT current_setting('TimeZone')").fetchall()
+    except OptionError:
+        return False
+    return bool(found == [(timezone,)])
+
+
+def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: str) -> pa.Table:
+    """The values of expressions over a table's rows in a session's time zone, as columns 0, 1, ...; `what` they are, for errors.
+
+    >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"], "SELECT", "UTC").column(0).to_pylist()
     [2, 3]
     """
     items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
-    return ask(f"SELECT {items} FROM _rows", what, _rows=table)
+    return _answer(f"SELECT {items} FROM _rows", what, timezone, {"_rows": table})
 
 
 def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
-    """The answer to a query over tables, by name; `what` it is for, for errors.
+    """The answer to a query over tables, by name, that no time zone touches; `what` it is for, for errors.
 
     >>> ask("SELECT sum(x) AS s FROM _t", "the sum", _t=pa.table({"x": [1.5, 2.0]})).to_pydict()
     {'s': [3.5]}
     """
-    con = connection()
+    return _answer(sql, what, UTC, tables)
+
+
+def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    con = connection(timezone)
     import duckdb
 
     try:
         for name, table in tables.items():
             con.register(name, table)
-        return con.sql(sql).to_arrow_table()
+        return _in_utc(con.sql(sql).to_arrow_table())
     except duckdb.Error as error:
         raise DataError(
             f"{what} cannot be evaluated: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
@@ -71,7 +110,17 @@ def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
             con.unregister(name)
 
 
-def mask(table: pa.Table, condition: str, what: str) -> np.ndarray:
+def _in_utc(table: pa.Table) -> pa.Table:
+    """Instants are marked as UTC, whatever zone they were made in; the values are the same."""
+    fields = [f.with_type(pa.timestamp(f.type.unit, UTC)) if _is_zoned(f.type) else f for f in table.schema]
+    return table if fields == list(table.schema) else table.cast(pa.schema(fields))
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) and kind.tz not in (None, UTC))
+
+
+def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:
     """Where a condition is true; NULL is not true."""
-    values = evaluate(table, [f"coalesce({condition}, false)"], what).column(0)
+    values = evaluate(table, [f"coalesce({condition}, false)"], what, timezone).column(0)
     return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)

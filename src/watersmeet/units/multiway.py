@@ -377,7 +377,7 @@ class Multiway:
     def _condition(self, bound: Bound, condition: Expr) -> np.ndarray:
         columns = {f"{n}": self.column(bound, ref) for n, ref in enumerate(condition.columns)}
         names = {ref: f'"{n}"' for n, ref in enumerate(condition.columns)}
-        return mask(pa.table(columns), condition.duckdb(lambda ref: names[ref]), str(condition))
+        return mask(pa.table(columns), condition.duckdb(lambda ref: names[ref]), str(condition), self.plan.timezone)
 
     def column(self, bound: Bound, ref: ColumnRef) -> pa.Array:
         """The values of a plain column for combinations."""

@@ -37,7 +37,9 @@ def projected(plan: Plan, results: pa.Table) -> pa.Table:
     computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
     values: dict[int, pa.ChunkedArray] = {}
     if computed:
-        made = evaluate(table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT")
+        made = evaluate(
+            table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT", plan.timezone
+        )
         values = {n: made.column(i) for i, n in enumerate(computed)}
     columns = {}
     for n, (output, kind) in enumerate(zip(select, plan.finish.columns, strict=True)):

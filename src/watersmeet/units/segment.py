@@ -30,6 +30,9 @@ from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.codes import codes, floats, integers
 from watersmeet.units.evaluator import mask
 
+ZonedCondition = tuple[str, str]
+"""A condition over a table's columns, and the time zone in which it is evaluated."""
+
 CACHE_BYTES = 256 * 2**20
 
 
@@ -63,8 +66,8 @@ class Segment:
     _sorted: dict[tuple[str, str], sorted_window.SortedIndex] = field(default_factory=dict)
     _steps: dict[tuple[str, str, str, str], sorted_window.Steps | None] = field(default_factory=dict)
     _by_hash: dict[str, hash_window.HashIndex] = field(default_factory=dict)
-    _coded: dict[tuple[str, str, str], Coded] = field(default_factory=dict)
-    _passed: dict[str, np.ndarray] = field(default_factory=dict)
+    _coded: dict[tuple[str, str, ZonedCondition | None], Coded] = field(default_factory=dict)
+    _passed: dict[ZonedCondition, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -140,15 +143,15 @@ class Segment:
             self._by_hash[name] = hash_window.build(self.codes(name, "integer"), self.ts)
         return self._by_hash[name]
 
-    def coded(self, name: str, kind: Kind, gate: str = "") -> Coded:
+    def coded(self, name: str, kind: Kind, gate: ZonedCondition | None = None) -> Coded:
         """A wire column by codes, indexed by code and time; NULLs, and rows that do not pass a gate, count as invalid."""
         if (name, kind, gate) not in self._coded:
             column = self.column(name)
-            if column.null_count == 0 and not gate:
+            if column.null_count == 0 and gate is None:
                 found = Coded(codes(column, kind), None, None)
                 found.index = hash_window.build(found.codes, self.ts)
             else:
-                if gate:
+                if gate is not None:
                     column = pc.if_else(pa.array(self._passing(gate)), column, pa.scalar(None, column.type))
                 present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.uint8)
                 rows = np.flatnonzero(present)
@@ -160,10 +163,10 @@ class Segment:
             self._coded[name, kind, gate] = found
         return self._coded[name, kind, gate]
 
-    def _passing(self, gate: str) -> np.ndarray:
+    def _passing(self, gate: ZonedCondition) -> np.ndarray:
         """Where a condition over the table's columns holds."""
         if gate not in self._passed:
-            self._passed[gate] = mask(self.table, gate, gate)
+            self._passed[gate] = mask(self.table, gate[0], *gate)
         return self._passed[gate]
 
     def key(self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]) -> np.ndarray:

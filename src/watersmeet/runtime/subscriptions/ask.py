@@ -81,7 +81,7 @@ class Region:
 def bind(sql: str, plan: Catalogue) -> Join:
     """A one-time query; SQL from outside, so it is held to the list of functions."""
     specs = {name: replace(s, lateness_us=0, idle_us=None, site=None) for name, s in plan.join.streams.items()}
-    join = parse(sql, specs)
+    join = parse(sql, specs, plan.join.session)
     types = types_of(join)
     for expr in (*join.filters, *(o.expr for o in join.select), *(condition(p, types) for p in join.predicates)):
         for ref in expr.columns:

@@ -23,6 +23,7 @@ from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
 from watersmeet.plan.shape import Shape, indexed
 from watersmeet.plan.subscription import Subscription
+from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.elastic import Elastic
@@ -31,6 +32,7 @@ from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launc
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import answered, bind
 from watersmeet.runtime.subscriptions.feed import Feed
@@ -40,10 +42,10 @@ from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
 from watersmeet.runtime.subscriptions.versions import View
+from watersmeet.units.evaluator import knows
 
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
-_ANSI = "spark.sql.ansi.enabled"
 
 
 class Answered:
@@ -99,16 +101,15 @@ class Subscriptions:
         if not all(f.isStreaming for f in frames.values()):
             raise StreamError("subscriptions run streams; read the sources with spark.readStream")
         self._spark = next(iter(frames.values())).sparkSession
-        if (self._spark.conf.get(_ANSI, None) or "true").lower() != "true":
-            raise OptionError(f"{_ANSI} is false: subscriptions are evaluated by ANSI rules; set it to true")
+        session = _session(self._spark)
         self._frames, self._checkpoint, self._given_trigger, self._name = dict(frames), checkpoint, trigger, name
         trigger_of(trigger)
         folder = folder_of(checkpoint)
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
-        self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark)
-        self._registry = Registry(specs, log, lambda query: engines.accept(self._plan, query))
+        self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
+        self._registry = Registry(specs, log, lambda query: engines.accept(self._plan, query), session)
         for last in folder.numbers(MANIFESTS)[-1:]:
             queries = folder.read_json(MANIFESTS, last).get("queries")
             if queries:
@@ -248,7 +249,21 @@ def _checked(id: Any) -> str | None:
     return id
 
 
-def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, spark: Any) -> Catalogue:
+def _session(spark: Any) -> Session:
+    """The Spark session, if the evaluator can do as Spark does in it."""
+    session = session_of(spark)
+    if not session.ansi:
+        raise OptionError(f"{ANSI} is false: subscriptions are evaluated by ANSI rules; set it to true")
+    if not knows(session.timezone):
+        raise OptionError(
+            f"{ZONE} is {session.timezone}, for which the evaluator of subscriptions has no rules; set a name such as 'Europe/Berlin', or an offset as '+02:00'"
+        )
+    return session
+
+
+def _catalogue(
+    specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, spark: Any, session: Session
+) -> Catalogue:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
         raise OptionError(
             f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
@@ -260,4 +275,4 @@ def _catalogue(specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engi
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
     if engine not in ("auto", begun):
         raise OptionError(f"engine={engine!r}: the checkpoint was begun with {begun!r}; give that, or 'auto'")
-    return catalogue(specs, chosen, begun)
+    return catalogue(specs, chosen, begun, session)

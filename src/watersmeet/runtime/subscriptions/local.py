@@ -18,8 +18,10 @@ from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
 from watersmeet.plan.shape import Shape, indexed
+from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
+from watersmeet.runtime.duckdb_types import session_in
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import answered, bind, kept, needed
 from watersmeet.runtime.subscriptions.played import Inbox, play
@@ -45,11 +47,13 @@ class LocalSubscriptions:
         schemas: Mapping[str, pa.Schema],
         units: int = 1,
         engine: str = engines.DEFAULT,
+        timezone: str = UTC,
     ) -> None:
         if not isinstance(units, int) or isinstance(units, bool) or units < 1:
             raise OptionError(f"units={units!r}: give a whole number of 1 or more")
-        self.plan, self._schemas = catalogue(specs, units, engines.checked(engine)), dict(schemas)
-        self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query))
+        session = session_in(timezone)
+        self.plan, self._schemas = catalogue(specs, units, engines.checked(engine), session), dict(schemas)
+        self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query), session)
         self._view = MemoryQueries(uuid.uuid4().hex, View(self._registry.log))
         self._program = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)

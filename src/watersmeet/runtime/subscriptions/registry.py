@@ -25,6 +25,7 @@ from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
 from watersmeet.plan.subscription import Subscription, subscription
 from watersmeet.query.join import Join
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.arrow_types import arrow_type
@@ -73,9 +74,14 @@ class Registry:
     """The registry as its owner sees it; all methods may be called from any thread."""
 
     def __init__(
-        self, specs: Mapping[str, StreamSpec], log: Log, accept: Callable[[Subscription], None] | None = None
+        self,
+        specs: Mapping[str, StreamSpec],
+        log: Log,
+        accept: Callable[[Subscription], None] | None = None,
+        session: Session = IN_UTC,
     ) -> None:
-        """accept: raises if those who answer cannot answer a query."""
+        """accept: raises if those who answer cannot answer a query. session: where queries are bound."""
+        self._session = session
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._known: dict[str, _Known] = {}
@@ -91,7 +97,7 @@ class Registry:
 
     def bind(self, sql: str) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
-        join = parse(sql, self._specs)
+        join = parse(sql, self._specs, self._session)
         query = subscription(join, types_of(join))
         if self._accept is not None:
             self._accept(query)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.plan.catalogue import ANSWER, QUERY, YOUNGEST
+from watersmeet.query.session import UTC
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.subscriptions.block import Block
 from watersmeet.units.subscriptions.fan_out import Pairs, grouped
@@ -29,7 +30,7 @@ _TEXT = {
     "string": "CAST(to_json({0}) AS VARCHAR)",
     "binary": _QUOTED.format("to_base64({0})"),
     "date": _QUOTED.format("CAST({0} AS VARCHAR)"),
-    "timestamp": _QUOTED.format(f"strftime({{0}}, '{_MOMENT}Z')"),
+    "timestamp": _QUOTED.format(f"strftime(timezone('UTC', {{0}}), '{_MOMENT}Z')"),
     "timestamp_ntz": _QUOTED.format(f"strftime({{0}}, '{_MOMENT}')"),
 }
 _FLOAT = (
@@ -96,7 +97,7 @@ class _Values:
         rest = [(n, kind) for n, _, kind in columns if n not in out]
         if rest:
             texts = [json_text(kind).format(f'"c{n}"') for n, kind in rest]
-            made = evaluate(pa.table({f"c{n}": values[n] for n, _ in rest}), texts, f"answers of {stream}")
+            made = evaluate(pa.table({f"c{n}": values[n] for n, _ in rest}), texts, f"answers of {stream}", UTC)
             out |= {n: made.column(at).combine_chunks() for at, (n, _) in enumerate(rest)}
         return [out[n] for n, _, _ in columns]
 

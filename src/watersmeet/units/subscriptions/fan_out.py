@@ -59,7 +59,7 @@ class Pairs:
             table[name] = parameters.column(name).take(pa.array(uses)).combine_chunks()
             names.append(f'"{name}"')
         text = wrap.format(f"TRY({template.format(*names)})")
-        return evaluate(pa.table(table), [text], template).column(0).combine_chunks()
+        return evaluate(pa.table(table), [text], template, self.taken.plan.timezone).column(0).combine_chunks()
 
 
 def fan_out(

@@ -18,7 +18,7 @@ from watersmeet.kernels.probe_trie import INDEX_FIELDS, Segments, address, index
 from watersmeet.plan.catalogue import BATCH, Catalogue, wire_name
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.probe_trie import CodedColumn
-from watersmeet.units.segment import Segment
+from watersmeet.units.segment import Segment, ZonedCondition
 
 
 class Visible:
@@ -49,9 +49,13 @@ class Visible:
         self.index = np.zeros((width, count, INDEX_FIELDS), np.int64)
         for (stream, column, kind, gate), number in columns.items():
             where, spec = self.streams.index(stream), plan.join.streams[stream]
-            text = "" if gate is None else gate[0].format(*(_quoted(wire_name(spec, c)) for c in gate[1]))
+            asked = (
+                None
+                if gate is None
+                else (gate[0].format(*(_quoted(wire_name(spec, c)) for c in gate[1])), plan.timezone)
+            )
             for at in range(first[where], first[where + 1]):
-                self._lay(number, at, wire_name(spec, column), kind, text)
+                self._lay(number, at, wire_name(spec, column), kind, asked)
         ts = [0 if s is None else self._address(s.ts) for s in self.segments]
         self.first = np.array(first, np.int64)
         self.ts = np.array(ts, np.int64)
@@ -75,7 +79,7 @@ class Visible:
         last = self.segments[self.first[stream + 1] - 1]
         return np.empty(0, np.int64) if last is None else np.argsort(last.ts, kind="stable")
 
-    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: str) -> None:
+    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: ZonedCondition | None) -> None:
         segment = self.segments[at]
         if segment is None:
             return
