@@ -7,6 +7,7 @@ programmers; these are for users, and `except WatersmeetError` catches them all.
     ├── QueryError              the query cannot be bound
     │   ├── ParseError        the text cannot be read
     │   ├── UnknownNameError    a stream, alias or column that is not there, or that is there twice
+    │   ├── TypeMismatchError   an operation on values of types that Spark does not bring together
     │   ├── WindowError         a window that is malformed, or windows that no result can satisfy
     │   └── UnsupportedError    legal SQL that watersmeet does not run (yet)
     ├── StreamError             a stream's source, time column or lateness is unfit
@@ -30,6 +31,10 @@ class ParseError(QueryError):
 
 class UnknownNameError(QueryError):
     """A stream, alias or column that is not there, or is ambiguous."""
+
+
+class TypeMismatchError(QueryError):
+    """An operation on values of types that Spark does not bring together."""
 
 
 class WindowError(QueryError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from watersmeet.errors import QueryError, UnknownNameError
-from watersmeet.query.expr import ColumnRef, Expr, column
+from watersmeet.query.expr import ColumnRef, Expr, binary, column
 from watersmeet.query.join import Input, Join, Output
 from watersmeet.query.predicate import Comparison, Condition, Equality
 from watersmeet.query.select import GROUP, Aggregate, Grouping
@@ -28,8 +28,12 @@ def join(*aliases: str, **changes: Any) -> Join:
     return Join(**(parts | changes))
 
 
+def less(x: str, y: str) -> Comparison:
+    return Comparison(column(x, "v"), "<", column(y, "v"), binary(column(x, "v"), "<", column(y, "v")))
+
+
 def equal(x: str, y: str) -> Equality:
-    return Equality(column(x, "k"), column(y, "k"))
+    return Equality(column(x, "k"), column(y, "k"), binary(column(x, "k"), "=", column(y, "k")))
 
 
 def over(*aliases: str) -> Expr:
@@ -56,7 +60,7 @@ def test_two_islands_are_not_one_join():
     [
         {"predicates": (equal("b", "c"), equal("a", "b"))},
         {"predicates": (Condition(over("a", "b", "c")),)},
-        {"predicates": (Comparison(column("c", "v"), "<", column("a", "v")), equal("b", "c"))},
+        {"predicates": (less("c", "a"), equal("b", "c"))},
         {"predicates": (equal("a", "b"),), "timed": frozenset({frozenset({"b", "c"})})},
         {"predicates": (equal("a", "b"),), "crossed": frozenset({"c"})},
         {"crossed": frozenset({"b", "c"})},
@@ -82,7 +86,7 @@ def test_a_condition_on_no_alias_stands_with_the_first():
 def test_views_of_the_predicates():
     equality, comparison, condition = (
         equal("a", "b"),
-        Comparison(column("a", "v"), "<", column("b", "v")),
+        less("a", "b"),
         Condition(over("a", "b")),
     )
     query = join("a", "b", predicates=(condition, equality, comparison))

@@ -34,6 +34,7 @@ class Query:
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
         self._join = bind(specs, sources.session(streams))
         self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
+        sources.check(self._join, self._used)
 
     def __repr__(self) -> str:
         return "\n".join(f"{title:<9}{text}" for title, text in self._shown())

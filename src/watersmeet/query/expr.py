@@ -9,7 +9,7 @@ Invariant: `len(columns)` slots, numbered from 0, occur in both templates; each 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
 
 
@@ -39,6 +39,8 @@ class Expr:
     columns: tuple[ColumnRef, ...]
     portable: bool
     """Made only of operations that the DuckDB evaluator is proven to answer as Spark does."""
+    mismatch: str = ""
+    """The operation in it that Spark refuses in ANSI mode, with its types, as far as these are known without Spark."""
 
     @property
     def aliases(self) -> frozenset[str]:
@@ -82,7 +84,18 @@ def binary(left: Expr, op: str, right: Expr) -> Expr:
         join(left.duckdb_template, right.duckdb_template),
         columns,
         left.portable and right.portable,
+        left.mismatch or right.mismatch,
     )
+
+
+def cast(expr: Expr, kind: str) -> Expr:
+    """An expression as a value of a type whose name Spark and DuckDB share.
+
+    >>> cast(column("a", "k"), "bigint").duckdb_template
+    'CAST({0} AS bigint)'
+    """
+    spark, duckdb = (f"CAST({text} AS {kind})" for text in (expr.spark_template, expr.duckdb_template))
+    return replace(expr, spark_template=spark, duckdb_template=duckdb)
 
 
 def _renumber(template: str, old: tuple[ColumnRef, ...], new: tuple[ColumnRef, ...]) -> str:

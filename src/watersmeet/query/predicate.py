@@ -16,10 +16,11 @@ Comparator = Literal["<", "<=", ">", ">="]
 
 @dataclass(frozen=True)
 class Equality:
-    """`left = right`, each side an expression of exactly one alias: a key."""
+    """`left = right`, each side an expression of exactly one alias: a key. `condition` is the same as one expression."""
 
     left: Expr
     right: Expr
+    condition: Expr
 
     def __post_init__(self) -> None:
         assert self.left.alias != self.right.alias
@@ -34,11 +35,12 @@ class Equality:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`left op right`, each side an expression of exactly one alias."""
+    """`left op right`, each side an expression of exactly one alias. `condition` is the same as one expression."""
 
     left: Expr
     op: Comparator
     right: Expr
+    condition: Expr
 
     def __post_init__(self) -> None:
         assert self.left.alias != self.right.alias
@@ -90,3 +92,8 @@ class Condition:
 
 
 Predicate = Equality | Comparison | Band | Condition
+
+
+def as_expr(predicate: Predicate) -> Expr:
+    """A predicate as one expression."""
+    return predicate.expr if isinstance(predicate, Condition) else predicate.condition

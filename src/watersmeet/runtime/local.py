@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.errors import OptionError, StreamError
+from watersmeet.plan.allowed import refuse_mismatches
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.explain import Detail
 from watersmeet.plan.explain import explain as explain_plan
@@ -150,6 +151,7 @@ class LocalRun:
     """One run of one query."""
 
     def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
+        refuse_mismatches(join)
         schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
         self.plan = build(join, DuckDBTypes(schemas), options, "everything")
         self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.errors import StreamError
+from watersmeet.plan.allowed import refuse_mismatches
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import Plan
 from watersmeet.query.join import Join
@@ -59,6 +60,17 @@ def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     if all(s.source.isStreaming for s in streams.values()):
         return "spark_stream (transformWithState, RocksDB, exactly once)"
     return "spark_stream on static data (a backfill in event-time slices)"
+
+
+def check(join: Join, streams: Mapping[str, Stream]) -> None:
+    """Refuse a query whose types do not go together, as soon as it is bound."""
+    frames = {i.alias: streams[i.stream].source for i in join.inputs}
+    if all(_is_frame(frame) for frame in frames.values()):
+        from watersmeet.runtime import spark_check
+
+        spark_check.check(join, frames)
+    else:
+        refuse_mismatches(join)
 
 
 def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:

@@ -1,7 +1,4 @@
-"""Planning with Spark's analyser.
-
-Invariant: every expression that the query will hand to Spark has passed its analyser here, in the driver.
-"""
+"""Planning over Spark DataFrames: types are those that Spark's analyser finds, in the session's mode."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.place_conditions import Inside
 from watersmeet.query.join import Join
 from watersmeet.query.session import Session
-from watersmeet.runtime.spark_types import SPARK, SparkTypes, check
+from watersmeet.runtime.spark_types import SparkTypes
 from watersmeet.runtime.spark_versions import check_version
 from watersmeet.units.evaluator import knows
 
@@ -47,8 +44,5 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
         )
     if len({id(frame.sparkSession) for frame in frames.values()}) > 1:
         raise StreamError("the streams belong to different Spark sessions; read them all with one session")
-    for alias, frame in frames.items():
-        texts = {str(f): f.spark(lambda ref: SPARK.quote(ref.column)) for f in join.filters_of(alias)}
-        check(frame, texts, "condition")
     inside: Inside = "portable" if join.session.ansi and knows(join.session.timezone) else "nothing"
     return build(join, SparkTypes(frames), options, inside)

@@ -1,21 +1,17 @@
 """What leaves the units becomes the query's rows: conditions that are Spark's, and the SELECT.
 
-Invariant: every expression that Spark will evaluate here has passed its analyser before the query starts.
+Invariant: every expression that Spark will evaluate here has passed its analyser when the query was bound (`spark_check`).
 """
 
 from __future__ import annotations
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.errors import QueryError
 from watersmeet.plan.catalogue import Catalogue
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import Grouping
-from watersmeet.runtime.spark_results import schema_of
-from watersmeet.runtime.spark_types import check
 from watersmeet.units.leave import Fields, final_fields, result_fields
 
 
@@ -57,22 +53,6 @@ def aggregated(grouping: Grouping, rows: DataFrame) -> DataFrame:
 def of_groups(grouping: Grouping, groups: DataFrame) -> DataFrame:
     """The SELECT of a grouping over its groups: g0, ..., a0, ..."""
     return groups.select(*(F.expr(o.expr.spark(lambda ref: ref.column)).alias(o.name) for o in grouping.select))
-
-
-def check_selection(plan: Plan, spark: SparkSession) -> None:
-    """Let Spark's analyser look at all that is Spark's after the join."""
-    empty = spark.createDataFrame([], schema_of(result_fields(plan)))
-    named, at = _named(plan, empty)
-    check(named, {e.text: e.spark(lambda ref: at[ref]) for e in plan.after}, "condition")
-    check(named, {o.expr.text: o.expr.spark(lambda ref: at[ref]) for o in plan.join.select}, "SELECT")
-    try:
-        rows = selected(plan, empty)
-        if plan.join.distinct:
-            rows.distinct().schema  # noqa: B018 - the analysis is the point
-        if plan.join.grouping is not None:
-            aggregated(plan.join.grouping, rows).schema  # noqa: B018
-    except AnalysisException as error:
-        raise QueryError(f"SELECT: Spark refuses it: {str(error).strip().splitlines()[0]}") from error
 
 
 def as_typed(fields: Fields) -> list[str]:

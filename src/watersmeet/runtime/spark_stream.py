@@ -34,7 +34,7 @@ from watersmeet.runtime.spark_backfill import Backfill, SequenceBackfill, StageB
 from watersmeet.runtime.spark_finish import finished
 from watersmeet.runtime.spark_messages import MESSAGE, Packer
 from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_columns, output_schema, pandas_frame
-from watersmeet.runtime.spark_select import check_selection, selected
+from watersmeet.runtime.spark_select import selected
 from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
 from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
@@ -139,7 +139,6 @@ def wire(plan: Plan, source: InputPlan, frame: DataFrame) -> DataFrame:
 
 def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     """Metrics out, conditions that are Spark's, and the SELECT."""
-    check_selection(plan, raw.sparkSession)
     observed = raw.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units"))
     return selected(plan, observed.where(f"{METRICS} IS NULL")) if plan.finish is None else finished(plan, observed)
 

@@ -1,16 +1,19 @@
-"""Types of expressions as Spark's analyser finds them.
+"""Types of expressions as Spark's analyser finds them, once it has passed the query (`spark_check`).
 
 Invariant: asking changes nothing and runs no job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
 
-from watersmeet.errors import QueryError
 from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import Expr
 
@@ -31,11 +34,7 @@ class SparkTypes:
 
     def type_of(self, expr: Expr) -> str:
         if expr.text not in self._known:
-            try:
-                field = self._typed(expr)
-            except (AnalysisException, ParseException) as error:
-                raise QueryError(f"{expr}: Spark refuses it: {_first_line(error)}") from error
-            self._known[expr.text] = field.dataType.simpleString()
+            self._known[expr.text] = self._typed(expr).dataType.simpleString()
         return self._known[expr.text]
 
     def _typed(self, expr: Expr) -> Any:
@@ -58,21 +57,13 @@ class SparkTypes:
             return None
         if (left, right) not in self._common:
             frame = next(iter(self.frames.values()))
+            both = f"coalesce(CAST(NULL AS {left}), CAST(NULL AS {right}))"
             try:
-                field = frame.select(_expr(f"coalesce(CAST(NULL AS {left}), CAST(NULL AS {right}))")).schema.fields[0]
-                self._common[left, right] = field.dataType.simpleString()
+                with quiet_refusals():
+                    self._common[left, right] = frame.select(_expr(both)).schema.fields[0].dataType.simpleString()
             except (AnalysisException, ParseException):
                 self._common[left, right] = None
         return self._common[left, right]
-
-
-def check(frame: Any, texts: Mapping[str, str], what: str) -> None:
-    """Let Spark's analyser look at expressions now, in the driver, rather than when the query starts."""
-    for shown, text in texts.items():
-        try:
-            frame.select(_expr(text)).schema  # noqa: B018 - the analysis is the point
-        except (AnalysisException, ParseException) as error:
-            raise QueryError(f"{what} {shown}: Spark refuses it: {_first_line(error)}") from error
 
 
 def _expr(text: str) -> Any:
@@ -81,5 +72,19 @@ def _expr(text: str) -> Any:
     return expr(text)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+@contextmanager
+def quiet_refusals() -> Iterator[None]:
+    """What Spark's analyser refuses in this thread is not logged: PySpark writes a Java trace for each refusal to the terminal."""
+    asked = threading.get_ident()
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != asked
+
+    for logger in loggers:
+        logger.addFilter(others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(others)

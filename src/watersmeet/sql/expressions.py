@@ -17,6 +17,7 @@ from watersmeet.errors import UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.sql.dialects import DUCKDB, SPARK
 from watersmeet.sql.evaluator import for_duckdb
+from watersmeet.sql.mismatch import find_mismatch
 from watersmeet.sql.names import ref_of
 from watersmeet.sql.types import read_type
 
@@ -40,7 +41,7 @@ def to_expr(node: Any) -> Expr:
         raise UnsupportedError(
             f"cannot translate {text}: {error}; compute it in the stream's source instead"
         ) from error
-    return Expr(text, spark, duckdb, tuple(refs), portable)
+    return Expr(text, spark, duckdb, tuple(refs), portable, "" if portable else find_mismatch(node, show))
 
 
 def show(node: Any) -> str:

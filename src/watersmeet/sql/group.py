@@ -154,6 +154,4 @@ def _slot(name: str, spark_type: str) -> Any:
 
 
 def _type_name(kind: SparkType | None) -> str:
-    if kind is None:
-        return ""
-    return f"decimal({kind.digits},{kind.scale})" if kind.kind == "decimal" else kind.kind
+    return "" if kind is None else str(kind)

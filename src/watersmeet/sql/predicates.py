@@ -16,7 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.errors import QueryError
-from watersmeet.query.expr import Expr
+from watersmeet.query.expr import Expr, binary
 from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
 from watersmeet.query.window import Edge
 from watersmeet.sql.evaluator import type_of
@@ -26,6 +26,7 @@ from watersmeet.sql.time_conditions import time_edges
 from watersmeet.sql.types import INTEGRAL, NUMERIC
 
 _COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_SIGNS = {**_COMPARATORS, exp.EQ: "="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _EXACT = 2**53
 """Whole numbers below this are exact as floats, which the bounds of a Band are."""
@@ -92,10 +93,17 @@ def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
 def _predicate(node: Any, scope: Scope) -> Predicate:
     sides = _sides(node, scope)
     if sides is not None and isinstance(node, exp.EQ):
-        return Equality(*sides)
+        return Equality(*sides, _whole_condition(node, *sides))
     if sides is not None:
-        return Comparison(sides[0], _COMPARATORS[type(node)], sides[1])
+        return Comparison(sides[0], _COMPARATORS[type(node)], sides[1], _whole_condition(node, *sides))
     return _band(node, scope) or Condition(to_expr(node))
+
+
+def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:
+    """A comparison as one expression; of two columns of one type, which are met by the thousand, it needs no rules."""
+    kinds = {side.unnest().meta.get("spark_type") for side in (node.this, node.expression)}
+    plain = left.spark_template == right.spark_template == "{0}" and len(kinds) == 1
+    return binary(left, _SIGNS[type(node)], right) if plain else to_expr(node)
 
 
 def _sides(node: Any, scope: Scope) -> tuple[Expr, Expr] | None:

@@ -33,6 +33,9 @@ class SparkType:
     digits: int = 0
     scale: int = 0
 
+    def __str__(self) -> str:
+        return f"decimal({self.digits},{self.scale})" if self.kind == "decimal" else self.kind
+
     @property
     def duckdb(self) -> str:
         return f"DECIMAL({self.digits}, {self.scale})" if self.kind == "decimal" else _DUCKDB[self.kind]

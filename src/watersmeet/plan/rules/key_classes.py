@@ -10,13 +10,15 @@ An alias that stands in a class with two expressions gets a filter that equates 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from watersmeet.plan.encoding import kind_of
 from watersmeet.plan.model import KeyClass, Plan, Types
-from watersmeet.query.expr import Expr, binary
+from watersmeet.query.expr import Expr, binary, cast
 from watersmeet.query.predicate import Condition, Equality, Predicate
 
+_NUMBER = re.compile(r"(tinyint|smallint|int|bigint|float|double|decimal\(.*)$")
 Node = tuple[str, str, str]
 """Alias, expression text, type of the comparison."""
 
@@ -38,7 +40,7 @@ def key_classes(plan: Plan, types: Types) -> Plan:
             continue
         common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
         if common is None or kind_of(common) is None:
-            predicates.append(Condition(binary(predicate.left, "=", predicate.right)))
+            predicates.append(Condition(predicate.condition))
             continue
         predicates.append(predicate)
         pair = [(side.alias, side.text, common) for side in (predicate.left, predicate.right)]
@@ -56,10 +58,16 @@ def key_classes(plan: Plan, types: Types) -> Plan:
         for alias, _, _ in nodes:
             same = [exprs[n] for n in nodes if n[0] == alias]
             if alias not in members:
-                filters += [binary(same[0], "=", other) for other in same[1:]]
+                filters += [_equated(same[0], other, nodes[0][2]) for other in same[1:]]
             members[alias] = same[0]
         kind = kind_of(nodes[0][2])
         assert kind is not None
         classes.append(KeyClass(nodes[0][2], kind, members))
     join = replace(plan.join, predicates=tuple(predicates), filters=tuple(filters))
     return replace(plan, join=join, classes=tuple(classes))
+
+
+def _equated(left: Expr, right: Expr, kind: str) -> Expr:
+    """Two expressions of one alias that have one value, compared in the class' type; numbers have the same names everywhere."""
+    x, y = (cast(side, kind) if _NUMBER.match(kind) else side for side in (left, right))
+    return binary(x, "=", y)

@@ -18,8 +18,8 @@ from typing import Literal
 
 from watersmeet.plan.encoding import exact, kind_of
 from watersmeet.plan.model import Compare, Difference, Plan, Residual, Types
-from watersmeet.query.expr import Expr, binary
-from watersmeet.query.predicate import Band, Comparison, Condition
+from watersmeet.query.expr import Expr
+from watersmeet.query.predicate import Band, Comparison, Condition, as_expr
 
 _BAND_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
@@ -38,7 +38,7 @@ def place_conditions(plan: Plan, types: Types, allowed: Inside) -> Plan:
         if compiled is not None:
             residuals.append(compiled)
         elif isinstance(predicate, Comparison | Band | Condition):
-            expr = _as_expr(predicate)
+            expr = as_expr(predicate)
             stays = allowed == "everything" or (allowed == "portable" and expr.portable)
             (inside if stays else after).append(expr)
     return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after))
@@ -68,9 +68,3 @@ def _compiled(predicate: Comparison | Band, types: Types, allowed: Inside) -> Re
         hi = None if predicate.hi is None else math.floor(predicate.hi)
         return Difference(left, right, lo, hi, True, str(predicate))
     return None
-
-
-def _as_expr(predicate: Comparison | Band | Condition) -> Expr:
-    if isinstance(predicate, Comparison):
-        return binary(predicate.left, predicate.op, predicate.right)
-    return predicate.condition if isinstance(predicate, Band) else predicate.expr

@@ -25,7 +25,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.catalogue import Catalogue
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import following
 from watersmeet.runtime.rounds.entering import ROWS_SEEN, SEEN, UNIT, entering, routed_by_sql
@@ -35,7 +34,7 @@ from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.orders import PROPERTY, Orders
 from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_results import schema_of
-from watersmeet.runtime.spark_select import check_selection, final
+from watersmeet.runtime.spark_select import final
 from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.leave import final_fields
@@ -126,8 +125,6 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         self.task = Task(following(plan, ()), program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
-        if not isinstance(plan, Catalogue):
-            check_selection(plan, self.spark)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
