@@ -1,4 +1,4 @@
-"""The README's and the guides' code runs, and their links lead somewhere."""
+"""The README's and the guides' code runs, and so do the examples, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import re
 import runpy
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
@@ -65,7 +68,11 @@ def example(name: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_every_example_is_run_here():
-    assert {p.name for p in (ROOT / "examples").glob("*.py")} == {"band_join.py", "three_streams.py"}
+    assert {p.name for p in (ROOT / "examples").glob("*.py")} == {
+        "band_join.py",
+        "kafka_to_delta.py",
+        "three_streams.py",
+    }
 
 
 def test_band_join_example(capsys):
@@ -76,6 +83,37 @@ def test_band_join_example(capsys):
 def test_three_streams_example(spark, capsys):
     out = example("three_streams.py", capsys)
     assert re.findall(r"\| *(\d+)\| *(\S+)\| *([\d.]+)\|", out) == [("10", "/a", "40.0"), ("10", "/b", "40.0")]
+
+
+RECORDS = {
+    "clicks": ['{"user": 7, "page": "/sale", "ts": "2026-01-01T12:00:00Z"}', "no JSON"],
+    "orders": ['{"id": 1, "user": 7, "total": 50.0, "ts": "2026-01-01T12:03:00Z"}'],
+}
+
+
+@pytest.mark.spark
+def test_kafka_to_delta_example_without_a_broker(spark, tmp_path):
+    """Records are parsed and joined, and a batch that comes twice is in the table once."""
+    example = runpy.run_path(str(ROOT / "examples" / "kafka_to_delta.py"))
+    topics = {}
+    for name, values in RECORDS.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"value": [v.encode() for v in values]}), tmp_path / name / "0.parquet")
+        records = spark.readStream.schema("value binary").parquet(str(tmp_path / name))
+        topics[name] = example["parse"](records, example["TOPICS"][name])
+    append = example["append_once"](str(tmp_path / "table"))
+
+    def append_twice(rows, batch_id):
+        append(rows, batch_id)
+        append(rows, batch_id)
+
+    query = example["join"](topics, "1 minute")
+    handle = query.start(sink=append_twice, checkpoint=tmp_path / "checkpoint", trigger="availableNow")
+    handle.await_termination()
+    table = DeltaTable(str(tmp_path / "table"))
+    assert [row["page"] for row in table.to_pyarrow_table().to_pylist()] == ["/sale"]
+    assert table.transaction_version(str(handle.query.id)) == 0
+    assert handle.progress().late == {"clicks": 1, "orders": 0}
 
 
 def anchors(page: Path) -> set[str]:

@@ -98,3 +98,10 @@ def test_without_ansi_mode_spark_evaluates_arithmetic_itself(spark: Any, tmp_pat
         )
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
+
+
+def test_a_watermark_on_an_input_is_noticed(spark: Any) -> None:
+    marked = spark.readStream.format("rate").load().withWatermark("timestamp", "10 seconds")
+    streams = {name: wm.Stream(marked, time="timestamp") for name in ("s", "t")}
+    with pytest.warns(UserWarning, match=r"stream s: withWatermark\('timestamp', '10 seconds'\)"):
+        wm.sql("SELECT a.value FROM s a, t b WHERE a.value = b.value WINDOW = 10 SECONDS", **streams)

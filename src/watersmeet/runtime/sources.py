@@ -5,6 +5,7 @@ Invariant: pyspark is imported only when a stream is a Spark DataFrame.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, spark_name
 from watersmeet.runtime.duckdb_types import DuckDBTypes
 
+_WATERMARK_MS = "spark.watermarkDelayMs"
+"""Metadata of a column on which withWatermark was called."""
 ROUNDS = "spark_rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
 
 
@@ -31,6 +34,7 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     elif _is_frame(stream.source):
         schema = dict(stream.source.dtypes)
         columns = stream.source.columns
+        _warn_of_watermarks(name, stream.source)
     else:
         raise StreamError(
             f"stream {name}: {type(stream.source).__name__} is neither a Spark DataFrame nor a pyarrow table"
@@ -39,6 +43,22 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     if twice:
         raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
     return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site)
+
+
+def _warn_of_watermarks(name: str, frame: Any) -> None:
+    """The join keeps a watermark of its own: Spark's is not obeyed, and stands in the way of one on the result.
+
+    A warning, not an error: an operator before the join may need it, such as dropDuplicatesWithinWatermark.
+    """
+    for column in frame.schema.fields:
+        if _WATERMARK_MS in column.metadata:
+            span = f"{column.metadata[_WATERMARK_MS] / 1000:g} seconds"
+            warnings.warn(
+                f"stream {name}: withWatermark({column.name!r}, {span!r}) means nothing to the join; "
+                f"write wm.Stream(..., lateness={span!r}) instead, and leave it away unless an operator before the join needs it",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def session(streams: Mapping[str, Stream]) -> Session:
