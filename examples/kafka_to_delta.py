@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
 import watersmeet as wm
-from watersmeet.runtime.progress import Progress, read
+from watersmeet.runtime.progress import read
 
 TOPICS = {
     "clicks": "user bigint, page string, ts timestamp",
@@ -47,7 +47,7 @@ def parse(records: DataFrame, schema: str) -> DataFrame:
     return records.select(from_json(col("value").cast("string"), schema).alias("v")).select("v.*")
 
 
-def join(topics: dict[str, DataFrame], lateness: str):
+def join(topics: dict[str, DataFrame], lateness: str) -> wm.Query:
     """Each order with the pages that its user had clicked on in the ten minutes before."""
     return wm.sql(SQL, **{name: wm.Stream(frame, time="ts", lateness=lateness) for name, frame in topics.items()})
 
@@ -72,7 +72,7 @@ def append_once(table: str) -> Callable[[DataFrame, int], None]:
     return append
 
 
-def run_dataframe(query, folder: Path, trigger: str) -> None:
+def run_dataframe(query: wm.Query, folder: Path, trigger: str) -> None:
     """By Spark's Delta sink, which numbers its commits by query and batch itself."""
     writer = query.dataframe().writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
     running = writer.trigger(processingTime=trigger).start(str(folder / "table"))
@@ -80,7 +80,7 @@ def run_dataframe(query, folder: Path, trigger: str) -> None:
         report(read(running.lastProgress or {}))
 
 
-def run_start(query, folder: Path, trigger: str) -> None:
+def run_start(query: wm.Query, folder: Path, trigger: str) -> None:
     """By watersmeet's own runtime and a function."""
     sink = append_once(str(folder / "table"))
     running = query.start(sink=sink, checkpoint=folder / "checkpoint", trigger=trigger)
@@ -88,7 +88,7 @@ def run_start(query, folder: Path, trigger: str) -> None:
     running.await_termination()
 
 
-def report(progress: Progress | None) -> None:
+def report(progress: wm.Progress | None) -> None:
     """Late rows are the figure to watch: they are lost to the join."""
     if progress is not None:
         print(f"batch {progress.batch_id}: {progress.results:,} results, late: {progress.late}", flush=True)
