@@ -12,6 +12,7 @@ programmers; these are for users, and `except WatersmeetError` catches them all.
     │   └── UnsupportedError    legal SQL that watersmeet does not run (yet)
     ├── StreamError             a stream's source, time column or lateness is unfit
     ├── DataError               a value in the data for which an expression of the query has no result
+    ├── BrokenQueryError        a unit cannot answer its registered queries: one of them will be found to be the reason
     ├── OptionError             a forced choice that cannot do what the query asks
     └── CheckpointError         a checkpoint that belongs to another query or placement, or is damaged
 """
@@ -51,6 +52,10 @@ class StreamError(WatersmeetError):
 
 class DataError(WatersmeetError):
     """A value in the data for which an expression of the query has no result."""
+
+
+class BrokenQueryError(WatersmeetError):
+    """A unit cannot answer its registered queries, and the machine is not the reason."""
 
 
 class OptionError(WatersmeetError):

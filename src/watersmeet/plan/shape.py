@@ -16,7 +16,7 @@ Invariant: the numbers of streams and coded columns are a pure function of the s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +63,11 @@ def coded_columns(spec: StreamSpec) -> tuple[str, ...]:
         if str(type_) in _WHOLE:
             out.append(coded(column, "float"))
     return tuple(out)
+
+
+def coded_streams(specs: Mapping[str, StreamSpec]) -> dict[str, tuple[str, ...]]:
+    """Coded columns by stream; both in an order that does not depend on how the streams were given."""
+    return {name: coded_columns(spec) for name, spec in sorted(specs.items())}
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,14 @@ def raise_surfaced(error: BaseException, known: BaseException | None = None) -> 
     raise shown from shown.__cause__ or shown.__context__ or error
 
 
-def from_worker(text: str) -> WatersmeetError | None:
-    """The error of ours in the text of a Spark exception.
+def from_worker(text: str, *kinds: type[WatersmeetError]) -> WatersmeetError | None:
+    """The first error of ours in the text of a Spark exception; the first of some kinds, if they are given.
 
     >>> from_worker("[PYTHON_EXCEPTION] Traceback ...\\nwatersmeet.errors.CheckpointError: it is damaged\\n SQLSTATE: 38000")
     CheckpointError('it is damaged')
     """
-    found = _RAISED.search(text)
-    kind = getattr(errors, found[1], WatersmeetError) if found else None
-    return kind(found[2].strip()) if found and kind else None
+    for found in _RAISED.finditer(text):
+        error = getattr(errors, found[1], WatersmeetError)(found[2].strip())
+        if not kinds or isinstance(error, kinds):
+            return error
+    return None

@@ -61,6 +61,8 @@ class Progress:
     """Registered queries that the batch answered; 0 for a query by itself."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the feed of a registry was refused lately: reasons by id."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Registered queries that have broken a batch lately and are not answered any more: reasons by id."""
     rewritten: int = 0
     """Rewritten queries that wait after the batch, under RJoin."""
 

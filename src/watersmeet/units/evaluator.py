@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,12 +103,15 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
             con.register(name, table)
         return _in_utc(con.sql(sql).to_arrow_table())
     except duckdb.Error as error:
+        if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
+            _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
         raise DataError(
             f"{what} cannot be evaluated: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
         ) from error
     finally:
-        for name in tables:
-            con.unregister(name)
+        with suppress(duckdb.Error):
+            for name in tables:
+                con.unregister(name)
 
 
 def _in_utc(table: pa.Table) -> pa.Table:

@@ -42,9 +42,11 @@ class MemoryStore:
     def remove(self, info: SegmentInfo) -> None:
         del self.segments[info.id]
 
-    def keep(self, ids: set[str]) -> None:
-        """Let go of all but these."""
-        self.segments = {id: s for id, s in self.segments.items() if id in ids}
+    def copy(self, ids: set[str] | None = None) -> MemoryStore:
+        """A store of the same segments, or of these; what is written or removed in one is not in the other."""
+        out = MemoryStore()
+        out.segments = {id: s for id, s in self.segments.items() if ids is None or id in ids}
+        return out
 
 
 class Blobs(Protocol):

@@ -2,7 +2,8 @@
 
     1  manifest n is there: all was done, return
     2  write intent n                              a replay reads it instead of deciding again
-    3  run the rounds from manifest n-1            files carry the attempt's id
+    3  run the rounds from manifest n-1            files carry the attempt's id; a registered query that breaks them is struck
+                                                   out of intent n, and they run again (`runtime.culprits`)
     4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's)
     5  commit manifest n
     6  collect files that neither the last two manifests nor an open intent name
@@ -29,6 +30,7 @@ from pyspark.sql import DataFrame
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 from watersmeet.plan.shipping import named
+from watersmeet.runtime.culprits import Striking, run_without_culprits
 from watersmeet.runtime.progress import Progress, moment, orders_of
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
@@ -46,11 +48,14 @@ SWEEP_EVERY = 100
 KEPT_PROGRESS = 100
 
 
-class Registered(typing.Protocol):
+class Registered(Striking, typing.Protocol):
     """A registry of queries, as the protocol needs it."""
 
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         """The queries of the batch after one that answered these."""
+
+    def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
+        """The queries of a batch that is repeated, less those that have left since; is_written: whether the sink has the batch."""
 
     def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
         """The streams that the queries of a batch read, and the columns that they compare."""
@@ -65,6 +70,10 @@ class Registered(typing.Protocol):
     @property
     def refusals(self) -> Mapping[str, str]:
         """What was refused lately: reasons by id."""
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """What has failed lately: reasons by id."""
 
 
 class Protocol:
@@ -106,7 +115,7 @@ class Protocol:
             return
         before = self.before(batch_id, query_id)
         intent = self.intend(batch_id, before)
-        after, account = self.run(entered, before, intent)
+        after, account = self.attempt(entered, before, intent)
         self.commit(after)
         self.collect(before, after)
         self._tell(before, after, account, time.monotonic() - began)
@@ -157,11 +166,53 @@ class Protocol:
                     "restore the query, schemas and units= it was started with, or start with a new checkpoint"
                 )
         decided = {name: found.get(name, wanted[name]) for name in ("routing", "shipping", "queries", "sites")}
-        return replace(intent, **decided)
+        return self._amended(replace(intent, **decided))
+
+    def _amended(self, intent: Intent) -> Intent:
+        """The intent of a batch that is repeated, without queries that have left since."""
+        if self.registered is None:
+            return intent
+        is_written = self.sink.has(intent.batch, self.steps.spark)
+        queries = self.registered.amend(intent.queries, is_written=is_written)
+        return intent if queries == intent.queries else self._intend_anew(replace(intent, queries=queries))
+
+    def _intend_anew(self, intent: Intent) -> Intent:
+        self._swept = False  # failed attempts have left files
+        self.folder.write_json(INTENTS, intent.batch, intent.to_json())
+        return intent
+
+    def attempt(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
+        """Run the batch, without the registered queries that break it."""
+        if self.registered is None:
+            return self.run(entered, before, intent)
+
+        def under(queries: Mapping[str, Any]) -> Intent:
+            return replace(intent, queries=dict(queries))
+
+        return run_without_culprits(
+            self.registered,
+            intent.queries,
+            lambda queries: self.run(entered, before, under(queries)),
+            lambda queries: self._rounds(entered, before, under(queries), NoopSink().write),
+            lambda queries: self._intend_anew(under(queries)),
+        )
 
     def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
         """The rounds and the sink, then routing, shipping and joins of sites from the next batch on."""
-        after, routing, apart = deepcopy(before), intent.routing, tuple(intent.shipping)
+        after, account = self._rounds(entered, before, intent, self.deliver)
+        results = sum(report.results for report in account.reports.values())
+        account.said = [
+            *self.elastic.settle(after, intent.routing, account.heavy),
+            *self.shipping.settle(after, tuple(intent.shipping), account.entered, results),
+            *self.sites.settle(after, intent.sites, account.reports, before.maxima),
+        ]
+        return after, account
+
+    def _rounds(
+        self, entered: DataFrame, before: BatchManifest, intent: Intent, deliver: Callable[[DataFrame, int], None]
+    ) -> tuple[BatchManifest, Account]:
+        """The rounds alone: the state after them."""
+        after = deepcopy(before)
         after.batch, after.queries = intent.batch, intent.queries
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
         read = None if self.registered is None else self.registered.read(intent.queries)
@@ -170,22 +221,16 @@ class Protocol:
                 entered,
                 after,
                 attempt,
-                routing,
+                intent.routing,
                 self.elastic.watches_keys,
-                apart,
+                tuple(intent.shipping),
                 self.shipping.adapts,
                 intent.queries,
                 read,
                 intent.sites,
             ),
-            lambda rows: self.deliver(rows, intent.batch),
+            lambda rows: deliver(rows, intent.batch),
         )
-        results = sum(report.results for report in account.reports.values())
-        account.said = [
-            *self.elastic.settle(after, routing, account.heavy),
-            *self.shipping.settle(after, apart, account.entered, results),
-            *self.sites.settle(after, intent.sites, account.reports, before.maxima),
-        ]
         return after, account
 
     def deliver(self, rows: DataFrame, batch_id: int) -> None:
@@ -252,6 +297,7 @@ class Protocol:
             rewritten=rows.get(REWRITTEN, 0),
             queries=0 if self.registered is None else self.registered.answered,
             refused={} if self.registered is None else self.registered.refusals,
+            failed={} if self.registered is None else self.registered.failures,
         )
         self.progress.append(progress)
         if self.on_batch is not None:

@@ -125,6 +125,7 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         self.task = Task(following(plan, ()), program, slots, folder, schema, by_sql)
         self._frames: dict[tuple[type, int], DataFrame] = {}
+        self._observed: tuple[DataFrame, Seen] | None = None
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
@@ -145,7 +146,12 @@ class Supersteps:
         return self._frames[step, count]
 
     def seen(self, entered: DataFrame) -> Seen:
-        """What the batch has brought: the streaming query observes it."""
+        """What the batch has brought: the streaming query observes it. It is read once: a batch that runs again is counted again."""
+        if self._observed is None or self._observed[0] is not entered:
+            self._observed = entered, self._observe(entered)
+        return self._observed[1]
+
+    def _observe(self, entered: DataFrame) -> Seen:
         query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()
         observed = json.loads(_metrics(execution)[SEEN])

@@ -12,11 +12,13 @@ from typing import Any
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.catalogue import Catalogue
-from watersmeet.plan.shape import Shape
+from watersmeet.plan.limits import check_size
+from watersmeet.plan.shape import Shape, coded_streams
 from watersmeet.plan.subscription import Subscription
 from watersmeet.units.program import Answering
 from watersmeet.units.programs.rjoin import RJoinProgram
 from watersmeet.units.programs.subscriptions import Queries, SharedPlanProgram
+from watersmeet.units.rjoin.templates import check_shape
 
 DEFAULT = "shared"
 _ENGINES = {"shared": SharedPlanProgram, "rjoin": RJoinProgram}
@@ -36,5 +38,6 @@ def engine_of(plan: Catalogue, queries: Queries) -> Answering:
 
 def accept(plan: Catalogue, query: Subscription) -> None:
     """Raise if the catalogue's engine cannot answer a query."""
+    check_size(query)
     if plan.engine == "rjoin":
-        assert Shape.of(query).template.slots
+        check_shape(coded_streams(plan.join.streams), Shape.of(query))

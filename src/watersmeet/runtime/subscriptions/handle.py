@@ -6,7 +6,7 @@ Queries come and go without a restart: a batch reads the version that its intent
 know nothing of queries. The feed is a streaming query of its own, with its checkpoint beside the other.
 
 Invariant: what is wrong with the arguments, or with a query, is raised here, in the driver. A batch that is repeated answers the
-queries of its intent, whatever was added since.
+queries of its intent, whatever was added since, less those that were removed or have failed since.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
-from watersmeet.plan.shape import Shape, indexed
-from watersmeet.plan.subscription import Subscription
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
@@ -34,6 +32,7 @@ from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
 from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answered, bind
 from watersmeet.runtime.subscriptions.feed import Feed
 from watersmeet.runtime.subscriptions.latest import Latest
@@ -41,44 +40,10 @@ from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
-from watersmeet.runtime.subscriptions.versions import View
 from watersmeet.units.evaluator import knows
 
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
-
-
-class Answered:
-    """The registry as the protocol needs it: versions of batches, and what their queries read."""
-
-    def __init__(self, registry: Registry, log: FolderLog) -> None:
-        self.registry, self.log, self._view = registry, log, View(log)
-        self._read: tuple[Mapping[str, Any], dict[str, list[str]]] = {}, {}
-        self._live: Mapping[str, Any] = {}
-
-    def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
-        return self.registry.intend(before, batch)
-
-    def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
-        if self._read[0] != queries:
-            self._live = self._view.at(queries)
-            self._read = dict(queries), indexed(Shape.of(q.query) for q in self._live.values())
-        return self._read[1]
-
-    def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
-        return self.registry.committed(queries, compacts=self.log.is_due(queries["version"]))
-
-    def find(self, id: str) -> Subscription:
-        """A query of the batch that runs."""
-        return self._live[id].query
-
-    @property
-    def answered(self) -> int:
-        return len(self._live)
-
-    @property
-    def refusals(self) -> Mapping[str, str]:
-        return self.registry.refusals
 
 
 class Subscriptions:
@@ -114,7 +79,7 @@ class Subscriptions:
             queries = folder.read_json(MANIFESTS, last).get("queries")
             if queries:
                 self._registry.committed(queries, compacts=False)
-        self._answered, self._latest = Answered(self._registry, log), Latest(self._plan, folder)
+        self._answered, self._latest = Answered(self._registry), Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._answered.find)
         self._feed = None if feed is None else Feed(feed, self._registry, os.fspath(checkpoint))
         self._handle: Handle | None = None
@@ -128,18 +93,18 @@ class Subscriptions:
 
     def add(self, sql: str, id: str | None = None) -> str:
         """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
-        return self._registry.add_all([(_checked(id), sql)])[0]
+        return self._registry.add_all([(id, sql)])[0]
 
     def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
         """Register many queries at once, all or none; a mapping gives their ids."""
-        return self._registry.add_all([(_checked(id), sql) for id, sql in pairs_of(queries)])
+        return self._registry.add_all(pairs_of(queries))
 
     def remove(self, id: str) -> None:
-        """Remove a query: from the next batch on it is not answered."""
+        """Remove a query: from the next batch on it is not answered, nor in one that is repeated after a restart."""
         self._registry.remove(id)
 
     def list(self) -> list[Entry]:
-        """All registered queries, and what the feed was refused lately."""
+        """All registered queries, then what the feed was refused and what has failed lately."""
         return self._registry.list()
 
     def ask(self, sql: str) -> pa.Table:
@@ -241,12 +206,6 @@ class Subscriptions:
         if self._handle is None:
             raise OptionError("these subscriptions have not been started: start() them")
         return self._handle
-
-
-def _checked(id: Any) -> str | None:
-    if id is not None and (not isinstance(id, str) or not id):
-        raise OptionError(f"id={id!r}: give a text, or none")
-    return id
 
 
 def _session(spark: Any) -> Session:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,13 @@ import pyarrow.compute as pc
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.catalogue import ANSWER_FIELDS, catalogue, wire_name
 from watersmeet.plan.model import TIME
-from watersmeet.plan.shape import Shape, indexed
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type, normal
+from watersmeet.runtime.culprits import run_without_culprits
 from watersmeet.runtime.duckdb_types import session_in
 from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answered, bind, kept, needed
 from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
@@ -36,6 +39,19 @@ from watersmeet.units.subscriptions.process import forget
 from watersmeet.units.watermark import advance, watermarks
 
 _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
+
+
+@dataclass
+class _Attempt:
+    """One run of one batch, and what is true after it."""
+
+    queries: dict[str, Any]
+    manifests: list[Manifest]
+    store: MemoryStore
+    reports: list[StepReport]
+    late: list[tuple[str, int]] = field(default_factory=list)
+    """Late rows of streams that no query reads."""
+    answers: pa.Table | None = None
 
 
 class LocalSubscriptions:
@@ -57,6 +73,7 @@ class LocalSubscriptions:
         self._view = MemoryQueries(uuid.uuid4().hex, View(self._registry.log))
         self._program = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
+        self._answered = Answered(self._registry)
         self._manifests, self._store = [Manifest.fresh(self.plan) for _ in range(units)], MemoryStore()
         self._batch, self._queries = 0, dict[str, Any]()
         self.reports: list[StepReport] = []
@@ -91,7 +108,7 @@ class LocalSubscriptions:
         return answered(join, kept(self.plan, join, needs, stored))
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
-        """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object)."""
+        """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object). A query that breaks it fails, see `list`."""
         wires, seen, timeless = {}, {}, {}
         for stream, table in batch.items():
             if stream not in self.plan.join.streams:
@@ -99,50 +116,61 @@ class LocalSubscriptions:
             wires[stream], highest, timeless[stream] = self._wire(stream, table)
             if highest is not None:
                 seen[stream] = highest
-        self._queries = self._registry.intend(self._queries, self._batch)
-        read = indexed(Shape.of(q.query) for q in self._view.at(self._queries).values())
-        before = [m.seen_by_others() for m in self._manifests]
-        late = [*self._late_unread(wires, read)]
-        found = self._answers(self._entering(wires, read), seen)
-        out = pa.concat_tables([_SCHEMA.empty_table(), *(t.cast(_SCHEMA) for t in found)])
-        for stream, rows in (*timeless.items(), *late):
+
+        def attempt(queries: Mapping[str, Any]) -> _Attempt:
+            return self._attempt(wires, seen, queries)
+
+        intent = self._answered.intend(self._queries, self._batch)
+        done = run_without_culprits(self._answered, intent, attempt, attempt, lambda queries: None)
+        self._queries, self._manifests, self.reports = done.queries, done.manifests, done.reports
+        for stream, rows in (*timeless.items(), *done.late):
             if rows:
                 self._manifests[0].late[stream] = self._manifests[0].late.get(stream, 0) + rows
         for manifest in self._manifests:
-            manifest.maxima = advance(before[0].maxima, seen)
             for kind, cut in self._program.cuts(manifest.maxima).items():
                 manifest.segments[kind] = [i for i in manifest.segments.get(kind, []) if i.max_ts >= cut]
-        self._store.keep({i.id for m in self._manifests for infos in m.segments.values() for i in infos})
-        self._registry.committed(self._queries, compacts=False)
+        self._store = done.store.copy({i.id for m in self._manifests for infos in m.segments.values() for i in infos})
+        self._answered.committed(self._queries)
         self._batch += 1
-        return out
+        return done.answers
 
-    def _answers(self, entering: Iterable[Mail], seen: Mapping[str, int]) -> Iterator[pa.Table]:
+    def _attempt(self, wires: Mapping[str, pa.Table], seen: Mapping[str, int], queries: Mapping[str, Any]) -> _Attempt:
+        """A batch with some queries; what was there before it stays as it is."""
+        attempt = _Attempt(
+            dict(queries), deepcopy(self._manifests), self._store.copy(), [StepReport() for _ in self._manifests]
+        )
+        read = self._answered.read(queries)
+        attempt.late = [*self._late_unread(wires, read)]
+        found = self._play(attempt, self._entering(wires, read), seen)
+        attempt.answers = pa.concat_tables([_SCHEMA.empty_table(), *(t.cast(_SCHEMA) for t in found)])
+        for manifest in attempt.manifests:
+            manifest.maxima = advance(self._manifests[0].maxima, seen)
+        return attempt
+
+    def _play(self, attempt: _Attempt, entering: Iterable[Mail], seen: Mapping[str, int]) -> Iterator[pa.Table]:
         """All rounds of a batch."""
-        self.reports = [StepReport() for _ in self._manifests]
         peers: dict[int, dict[int, Manifest]] = {}
-        maxima = dict(self._manifests[0].maxima)
 
         def turn(number: int, unit: int, inbox: Inbox) -> Iterator[pa.Table | Mail]:
             if number not in peers:
-                peers[number] = {n: m.seen_by_others() for n, m in enumerate(self._manifests)}
-            manifest = self._manifests[unit]
-            manifest.maxima = dict(maxima)
+                peers[number] = {n: m.seen_by_others() for n, m in enumerate(attempt.manifests)}
+            manifest = attempt.manifests[unit]
+            manifest.maxima = dict(self._manifests[0].maxima)
             call = Call(
                 number,
                 unit,
                 inbox,
                 manifest,
-                self._store,
+                attempt.store,
                 seen,
                 batch=self._batch,
-                queries=self._queries,
+                queries=attempt.queries,
                 peers=peers[number],
             )
             yield from self._program.step(call)
-            self.reports[unit].include(call.report)
+            attempt.reports[unit].include(call.report)
 
-        return play(self._program, len(self._manifests), entering, turn)
+        return play(self._program, len(attempt.manifests), entering, turn)
 
     def _entering(self, wires: Mapping[str, pa.Table], read: Mapping[str, Sequence[str]]) -> Iterator[Mail]:
         first = id_of(self._batch, 0, 0)

@@ -6,7 +6,9 @@
 A batch answers the queries of one version, which its intent names. A query takes effect in the first batch whose version has
 it, and sees the tuples that arrive from then on.
 
-Invariant: a version never changes. What is refused is said, and takes no part; one bad query never touches another.
+A query that breaks a batch fails: it leaves the registry, and the list says why.
+
+Invariant: a version never changes. What is refused or has failed is said, and takes no part; one bad query never touches another.
 Implements: Idreos, Liarou, Koubarakis (2008), section 2: a query sees tuples published at or after its insertion, insertion
 being the beginning of the first batch that has it.
 """
@@ -23,6 +25,7 @@ import pyarrow as pa
 
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
+from watersmeet.plan.limits import check_id, check_text
 from watersmeet.plan.subscription import Subscription, subscription
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
@@ -30,8 +33,21 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.arrow_types import arrow_type
 from watersmeet.runtime.duckdb_types import DuckDBTypes
-from watersmeet.runtime.subscriptions.versions import KEPT_REFUSALS, Change, Log, effect_of, replayed
+from watersmeet.runtime.subscriptions.versions import (
+    KEPT_REFUSALS,
+    LEAVES,
+    Change,
+    Log,
+    effect_of,
+    gone_since,
+    note,
+    replayed,
+)
 from watersmeet.sql.parse import parse
+from watersmeet.units.faults import is_of_the_machine
+
+_SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
+_MOST_SHOWN = 1_000
 
 
 @dataclass(frozen=True)
@@ -40,12 +56,12 @@ class Entry:
 
     id: str
     sql: str
-    state: Literal["waiting", "running", "refused"]
-    """Waiting: it takes effect in the next batch."""
+    state: Literal["waiting", "running", "refused", "failed"]
+    """Waiting: it takes effect in the next batch. Failed: it broke a batch, and is not answered from that batch on."""
     since: int | None = None
     """The batch from which on it sees tuples."""
     reason: str | None = None
-    """Why it was refused."""
+    """Why it was refused, or has failed."""
     unbounded: bool = False
     """Whether some pair of its streams has no window: then their tuples are kept for ever."""
     distinct: str | None = None
@@ -85,18 +101,20 @@ class Registry:
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._known: dict[str, _Known] = {}
-        self._refused: dict[str, Change] = {}
+        self._said: dict[str, Change] = {}
+        """What was refused or has failed lately."""
         found = log.snapshot(log.latest())
         self.version, self.feed = found.version, found.feed
         for query in found.queries:
             bound = Subscription.from_json(query["query"])
             self._known[query["id"]] = _Known(found.version, query["sql"], bound, query["effect"])
-        self._refused |= {change["id"]: change for change in found.refused}
+        self._said |= {change["id"]: change for change in found.refused}
         for version, changes, feed in log.changes(found.version):
             self._apply(version, changes, feed)
 
     def bind(self, sql: str) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
+        check_text(sql)
         join = parse(sql, self._specs, self._session)
         query = subscription(join, types_of(join))
         if self._accept is not None:
@@ -105,7 +123,7 @@ class Registry:
 
     def add_all(self, queries: Sequence[tuple[str | None, str]]) -> list[str]:
         """Add queries in one version, all or none; their ids."""
-        bound = [(id, sql, self.bind(sql)) for id, sql in queries]
+        bound = [(None if id is None else check_id(id), sql, self.bind(sql)) for id, sql in queries]
         with self._lock:
             changes: list[Change] = []
             taken, fresh = set(self._known), _names(self.version + 1)
@@ -118,11 +136,17 @@ class Registry:
             return [change["id"] for change in changes]
 
     def remove(self, id: str) -> None:
-        """Remove a query: the next batch does not answer it."""
+        """Remove a query: the next batch does not answer it. One that was refused or has failed leaves the list."""
         with self._lock:
-            if id not in self._known:
+            if id not in self._known and id not in self._said:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are")
             self._write([{"action": "remove", "id": id}], self.feed)
+
+    def fail(self, id: str, reason: str, version: int) -> None:
+        """A query of a version has broken a batch: it leaves, and the list says why. A later one of that id has not."""
+        with self._lock:
+            if id in self._known and self._known[id].version <= version:
+                self._write([{"action": "fail", "id": id, "sql": self._known[id].sql, "reason": reason}], self.feed)
 
     def take_in(self, rows: Iterable[tuple[Any, Any, Any]], batch: int) -> None:
         """Rows (id, action, sql) of a batch of the feed; a batch that has been taken in already changes nothing."""
@@ -141,13 +165,11 @@ class Registry:
             self._write(changes, batch)
 
     def _fed(self, id: Any, action: Any, sql: Any, taken: set[str]) -> Change:
-        """A row of the feed as a change; a bad one is refused, with the reason."""
-        name = str(id)
+        """A row of the feed as a change; a bad one is refused with the reason, whatever it is."""
         try:
-            if not isinstance(id, str) or not id:
-                raise OptionError("a row of the feed needs an id")
+            check_id(id)
             if action == "remove":
-                if id not in taken:
+                if id not in taken and id not in self._said:
                     raise QueryError(f"no query {id!r} is registered")
                 return {"action": "remove", "id": id}
             if action != "add":
@@ -158,11 +180,14 @@ class Registry:
                 "sql": sql,
                 "query": self.bind(sql).to_json(),
             }
-        except WatersmeetError as error:
-            return {"action": "refuse", "id": name, "sql": str(sql), "reason": str(error)}
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            said = str(error) if isinstance(error, WatersmeetError) else f"it cannot be read: {error!r}"
+            return {"action": "refuse", "id": _shown(id), "sql": _shown(sql), "reason": said}
 
     def list(self) -> list[Entry]:
-        """All registered queries, and the latest refusals of the feed."""
+        """All registered queries, then what the feed was refused and what has failed lately."""
         with self._lock:
             found = [
                 Entry(
@@ -175,7 +200,10 @@ class Registry:
                 )
                 for id, known in self._known.items()
             ]
-            return found + [Entry(r["id"], r["sql"], "refused", reason=r["reason"]) for r in self._refused.values()]
+            return found + [
+                Entry(said["id"], said["sql"], _SAID[said["action"]], reason=said["reason"])
+                for said in self._said.values()
+            ]
 
     def query(self, id: str) -> Subscription:
         with self._lock:
@@ -187,11 +215,10 @@ class Registry:
     def count(self) -> int:
         return len(self._known)
 
-    @property
-    def refusals(self) -> dict[str, str]:
-        """Reasons by id."""
+    def reasons(self, action: Literal["refuse", "fail"]) -> dict[str, str]:
+        """By id, of what was refused or has failed lately."""
         with self._lock:
-            return {id: change["reason"] for id, change in self._refused.items()}
+            return {id: change["reason"] for id, change in self._said.items() if change["action"] == action}
 
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         """The queries of a batch as its intent names them, after what the batch before did."""
@@ -200,6 +227,11 @@ class Registry:
             if before.get("version", 0) != self.version:
                 since.append([batch, self.version])
             return {"registry": self._identity, "version": self.version, "since": since}
+
+    def gone_since(self, version: int, actions: Sequence[str]) -> set[str]:
+        """The ids of queries that have left after a version by one of some actions."""
+        with self._lock:
+            return set() if version == self.version else gone_since(self.log, version, actions)
 
     def committed(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
         """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
@@ -230,14 +262,17 @@ class Registry:
             id = change["id"]
             if change["action"] == "add":
                 self._known[id] = _Known(version, change["sql"], Subscription.from_json(change["query"]))
-                self._refused.pop(id, None)
-            elif change["action"] == "remove":
-                del self._known[id]
-            else:
-                self._refused[id] = change
-        for old in list(self._refused)[: max(0, len(self._refused) - KEPT_REFUSALS)]:
-            del self._refused[old]
+            elif change["action"] in LEAVES:
+                self._known.pop(id, None)
+            note(self._said, change)
+        for old in list(self._said)[: max(0, len(self._said) - KEPT_REFUSALS)]:
+            del self._said[old]
         self.version, self.feed = version, feed
+
+
+def _shown(value: Any) -> str:
+    """What a row of the feed says, as far as it can be kept."""
+    return str(value)[:_MOST_SHOWN].encode(errors="replace").decode()
 
 
 def _names(version: int) -> Iterator[str]:

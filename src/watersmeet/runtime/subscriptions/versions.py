@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from watersmeet.plan.subscription import Subscription
+from watersmeet.runtime.culprits import STRUCK
 from watersmeet.units.subscriptions.block import Registered
 
 KEPT_REFUSALS = 1_000
 
 Change = dict[str, Any]
-"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"} or {"action": "refuse", "id", "sql", "reason"}."""
+"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"}, or {"action", "id", "sql", "reason"}: "refuse" for what was never
+taken in, "fail" for a query that has broken a batch."""
+LEAVES = ("remove", "fail")
+"""The actions by which a query leaves."""
 Since = Sequence[Sequence[int]]
 """(batch, version) of the batches in which the version changed, ascending."""
 
@@ -28,6 +32,7 @@ class Snapshot:
     queries: tuple[dict[str, Any], ...] = ()
     """{"id", "sql", "effect", "query"}."""
     refused: tuple[Change, ...] = ()
+    """What was refused or has failed lately."""
     feed: int = -1
     """The last batch of the feed that has been taken in."""
 
@@ -49,6 +54,9 @@ class Log(Protocol):
 
     def append(self, version: int, changes: list[Change], feed: int) -> None:
         """Write a version."""
+
+    def is_due(self, version: int) -> bool:
+        """Whether a snapshot of a version is due."""
 
     def compact(self, snapshot: Snapshot) -> None:
         """Write a snapshot; what came before it will not be asked for."""
@@ -76,6 +84,9 @@ class MemoryLog:
     def append(self, version: int, changes: list[Change], feed: int) -> None:
         self._changes[version] = changes, feed
 
+    def is_due(self, version: int) -> bool:
+        return False
+
     def compact(self, snapshot: Snapshot) -> None:
         raise AssertionError("nothing asks for it")
 
@@ -83,6 +94,19 @@ class MemoryLog:
 def effect_of(version: int, since: Since) -> int:
     """The first batch that has a version."""
     return next(batch for batch, has in since if has >= version)
+
+
+def note(said: dict[str, Change], change: Change) -> None:
+    """Keep what was refused or has failed, by id, until something else is said of that id."""
+    said.pop(change["id"], None)
+    if "reason" in change:
+        said[change["id"]] = change
+
+
+def gone_since(log: Log, version: int, actions: Sequence[str]) -> set[str]:
+    """The ids of queries that have left after a version by one of some actions."""
+    later = (change for _, changes, _ in log.changes(version) for change in changes)
+    return {change["id"] for change in later if change["action"] in actions}
 
 
 def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
@@ -101,11 +125,9 @@ def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
                     "effect": effect_of(version, queries["since"]),
                     "query": change["query"],
                 }
-                refused.pop(change["id"], None)
-            elif change["action"] == "remove":
+            elif change["action"] in LEAVES:
                 live.pop(change["id"], None)
-            else:
-                refused[change["id"]] = change
+            note(refused, change)
     kept = list(refused.values())[-KEPT_REFUSALS:]
     return Snapshot(queries["version"], tuple(live.values()), tuple(kept), feed)
 
@@ -121,6 +143,11 @@ class View:
 
     def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
         """The queries of a batch, by what its intent says of them."""
+        found, struck = self._at(queries), frozenset(queries.get(STRUCK, ()))
+        return {id: q for id, q in found.items() if id not in struck} if struck else found
+
+    def _at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
+        """The queries of a version."""
         version, since = int(queries["version"]), queries["since"]
         if queries["registry"] != self._registry:
             self._registry, self._version = queries["registry"], -1
@@ -138,7 +165,7 @@ class View:
                 if change["action"] == "add":
                     query = Subscription.from_json(change["query"])
                     self._queries[change["id"]] = Registered(change["id"], effect_of(number, since), query)
-                elif change["action"] == "remove":
+                elif change["action"] in LEAVES:
                     self._queries.pop(change["id"], None)
         self._version = version
         return self._queries

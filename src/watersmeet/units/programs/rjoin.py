@@ -16,6 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from watersmeet.plan.catalogue import Catalogue
+from watersmeet.units.faults import blame_queries
 from watersmeet.units.program import Call, Mail
 from watersmeet.units.programs.subscriptions import Queries
 from watersmeet.units.ring_unit import RingOptions
@@ -59,6 +60,9 @@ class RJoinProgram:
             yield Mail(unit, stream, table)
 
     def step(self, call: Call) -> Iterator[pa.Table | Mail]:
+        return blame_queries(self._answer(call))
+
+    def _answer(self, call: Call) -> Iterator[pa.Table | Mail]:
         templates = templates_in_process(self.registry.name, self.index)
         compiled = compiled_in_process(self.registry.name, call.unit)
         if call.queries and (templates.stands_for != call.queries or compiled.stands_for != call.queries):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from watersmeet.plan.catalogue import Catalogue
+from watersmeet.units.faults import blame_queries
 from watersmeet.units.program import Call, Mail
 from watersmeet.units.subscriptions.block import Registered
 from watersmeet.units.subscriptions.compiled import compiled_in_process, unit_of
@@ -53,6 +54,9 @@ class SharedPlanProgram:
         yield from (Mail(unit, stream, wire) for unit in range(self.plan.units))
 
     def step(self, call: Call) -> Iterator[pa.Table | Mail]:
+        return blame_queries(self._answer(call))
+
+    def _answer(self, call: Call) -> Iterator[pa.Table | Mail]:
         compiled = compiled_in_process(self.registry.name, call.unit)
         if compiled.stands_for != call.queries:
             live = self.registry.at(call.queries)

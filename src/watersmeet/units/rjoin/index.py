@@ -24,7 +24,7 @@ from watersmeet.kernels.key_table import attribute_key
 from watersmeet.kernels.rewriting import ARRIVED, BATCH, LEVEL, NULL, NUMBER, STREAM, TS, TUPLE_HEAD, TUPLE_KEY
 from watersmeet.plan.catalogue import Catalogue, wire_name
 from watersmeet.plan.model import TIME
-from watersmeet.plan.shape import coded_columns, parts
+from watersmeet.plan.shape import coded_streams, parts
 from watersmeet.routing.ring import Ring
 from watersmeet.units.codes import codes, integers
 
@@ -42,8 +42,7 @@ class Index:
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """Coded columns by stream; both in an order that does not depend on how the streams were given."""
-        return {s: coded_columns(spec) for s, spec in sorted(self.plan.join.streams.items())}
+        return coded_streams(self.plan.join.streams)
 
     @cached_property
     def streams(self) -> dict[str, int]:

@@ -68,8 +68,9 @@ class Memory:
         """Become what the segments say."""
         wanted = {i.id: (kind, i) for kind, i in self._kinds(manifest)}
         templates = self.templates
+        was_whole, self.is_whole = self.is_whole, False
         if (
-            not self.is_whole
+            not was_whole
             or self.generation != templates.generation
             or batch != self.batch
             or self.stands_for != templates.stands_for
@@ -91,7 +92,6 @@ class Memory:
                     tuples.append(self._indexed(kind.removeprefix(_PASSING), segment))
         if rows or tuples:
             _append(self.node.state, rows, tuples)
-        self.is_whole = False
 
     def _kinds(self, manifest: Manifest) -> Iterator[tuple[str, SegmentInfo]]:
         for kind, infos in manifest.segments.items():

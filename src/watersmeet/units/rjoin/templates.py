@@ -49,6 +49,10 @@ class Templates:
     def __init__(self, index: Index) -> None:
         self.index = index
         self.generation = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Hold no query."""
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
         self._queries: dict[str, _Known] = {}
@@ -56,11 +60,18 @@ class Templates:
         self.hull: dict[tuple[str, str], int] = {}
         self.indexed: dict[str, list[str]] = {}
         """The coded columns by stream that some query compares."""
-        self.mask = index.mask({})
+        self.mask = self.index.mask({})
         self._begin({})
 
     def become(self, queries: Mapping[str, Registered]) -> None:
-        """Hold exactly these queries."""
+        """Hold exactly these queries; if they cannot be rewritten, none."""
+        try:
+            self._become(queries)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _become(self, queries: Mapping[str, Registered]) -> None:
         for id in [id for id, known in self._queries.items() if queries.get(id) != known.registered]:
             del self._queries[id]
         for id, registered in queries.items():
@@ -181,6 +192,11 @@ class Templates:
 def _code(value: int | str) -> int:
     code = code_of(value)
     return STAND_IN if code == STAND_IN - 1 else code
+
+
+def check_shape(columns: Mapping[str, tuple[str, ...]], shape: Shape) -> None:
+    """Raise if a shape cannot be rewritten: what a node would find out when it numbers the shape, before it does."""
+    TemplateCatalogue(columns, Layout.of([shape.template], columns)).add(shape.template, ALWAYS)
 
 
 def templates_in_process(registry: str, index: Index) -> Templates:

@@ -43,7 +43,14 @@ class Compiled:
         """What a batch's intent said of the queries that are held."""
 
     def become(self, queries: Mapping[str, Registered]) -> None:
-        """Hold exactly these queries."""
+        """Hold exactly these queries; if they cannot be compiled, none."""
+        try:
+            self._become(queries)
+        except BaseException:
+            self.blocks, self._where, self._hull, self.stands_for = [], {}, {}, None
+            raise
+
+    def _become(self, queries: Mapping[str, Registered]) -> None:
         gone = [id for id, (_, known) in self._where.items() if (q := queries.get(id)) is not known and q != known]
         for id in gone:
             self._where.pop(id)[0].strike(id)
