@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watersmeet.api import JoinBuilder, Query, join, sql, subscriptions
     from watersmeet.errors import (
+        BrokenQueryError,
         CheckpointError,
         DataError,
         OptionError,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "BrokenQueryError",
     "CheckpointError",
     "DataError",
     "Handle",
