@@ -38,6 +38,10 @@ def test_an_error_of_ours_is_taken_out_of_sparks():
     assert isinstance(error, CheckpointError)
     assert str(error) == "the checkpoint belongs to another query:\n  SELECT 1\nrestore it"
     assert from_worker("[STREAM_FAILED] something else") is None
+    first = from_worker(
+        "thrown from the Python worker: watersmeet.errors.DataError: too wide\n\nTraceback\n SQLSTATE: 3"
+    )
+    assert (type(first), str(first)) == (DataError, "too wide")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from watersmeet import errors
 from watersmeet.errors import WatersmeetError
 
 _RAISED = re.compile(
-    r"^(?:[\w.]*Exception: )?watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
+    r"(?:^|: )watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
 )
 
 

@@ -26,6 +26,7 @@ from watersmeet.runtime.spark_results import arrow_columns, metrics_columns, rec
 from watersmeet.runtime.spark_sequencer import release_messages
 from watersmeet.runtime.spark_stages import bound_messages, passed_on, report_of
 from watersmeet.runtime.spark_state import Heard, take_message
+from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox, JoinUnit
 from watersmeet.units.leave import leaving
@@ -45,6 +46,7 @@ class StageBackfill:
     plan: Plan
     number: int
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         after = self.plan.stages[self.number + 1]
         for run, table in _runs(self.plan, self.number, batches):
@@ -63,6 +65,7 @@ class Backfill:
     plan: Plan
     schema: pa.Schema
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for run, table in _runs(self.plan, len(self.plan.stages) - 1, batches):
             columns = metrics_columns(self.schema, run.reports()) if table is None else arrow_columns(self.plan, table)
@@ -152,6 +155,7 @@ class SequenceBackfill:
 
     plan: Plan
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sequencer, manifest, store = Sequencer(self.plan), Manifest.fresh(self.plan), MemoryStore()
         inbox, held = Inbox(), 0

@@ -17,13 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from watersmeet.plan.finish import FinishPlan, Value
@@ -31,8 +29,9 @@ from watersmeet.plan.model import TIME, Plan
 from watersmeet.runtime.spark_messages import CONTROL, FLUSH_BYTES, MESSAGE, Message, part_messages, record_batch
 from watersmeet.runtime.spark_results import METRICS, columns_of, pandas_frame, schema_of
 from watersmeet.runtime.spark_select import aggregated, as_typed, final, of_groups, selected
-from watersmeet.runtime.spark_state import UnitState
+from watersmeet.runtime.spark_state import UnitProcessor
 from watersmeet.runtime.worker_heap import after_task
+from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.deduplicator import Deduplicator, first_of_each
 from watersmeet.units.leave import leaving_fields, projected_fields
 from watersmeet.units.pack import Part
@@ -122,6 +121,7 @@ class RowPacker:
 
     units: int
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held, size = list[pa.RecordBatch](), 0
         for batch in batches:
@@ -151,16 +151,13 @@ class RowPacker:
             yield record_batch(messages, self.units)
 
 
-class DistinctProcessor(StatefulProcessor):
+class DistinctProcessor(UnitProcessor):
     """transformWithState: one group is one deduplicator."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = UnitState(handle)
-
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def step(self, label: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         tables: list[pa.Table] = []
         marks: dict[str, int] = {}
         for frame in rows:
@@ -177,6 +174,3 @@ class DistinctProcessor(StatefulProcessor):
             out = pa.table(columns_of(projected_fields(self.plan), fresh))
             yield from (pandas_frame([out.slice(at, FRAME_ROWS)]) for at in range(0, out.num_rows, FRAME_ROWS))
         after_task()
-
-    def close(self) -> None:
-        pass

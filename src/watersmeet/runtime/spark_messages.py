@@ -21,6 +21,7 @@ import pyarrow as pa
 from watersmeet.plan.model import TIME, Plan, Stage
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.worker_heap import after_task
+from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.codes import integers
 from watersmeet.units.pack import Part, Punctuation, split, split_for_sequencer
 from watersmeet.units.segment import to_bytes
@@ -97,6 +98,7 @@ class Packer:
     position: int
     sliced: bool
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total, held, size, seen = Punctuation(), [], 0, False
         for batch in batches:

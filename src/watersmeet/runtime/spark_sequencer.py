@@ -9,39 +9,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.spark_messages import CONTROL, Message, record_batch, slices
-from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
+from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.units.segment import to_bytes
 from watersmeet.units.sequencer import Release, Sequencer
 from watersmeet.units.watermark import NEVER
 
 
-class SequencerProcessor(StatefulProcessor):
+class SequencerProcessor(UnitProcessor):
     """transformWithState with a single group."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = UnitState(handle)
-
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def step(self, label: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         manifest = self._state.read_manifest(self.plan)
         inbox = inbox_of(self.plan, rows, self.plan.stages[0], Heard())
         release = Sequencer(self.plan).step(inbox, manifest, self._state.store)
         self._state.write_manifest(manifest)
         batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.units)
         yield pa.Table.from_batches([batch]).to_pandas()
-
-    def close(self) -> None:
-        pass
 
 
 def release_messages(plan: Plan, release: Release, *, sliced: bool) -> list[Message]:

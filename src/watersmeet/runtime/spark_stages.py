@@ -18,31 +18,31 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming import StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.spark_messages import BOUND, CONTROL, Message, part_messages, record_batch
-from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
+from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit, StepReport
 from watersmeet.units.pack import route
 
 
-class StageProcessor(StatefulProcessor):
+class StageProcessor(UnitProcessor):
     """transformWithState: one group is one unit of a stage."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         self.plan, self.number = plan, number
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = UnitState(handle)
+        super().init(handle)
         self._stage = self.plan.stages[self.number]
         self._unit_of = {label: n for n, label in enumerate(labels(self._stage.routing.units))}
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def step(self, label: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         stage, after = self._stage, self.plan.stages[self.number + 1]
-        join, heard = JoinUnit(self.plan, stage.first + self._unit_of[int(key[0])]), Heard()
+        join, heard = JoinUnit(self.plan, stage.first + self._unit_of[label]), Heard()
         inbox = inbox_of(self.plan, rows, stage, heard)
         manifest = self._state.read_manifest(self.plan)
         for table in join.step(inbox, manifest, self._state.store):
@@ -51,9 +51,6 @@ class StageProcessor(StatefulProcessor):
         units = [*heard.units, report_of(join.unit, join.report)]
         yield _frame(passed_on(after, join.unit, {"maxima": manifest.maxima}, units), after)
         after_task()
-
-    def close(self) -> None:
-        pass
 
 
 def bound_messages(plan: Plan, after: Stage, table: pa.Table, *, sliced: bool) -> Iterator[Message]:

@@ -1,4 +1,4 @@
-"""A unit's state in transformWithState: a manifest and segments.
+"""A unit in transformWithState: its state, a manifest and segments, and what Spark calls.
 
 Invariant: both are written in the same micro-batch, so Spark commits both or neither.
 """
@@ -6,14 +6,17 @@ Invariant: both are written in the same micro-batch, so Spark commits both or ne
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.runtime.spark_messages import BOUND, CONTROL
+from watersmeet.runtime.worker_words import drop_diary, errors_first
 from watersmeet.units.join_unit import Inbox, StepReport
 from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment import from_bytes
@@ -36,8 +39,8 @@ class UnitState:
         self.store = BlobStore(self)
 
     def read_manifest(self, plan: Plan) -> Manifest:
-        """The unit's memory; fresh if it has none."""
-        stored = self.get(MANIFEST)
+        """The unit's memory; fresh if it has none. It is asked for first: Spark warns of a key that is not there."""
+        stored = self.get(MANIFEST) if self.state.containsKey((MANIFEST,)) else None
         return Manifest.fresh(plan) if stored is None else Manifest.from_json(stored.decode(), plan)
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -52,6 +55,28 @@ class UnitState:
 
     def delete(self, id: str) -> None:
         self.state.removeKey((id,))
+
+
+class UnitProcessor(StatefulProcessor):
+    """transformWithState: one group is one unit."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = UnitState(handle)
+
+    @errors_first
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        yield from self.step(int(key[0]), rows)
+
+    @abstractmethod
+    def step(self, label: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """What the unit under a label makes of a batch's messages to it."""
+
+    def close(self) -> None:
+        pass
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        drop_diary()
 
 
 def inbox_of(plan: Plan, rows: Iterator[pd.DataFrame], stage: Stage, heard: Heard) -> Inbox:

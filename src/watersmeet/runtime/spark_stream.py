@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
@@ -37,7 +36,7 @@ from watersmeet.runtime.spark_results import METRICS, arrow_columns, metrics_col
 from watersmeet.runtime.spark_select import selected
 from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
-from watersmeet.runtime.spark_state import Heard, UnitState, inbox_of
+from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.spark_types import SPARK
 from watersmeet.runtime.spark_versions import arrow_schema
 from watersmeet.runtime.worker_heap import after_task
@@ -143,19 +142,19 @@ def projected(plan: Plan, raw: DataFrame) -> DataFrame:
     return selected(plan, observed.where(f"{METRICS} IS NULL")) if plan.finish is None else finished(plan, observed)
 
 
-class JoinProcessor(StatefulProcessor):
+class JoinProcessor(UnitProcessor):
     """transformWithState: one group is one unit."""
 
     def __init__(self, plan: Plan, schema: pa.Schema) -> None:
         self.plan, self.schema = plan, schema
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = UnitState(handle)
+        super().init(handle)
         self._stage = self.plan.stages[-1]
         self._unit_of = {label: n for n, label in enumerate(labels(self._stage.routing.units))}
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        join, heard = JoinUnit(self.plan, self._stage.first + self._unit_of[int(key[0])]), Heard()
+    def step(self, label: int, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        join, heard = JoinUnit(self.plan, self._stage.first + self._unit_of[label]), Heard()
         inbox = inbox_of(self.plan, rows, self._stage, heard)
         manifest = self._state.read_manifest(self.plan)
         held: list[pa.Table] = []
@@ -172,6 +171,3 @@ class JoinProcessor(StatefulProcessor):
         yield pandas_frame([*held, pa.table(metrics_columns(self.schema, reports))])
         held.clear()
         after_task()
-
-    def close(self) -> None:
-        pass

@@ -32,6 +32,7 @@ from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.orders import Orders
 from watersmeet.runtime.spark_results import columns_of
 from watersmeet.runtime.worker_heap import after_task
+from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.codes import integers
 from watersmeet.units.content import WireContent
 from watersmeet.units.join_unit import StepReport
@@ -137,6 +138,7 @@ class Post:
 
     task: Task
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         posting = Posting(self.task, Orders.given(self.task.folder))
         held, size = list[pa.RecordBatch](), 0
@@ -254,6 +256,7 @@ class Enter:
 
     task: Task
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.given(self.task.folder)
         held = [b for b in batches if b.num_rows]
@@ -271,6 +274,7 @@ class Deliver:
 
     task: Task
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.given(self.task.folder)
         arrivals: Arrivals = {}
@@ -289,6 +293,7 @@ class Reship:
 
     task: Task
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.given(self.task.folder)
         before, after = (self.task.under(apart).plan for apart in (orders.was, orders.apart))
@@ -315,6 +320,7 @@ class Hand:
 
     task: Task
 
+    @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.given(self.task.folder)
         for share in _numbers(batches):
