@@ -6,8 +6,9 @@ Invariant: every value that was put in passes; filters of the same values are th
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 
 
@@ -26,7 +27,7 @@ def passing(bits: np.ndarray, codes: np.ndarray, hashes: int) -> np.ndarray:
     return _passing(bits, np.ascontiguousarray(codes, np.int64), hashes)
 
 
-@njit("uint8[::1](int64[::1], int64, int64)", cache=True)
+@kernel("uint8[::1](int64[::1], int64, int64)")
 def _build(codes, size, hashes):  # type: ignore[no-untyped-def]
     bits = np.zeros(size, np.uint8)
     for i in range(len(codes)):
@@ -39,7 +40,7 @@ def _build(codes, size, hashes):  # type: ignore[no-untyped-def]
     return bits
 
 
-@njit("boolean[::1](uint8[::1], int64[::1], int64)", cache=True)
+@kernel("boolean[::1](uint8[::1], int64[::1], int64)")
 def _passing(bits, codes, hashes):  # type: ignore[no-untyped-def]
     out = np.zeros(len(codes), np.bool_)
     size = uint64(len(bits) * 8)

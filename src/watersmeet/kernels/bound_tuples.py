@@ -6,13 +6,14 @@ Invariant: every id that a bound alias of a row has is in the table.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint8, void
+from numba import int64, uint8, void
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.key_table import find
 from watersmeet.kernels.rewriting import AT_NUMBERS, BOUND, Block
 
 
-@njit(void(Block, int64, int64[::1], int64[::1], Block, uint8[::1]), cache=True)
+@kernel(void(Block, int64, int64[::1], int64[::1], Block, uint8[::1]))
 def mark(rows, aliases, lay, slots, entries, marks):  # type: ignore[no-untyped-def]
     """Mark the entries of the tuples that rows have bound."""
     for r in range(len(rows)):
@@ -21,7 +22,7 @@ def mark(rows, aliases, lay, slots, entries, marks):  # type: ignore[no-untyped-
                 marks[find(slots, entries, rows[r, lay[AT_NUMBERS] + alias])] = 1
 
 
-@njit(Block(Block, int64, int64[::1], int64[::1], Block, int64[::1]), cache=True)
+@kernel(Block(Block, int64, int64[::1], int64[::1], Block, int64[::1]))
 def places(rows, aliases, lay, slots, entries, place):  # type: ignore[no-untyped-def]
     """By row and alias the place of the tuple that it has bound, -1 without one."""
     out = np.full((len(rows), aliases), -1, np.int64)

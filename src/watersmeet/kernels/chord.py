@@ -13,12 +13,14 @@ Implements: Stoica et al. (2001) as Idreos, Liarou, Koubarakis (2008), section 2
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
+
+from watersmeet.kernels.compiled import kernel
 
 BITS = 64
 
 
-@njit("int64(uint64[::1], uint64)", cache=True)
+@kernel("int64(uint64[::1], uint64)")
 def successor(ids, key):  # type: ignore[no-untyped-def]
     """The position of the node that a key belongs to."""
     low, high = 0, len(ids)
@@ -31,7 +33,7 @@ def successor(ids, key):  # type: ignore[no-untyped-def]
     return low if low < len(ids) else 0
 
 
-@njit("int64[::1](uint64[::1], int64[::1])", cache=True)
+@kernel("int64[::1](uint64[::1], int64[::1])")
 def successors(ids, keys):  # type: ignore[no-untyped-def]
     """`successor` of every key; keys are codes, taken as unsigned."""
     out = np.empty(len(keys), np.int64)
@@ -40,7 +42,7 @@ def successors(ids, keys):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit("int32[:, ::1](uint64[::1])", cache=True)
+@kernel("int32[:, ::1](uint64[::1])")
 def finger_table(ids):  # type: ignore[no-untyped-def]
     """fingers[n, i]: the position of the node that owns ids[n] + 2^i."""
     out = np.empty((len(ids), BITS), np.int32)
@@ -50,7 +52,7 @@ def finger_table(ids):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit("int64(uint64[::1], int32[:, ::1], int64[::1], int64, uint64, int64[::1])", cache=True)
+@kernel("int64(uint64[::1], int32[:, ::1], int64[::1], int64, uint64, int64[::1])")
 def route(ids, fingers, nodes, start, key, sent):  # type: ignore[no-untyped-def]
     """The hops from a position to the owner of a key; `sent` counts a message for every node that passes it on."""
     at, goal, hops = start, successor(ids, key), 0
@@ -74,7 +76,7 @@ def route(ids, fingers, nodes, start, key, sent):  # type: ignore[no-untyped-def
     return hops
 
 
-@njit("int64[::1](uint64[::1], int32[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1])", cache=True)
+@kernel("int64[::1](uint64[::1], int32[:, ::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def routes(ids, fingers, nodes, starts, keys, sent):  # type: ignore[no-untyped-def]
     """`route` for many messages."""
     out = np.empty(len(keys), np.int64)

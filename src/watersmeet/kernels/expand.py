@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
+
+from watersmeet.kernels.compiled import kernel
 
 
 def pairs(
@@ -26,7 +27,7 @@ def pairs(
         yield _pairs(first, count, ends, rows, begin, min(begin + limit, total))
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
+@kernel("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
 def _pairs(first, count, ends, rows, begin, end):  # type: ignore[no-untyped-def]
     probe_idx = np.empty(end - begin, np.int64)
     row_idx = np.empty(end - begin, np.int64)

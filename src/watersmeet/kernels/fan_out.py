@@ -6,13 +6,14 @@ Invariant: `admit` compares constants themselves; keys are hashes and only find 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 from watersmeet.kernels.probe_trie import int64s, uint8s
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int64[:,::1], int64[::1], int64[::1])", cache=True)
+@kernel("Tuple((int64[::1], int64[::1]))(int64[:,::1], int64[::1], int64[::1])")
 def span(tuples, ts, batch):  # type: ignore[no-untyped-def]
     """Of every combination the youngest member's time and the oldest arrival batch."""
     youngest, oldest = np.empty(len(tuples), np.int64), np.empty(len(tuples), np.int64)
@@ -27,9 +28,8 @@ def span(tuples, ts, batch):  # type: ignore[no-untyped-def]
     return youngest, oldest
 
 
-@njit(
+@kernel(
     "int64[::1](int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1])",
-    cache=True,
 )
 def keys(tuples, combination, class_of, class_alias, class_column, codes):  # type: ignore[no-untyped-def]
     """The key of every pair of a combination and a class: a hash of the class and of the values in its columns."""
@@ -46,10 +46,9 @@ def keys(tuples, combination, class_of, class_alias, class_column, codes):  # ty
     return out
 
 
-@njit(
+@kernel(
     "boolean[::1](int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], "
     "int64[:,::1], int64[::1], int64[::1], uint8[::1])",
-    cache=True,
 )
 def admit(  # type: ignore[no-untyped-def]
     tuples, combination, class_of, query, class_alias, class_column, codes, valid, constants, oldest, effect, active

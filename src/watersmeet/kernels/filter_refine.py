@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.problem import CHUNK, RESULTS, TIMES, Problem, counters
 
 
@@ -51,7 +51,7 @@ def gca(kernel: Kernel) -> Kernel:
     return filtered_and_refined
 
 
-@njit("boolean[::1](int64[:, ::1], int64[:, ::1], int64, int64[::1])", cache=True)
+@kernel("boolean[::1](int64[:, ::1], int64[:, ::1], int64, int64[::1])")
 def refine(times, hi, window, counts):  # type: ignore[no-untyped-def]
     """Which combinations, given by their times, are within every pair's window, all being within the largest."""
     n, rows = times.shape

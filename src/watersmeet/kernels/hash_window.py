@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 
 
@@ -57,9 +58,8 @@ def probe(index: HashIndex, codes: np.ndarray, lo: np.ndarray, hi: np.ndarray) -
     return _probe(index.slots, index.group_code, index.group_start, index.times, codes, lo, hi)
 
 
-@njit(
+@kernel(
     "Tuple((int32[::1], int64[::1], int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1])",
-    cache=True,
 )
 def _build(codes, ts, order):  # type: ignore[no-untyped-def]
     n = len(codes)
@@ -107,9 +107,8 @@ def _build(codes, ts, order):  # type: ignore[no-untyped-def]
     return slots, group_code[:groups].copy(), start, rows, times
 
 
-@njit(
+@kernel(
     "Tuple((int64[::1], int64[::1]))(int32[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    cache=True,
 )
 def _probe(slots, group_code, group_start, times, codes, lo, hi):  # type: ignore[no-untyped-def]
     n = len(codes)

@@ -7,8 +7,10 @@ Codes of bytes may collide, so whoever matches by them verifies the values.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, uint8, uint64
+from numba import int64, uint8, uint64
 from numba.types import Array
+
+from watersmeet.kernels.compiled import kernel
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -17,7 +19,7 @@ _PRIME = np.uint64(0x100000001B3)
 _OFFSET = np.uint64(0xCBF29CE484222325)
 
 
-@njit("uint64(uint64)", cache=True, inline="always")
+@kernel("uint64(uint64)", inline="always")
 def mix(x):  # type: ignore[no-untyped-def]
     """The finaliser of SplitMix64: every input bit moves about half of the output bits."""
     x = uint64(x + _GOLDEN)
@@ -26,7 +28,7 @@ def mix(x):  # type: ignore[no-untyped-def]
     return uint64(x ^ (x >> uint64(31)))
 
 
-@njit("int64[:](int64[:], int64[:])", cache=True)
+@kernel("int64[:](int64[:], int64[:])")
 def combine(seed, codes):  # type: ignore[no-untyped-def]
     """Fold another column of codes into a running hash."""
     out = np.empty(len(codes), np.int64)
@@ -35,7 +37,7 @@ def combine(seed, codes):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit("int64[:](int64[:], int64)", cache=True)
+@kernel("int64[:](int64[:], int64)")
 def remainder(codes, n):  # type: ignore[no-untyped-def]
     """A bucket in [0, n) for every code, independent of the low bits that hash tables use."""
     out = np.empty(len(codes), np.int64)
@@ -44,7 +46,7 @@ def remainder(codes, n):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit([int64[:](int64[:], Array(uint8, 1, "C", readonly=True))], cache=True)
+@kernel([int64[:](int64[:], Array(uint8, 1, "C", readonly=True))])
 def hash_bytes(offsets, data):  # type: ignore[no-untyped-def]
     """Codes of variable-length values: FNV-1a over eight bytes at a time, then mixed."""
     n = len(offsets) - 1

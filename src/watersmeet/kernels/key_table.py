@@ -11,8 +11,9 @@ Invariant: `slots` has a power of two of places, never more than two thirds of t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 
 KEY, FIRST_ROW, FIRST_TUPLE, PERIOD, NOW, BEFORE = range(6)
@@ -24,19 +25,19 @@ CANDIDATE_WIDTH = 5
 _ATTRIBUTE, _VALUE = uint64(0x41545452), uint64(0x56414C55)
 
 
-@njit("int64(int64, int64)", cache=True)
+@kernel("int64(int64, int64)")
 def attribute_key(stream, column):  # type: ignore[no-untyped-def]
     """The key of relation + attribute."""
     return np.int64(mix(mix(_ATTRIBUTE ^ mix(uint64(stream))) ^ uint64(column)))
 
 
-@njit("int64(int64, int64, int64)", cache=True)
+@kernel("int64(int64, int64, int64)")
 def value_key(stream, column, value):  # type: ignore[no-untyped-def]
     """The key of relation + attribute + value."""
     return np.int64(mix(mix(mix(_VALUE ^ mix(uint64(stream))) ^ uint64(column)) ^ uint64(value)))
 
 
-@njit("int64(int64[::1], int64[:, ::1], int64)", cache=True)
+@kernel("int64(int64[::1], int64[:, ::1], int64)")
 def find(slots, entries, key):  # type: ignore[no-untyped-def]
     """The entry of a key, or -1."""
     mask = uint64(len(slots) - 1)
@@ -48,7 +49,7 @@ def find(slots, entries, key):  # type: ignore[no-untyped-def]
         at = (at + uint64(1)) & mask
 
 
-@njit("int64(int64[::1], int64[:, ::1], int64[::1], int64)", cache=True)
+@kernel("int64(int64[::1], int64[:, ::1], int64[::1], int64)")
 def enter(slots, entries, count, key):  # type: ignore[no-untyped-def]
     """The entry of a key, made if there is none."""
     mask = uint64(len(slots) - 1)
@@ -71,7 +72,7 @@ def enter(slots, entries, count, key):  # type: ignore[no-untyped-def]
         at = (at + uint64(1)) & mask
 
 
-@njit("void(int64[::1], int64[:, ::1], int64)", cache=True)
+@kernel("void(int64[::1], int64[:, ::1], int64)")
 def rehash(slots, entries, count):  # type: ignore[no-untyped-def]
     """Fill empty slots with all entries."""
     mask = uint64(len(slots) - 1)
@@ -82,7 +83,7 @@ def rehash(slots, entries, count):  # type: ignore[no-untyped-def]
         slots[at] = e
 
 
-@njit("void(int64[:, ::1], int64, int64, int64)", cache=True)
+@kernel("void(int64[:, ::1], int64, int64, int64)")
 def arrived(entries, e, now, period):  # type: ignore[no-untyped-def]
     """Count a tuple that arrives at a key."""
     this = now // period
@@ -93,7 +94,7 @@ def arrived(entries, e, now, period):  # type: ignore[no-untyped-def]
     entries[e, NOW] += 1
 
 
-@njit("int64(int64[:, ::1], int64, int64, int64)", cache=True)
+@kernel("int64(int64[:, ::1], int64, int64, int64)")
 def rate(entries, e, now, period):  # type: ignore[no-untyped-def]
     """Thousandths of tuples over the last period: this one's, and of the last one's the share that still lies in it."""
     if e == -1:
@@ -107,7 +108,7 @@ def rate(entries, e, now, period):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit("int64(int64[:, ::1], int64, int64)", cache=True)
+@kernel("int64(int64[:, ::1], int64, int64)")
 def find_candidate(table, node, key):  # type: ignore[no-untyped-def]
     """Where a node keeps what it knows of a key, or would keep it."""
     mask = uint64(len(table) - 1)
@@ -117,7 +118,7 @@ def find_candidate(table, node, key):  # type: ignore[no-untyped-def]
     return np.int64(at)
 
 
-@njit("void(int64[:, ::1], int64[::1], int64, int64, int64, int64, int64)", cache=True)
+@kernel("void(int64[:, ::1], int64[::1], int64, int64, int64, int64, int64)")
 def learn(table, count, node, key, rate, learned, address):  # type: ignore[no-untyped-def]
     """Keep the most recent of what a node hears of a key."""
     at = find_candidate(table, node, key)
@@ -132,7 +133,7 @@ def learn(table, count, node, key, rate, learned, address):  # type: ignore[no-u
         table[at, ADDRESS] = address
 
 
-@njit("void(int64[:, ::1], int64[:, ::1])", cache=True)
+@kernel("void(int64[:, ::1], int64[:, ::1])")
 def move_candidates(old, new):  # type: ignore[no-untyped-def]
     """Copy a candidate table into a larger one."""
     for i in range(len(old)):

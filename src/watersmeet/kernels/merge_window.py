@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
-from numba import njit
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.problem import (
     ADMITTED,
     CHUNK,
@@ -121,7 +121,7 @@ def _sweep(
             return
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int64[::1], boolean[::1])", cache=True)
+@kernel("Tuple((int64[::1], int64[::1]))(int64[::1], boolean[::1])")
 def _new_ones(start, new):  # type: ignore[no-untyped-def]
     """For every row the next new one of its stream, itself included, and how many new rows stand before it."""
     rows = len(new)
@@ -141,7 +141,7 @@ def _new_ones(start, new):  # type: ignore[no-untyped-def]
     return following, before
 
 
-@njit("int64(int64[::1], int64, int64, int64, int64[::1])", cache=True)
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1])")
 def _not_below(ts, left, right, value, counts):  # type: ignore[no-untyped-def]
     """The first position in [left, right) whose time is not below; counted."""
     while left < right:
@@ -154,10 +154,9 @@ def _not_below(ts, left, right, value, counts):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit(
+@kernel(
     f"int64({SIGNATURE}, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1])",
-    cache=True,
 )
 def _run(  # type: ignore[no-untyped-def]
     start, ts, new, hi, values, reals, tests, real_bounds, order, listed, since, keys,

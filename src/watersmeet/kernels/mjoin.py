@@ -28,13 +28,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import int64, njit, types, uint64
+from numba import int64, types, uint64
 from numba.core import cgutils
 from numba.core.cgutils import ir
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from numpy.typing import ArrayLike
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 
 UNBOUNDED = 2**62
@@ -147,7 +148,7 @@ def _prefetch(typing_context, array, at):  # type: ignore[no-untyped-def]
     return types.void(array, at), generate
 
 
-@njit("int64(int64[::1], int64, uint64, int64)", cache=True, inline="always")
+@kernel("int64(int64[::1], int64, uint64, int64)", inline="always")
 def _slot(slots, base, mask, key):  # type: ignore[no-untyped-def]
     """Where a key's slot is, or the free one that it would take."""
     at = mix(uint64(key)) & mask
@@ -158,7 +159,7 @@ def _slot(slots, base, mask, key):  # type: ignore[no-untyped-def]
         at = (at + uint64(1)) & mask
 
 
-@njit("UniTuple(int64, 2)(int64[:,::1], int64, int64, int64)", cache=True, inline="always")
+@kernel("UniTuple(int64, 2)(int64[:,::1], int64, int64, int64)", inline="always")
 def _further(runs, run, row, tuples):  # type: ignore[no-untyped-def]
     """So many tuples further on in the runs: the run and the row, which is numbered in its input."""
     row += tuples
@@ -170,7 +171,7 @@ def _further(runs, run, row, tuples):  # type: ignore[no-untyped-def]
     return run, row
 
 
-@njit("int64(int64[::1], int64, uint64, int64[::1])", cache=True)
+@kernel("int64(int64[::1], int64, uint64, int64[::1])")
 def _matching(slots, base, mask, keys):  # type: ignore[no-untyped-def]
     found = 0
     for key in keys:
@@ -178,7 +179,7 @@ def _matching(slots, base, mask, keys):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit("void(int64[::1], int64, int32[::1], int64[::1], int64, int64)", cache=True, inline="always")
+@kernel("void(int64[::1], int64, int32[::1], int64[::1], int64, int64)", inline="always")
 def _insert(slots, s, arena, cursor, key, row):  # type: ignore[no-untyped-def]
     packed = slots[s + 1]
     count, place = packed & 0xFFFFFFFF, packed >> 32
@@ -199,7 +200,7 @@ def _insert(slots, s, arena, cursor, key, row):  # type: ignore[no-untyped-def]
     slots[s + 1] = (place << 32) | (count + 1)
 
 
-@njit("boolean(int64[::1], int64[:,::1], int64[::1], int64, int64, int64, int64[::1], int64)", cache=True)
+@kernel("boolean(int64[::1], int64[:,::1], int64[::1], int64, int64, int64, int64[::1], int64)")
 def _inside(ts, hi, sequence, j, y, depth, member, row):  # type: ignore[no-untyped-def]
     """Whether a row of y is in the window of everything that is bound."""
     for d in range(-1, depth):
@@ -210,10 +211,9 @@ def _inside(ts, hi, sequence, j, y, depth, member, row):  # type: ignore[no-unty
     return True
 
 
-@njit(
+@kernel(
     "boolean(int64[::1], int64[:,::1], boolean, int32[::1], int64[::1], int64, int64, int64, int64[::1],"
     " int64[::1], int64[::1], int64[::1])",
-    cache=True,
 )
 def _cut(ts, hi, ascending, arena, sequence, j, y, depth, member, place, at, end):  # type: ignore[no-untyped-def]
     """Cut the period out of a key's rows if they ascend in time; whether any may be left."""
@@ -248,10 +248,9 @@ def _cut(ts, hi, ascending, arena, sequence, j, y, depth, member, place, at, end
     return at[depth] < left
 
 
-@njit(
+@kernel(
     "int64(int64[::1], int64[::1], int64[::1], int64[:,::1], boolean[::1], boolean, int64[::1], uint64[::1],"
     " int64[::1], int32[::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,:,::1], int64[:,::1], int64, boolean)",
-    cache=True,
 )
 def _process(  # type: ignore[no-untyped-def]
     keys, ts, start, hi, ascending, bounded, base, mask, slots, arena, runs, sequences, cursor, done, out, ahead, across

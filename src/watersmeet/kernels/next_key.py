@@ -23,9 +23,10 @@ one kind, since equal columns share a slot.
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, njit, uint64, void
+from numba import boolean, int32, int64, uint64, void
 
 from watersmeet.kernels.chord import route, successor
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 from watersmeet.kernels.key_table import (
     ADDRESS,
@@ -75,7 +76,7 @@ FOREVER = 2**62
 MOST_CANDIDATES = 256
 
 
-@njit(int64(Block, int64, Catalogue, int64), cache=True)
+@kernel(int64(Block, int64, Catalogue, int64))
 def _kind(rows, r, cat, j):  # type: ignore[no-untyped-def]
     """What column j of the template is for a row: no candidate, a pair or a triple."""
     t, bound = rows[r, TEMPLATE], rows[r, BOUND]
@@ -88,7 +89,7 @@ def _kind(rows, r, cat, j):  # type: ignore[no-untyped-def]
     return PAIR if waiting & (waiting - 1) else NO
 
 
-@njit(int64(Block, int64, Catalogue, int64[::1], int64, int64), cache=True)
+@kernel(int64(Block, int64, Catalogue, int64[::1], int64, int64))
 def _key(rows, r, cat, lay, j, kind):  # type: ignore[no-untyped-def]
     stream = cat[STREAMS][rows[r, TEMPLATE], cat[BIND][j, ALIAS]]
     if kind == PAIR:
@@ -96,7 +97,7 @@ def _key(rows, r, cat, lay, j, kind):  # type: ignore[no-untyped-def]
     return value_key(stream, cat[BIND][j, COLUMN], rows[r, lay[AT_SLOTS] + cat[BIND][j, SLOT]])
 
 
-@njit(boolean(Block, int64, Catalogue, int64[::1], int64, int64[::1]), cache=True)
+@kernel(boolean(Block, int64, Catalogue, int64[::1], int64, int64[::1]))
 def _reaches(rows, r, cat, lay, j, options):  # type: ignore[no-untyped-def]
     """Whether the attribute level will still have all tuples that a row may need of an alias."""
     t, bound, a = rows[r, TEMPLATE], rows[r, BOUND], cat[BIND][j, ALIAS]
@@ -113,7 +114,7 @@ def _reaches(rows, r, cat, lay, j, options):  # type: ignore[no-untyped-def]
     return oldest >= options[NOW_AT] + options[DELAY] - options[DELTA]
 
 
-@njit(uint64(Block, int64, int64[::1], int64), cache=True)
+@kernel(uint64(Block, int64, int64[::1], int64))
 def _content(rows, r, lay, seed):  # type: ignore[no-untyped-def]
     """A hash of a row: random, and yet the same whenever it is made."""
     code = mix(uint64(seed) ^ mix(uint64(rows[r, TEMPLATE])))
@@ -122,7 +123,7 @@ def _content(rows, r, lay, seed):  # type: ignore[no-untyped-def]
     return code
 
 
-@njit(boolean(int64, int64, int64, int64, int64, int64, int64), cache=True)
+@kernel(boolean(int64, int64, int64, int64, int64, int64, int64))
 def _before(rate, kind, key, best_rate, best_kind, best_key, spread):  # type: ignore[no-untyped-def]
     if rate != best_rate:
         return rate < best_rate
@@ -131,10 +132,9 @@ def _before(rate, kind, key, best_rate, best_kind, best_key, spread):  # type: i
     return mix(uint64(key) ^ uint64(spread)) < mix(uint64(best_key) ^ uint64(spread))
 
 
-@njit(
+@kernel(
     void(uint64[::1], int64, int64, uint64[::1], int32[:, ::1], int64[::1], int64[::1], Block, Block, int64[::1],
          int64, int64, int64[::1]),
-    cache=True,
 )  # fmt: skip
 def _ask(ask, asked, sender, ids, fingers, nodes, slots, entries, table, known, now, period, sent):  # type: ignore[no-untyped-def]
     """One message around the ring: clockwise from the sender, and back in one hop."""
@@ -161,10 +161,9 @@ def _ask(ask, asked, sender, ids, fingers, nodes, slots, entries, table, known, 
         sent[nodes[position]] += 1
 
 
-@njit(
+@kernel(
     void(Block, int64[::1], Catalogue, int64[::1], uint64[::1], int32[:, ::1], int64[::1], int64[::1], Block, Block,
          int64[::1], int64[::1], Block, Block),
-    cache=True,
 )  # fmt: skip
 def choose(rows, senders, cat, lay, ids, fingers, nodes, slots, entries, table, known, options, sent, carried):  # type: ignore[no-untyped-def]
     """Set WAIT and KEY of rows, and count the messages: sent[0] asks for rates, sent[1] carries rows. `senders` are
@@ -237,7 +236,7 @@ def choose(rows, senders, cat, lay, ids, fingers, nodes, slots, entries, table, 
                 carried[r, 2 * (candidates[c] - begin) + 1] = table[at, LEARNED]
 
 
-@njit(void(Block, Block, int64[::1], Catalogue, int64[::1], uint64[::1], int64[::1], Block, int64[::1]), cache=True)
+@kernel(void(Block, Block, int64[::1], Catalogue, int64[::1], uint64[::1], int64[::1], Block, int64[::1]))
 def unpack(rows, carried, receivers, cat, lay, ids, nodes, table, known):  # type: ignore[no-untyped-def]
     """A node that receives rows keeps what they carry; addresses come with the rates."""
     for r in range(len(rows)):
@@ -252,7 +251,7 @@ def unpack(rows, carried, receivers, cat, lay, ids, nodes, table, known):  # typ
                 learn(table, known, receivers[r], key, carried[r, 2 * (j - begin)], learned, address)
 
 
-@njit(boolean[::1](Block, Catalogue), cache=True)
+@kernel(boolean[::1](Block, Catalogue))
 def complete(rows, cat):  # type: ignore[no-untyped-def]
     """Which rows have a tuple for every alias: answers."""
     out = np.empty(len(rows), np.bool_)

@@ -10,13 +10,13 @@ Implements: Hammad, Aref, Elmagarmid (2002), section 3.2, mode 1, for one stream
 
 from __future__ import annotations
 
-from numba import njit
+from watersmeet.kernels.compiled import kernel
 
 AHEAD = 16
 """How many times a partner that will serve several tuples is further ahead than the first."""
 
 
-@njit("int64(int64[::1], int64[::1], int64, int64, int64[::1], boolean[::1])", cache=True)
+@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1], boolean[::1])")
 def mark(ts, rows, lo, hi, times, marked):  # type: ignore[no-untyped-def]
     """Mark rows with lo <= t - ts <= hi for a t of `times`; how many are marked now, of these rows.
 

@@ -23,9 +23,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import int64, njit, types, uint64
+from numba import int64, types, uint64
 from numba.extending import intrinsic
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hash_window import HashIndex
 from watersmeet.kernels.hashing import mix
 
@@ -118,7 +119,7 @@ _NODE, _LAST, _SEGMENT, _AT, _END, _LOW, _HIGH, _KEY, _SCANS = range(9)
 _FROM, _TO, _FIRST, _BEYOND, _WIDE = range(5)
 
 
-@njit("int64(int64, int64, int64, int64, int64)", cache=True, inline="always")
+@kernel("int64(int64, int64, int64, int64, int64)", inline="always")
 def _lower_bound(stamps_at, hint, start, end, lowest):  # type: ignore[no-untyped-def]
     """The first position from start to end whose time is not before `lowest`, by doubling steps from a hint."""
     stamps = int64s(stamps_at)
@@ -144,7 +145,7 @@ def _lower_bound(stamps_at, hint, start, end, lowest):  # type: ignore[no-untype
     return left
 
 
-@njit("int64(int64, int64, int64, int64, int64)", cache=True, inline="always")
+@kernel("int64(int64, int64, int64, int64, int64)", inline="always")
 def _next_equal(codes_at, valid_at, key, at, end):  # type: ignore[no-untyped-def]
     """The first row from `at` to `end` that has a code; `end` if none has."""
     codes = int64s(codes_at)
@@ -153,11 +154,10 @@ def _next_equal(codes_at, valid_at, key, at, end):  # type: ignore[no-untyped-de
     return at
 
 
-@njit(
+@kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,:,::1], uint8[::1], "
     "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[:,::1], int64[:,::1], int64[:,:,::1], "
     "int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
-    cache=True,
 )
 def _walk(  # type: ignore[no-untyped-def]
     roots, nodes, more, leaf_template, leaf_alias, leaf_high, leaf_tests,

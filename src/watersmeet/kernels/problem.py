@@ -22,8 +22,8 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.residual import BAND, EQUAL, LESS, LESS_EQUAL, REAL_BAND, compares, in_band, in_real_band
 
 CHUNK = 131_072
@@ -226,9 +226,7 @@ def local_rows(found: np.ndarray, start: np.ndarray, called: Sequence[np.ndarray
     return rows
 
 
-@njit(
-    "boolean(int64[::1], float64[::1], int64[:, ::1], float64[:, ::1], int64, int64[::1])", cache=True, inline="always"
-)
+@kernel("boolean(int64[::1], float64[::1], int64[:, ::1], float64[:, ::1], int64, int64[::1])", inline="always")
 def passes(values, reals, tests, real_bounds, t, chosen):  # type: ignore[no-untyped-def]
     """Whether a test holds for the chosen rows, flat numbers by stream."""
     op, i, j = tests[t, 0], tests[t, 3] + chosen[tests[t, 1]], tests[t, 4] + chosen[tests[t, 2]]

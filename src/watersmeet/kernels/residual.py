@@ -7,20 +7,21 @@ bands of reals follow Spark's order of floats, in which NaN is greater than any 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from watersmeet.kernels.compiled import kernel
 
 LESS, LESS_EQUAL, EQUAL, BAND, REAL_BAND = 0, 1, 2, 3, 4
 
 _TOP, _BOTTOM = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-0x8000000000000000)
 
 
-@njit("boolean(int64, int64, int64)", cache=True, inline="always")
+@kernel("boolean(int64, int64, int64)", inline="always")
 def compares(x, y, op):  # type: ignore[no-untyped-def]
     """x < y, x <= y or x = y."""
     return x < y if op == LESS else (x <= y if op == LESS_EQUAL else x == y)
 
 
-@njit("boolean(int64, int64, int64, int64)", cache=True, inline="always")
+@kernel("boolean(int64, int64, int64, int64)", inline="always")
 def in_band(x, y, lo, hi):  # type: ignore[no-untyped-def]
     """lo <= x - y <= hi; the extremes of 64 bits are no bound, and an overflowing difference is beyond all."""
     if y < 0 and x > _TOP + y:
@@ -32,14 +33,14 @@ def in_band(x, y, lo, hi):  # type: ignore[no-untyped-def]
     return d >= lo and d <= hi
 
 
-@njit("boolean(float64, float64, float64, float64)", cache=True, inline="always")
+@kernel("boolean(float64, float64, float64, float64)", inline="always")
 def in_real_band(x, y, lo, hi):  # type: ignore[no-untyped-def]
     """lo <= x - y <= hi; an infinite bound is no bound."""
     d = x - y
     return (lo == -np.inf or not d < lo) and (hi == np.inf or d <= hi)
 
 
-@njit("boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64)", cache=True)
+@kernel("boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64)")
 def compare(left, left_idx, right, right_idx, op):  # type: ignore[no-untyped-def]
     """left < right, left <= right or left = right, pair by pair."""
     out = np.empty(len(left_idx), np.bool_)
@@ -48,7 +49,7 @@ def compare(left, left_idx, right, right_idx, op):  # type: ignore[no-untyped-de
     return out
 
 
-@njit("boolean[::1](float64[::1], int64[::1], float64[::1], int64[::1], float64, float64)", cache=True)
+@kernel("boolean[::1](float64[::1], int64[::1], float64[::1], int64[::1], float64, float64)")
 def band_floats(left, left_idx, right, right_idx, lo, hi):  # type: ignore[no-untyped-def]
     """lo <= left - right <= hi, pair by pair."""
     out = np.empty(len(left_idx), np.bool_)
@@ -57,7 +58,7 @@ def band_floats(left, left_idx, right, right_idx, lo, hi):  # type: ignore[no-un
     return out
 
 
-@njit("boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)", cache=True)
+@kernel("boolean[::1](int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
 def band_integers(left, left_idx, right, right_idx, lo, hi):  # type: ignore[no-untyped-def]
     """lo <= left - right <= hi, pair by pair."""
     out = np.empty(len(left_idx), np.bool_)

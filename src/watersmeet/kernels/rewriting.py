@@ -23,8 +23,9 @@ Departs from the paper: one `start` per query does not enforce a window between 
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64, njit, types, void
+from numba import boolean, int64, types, void
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.key_table import FIRST_ROW, FIRST_TUPLE, arrived, attribute_key, enter, find, value_key
 
 TEMPLATE, BOUND, WAIT, KEY, OLDEST, NEWEST, NEXT = range(7)
@@ -50,13 +51,13 @@ Catalogue = types.UniTuple(Block, 7)
 Blocks = types.UniTuple(Block, 3)
 
 
-@njit(void(Block, int64, Block, int64), cache=True)
+@kernel(void(Block, int64, Block, int64))
 def _copy(to, i, of, j):  # type: ignore[no-untyped-def]
     for c in range(of.shape[1]):
         to[i, c] = of[j, c]
 
 
-@njit(Block(Block, boolean[:, ::1], int64[::1]), cache=True)
+@kernel(Block(Block, boolean[:, ::1], int64[::1]))
 def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
     """Procedure 1: two copies of every tuple for each of its columns, one at either level; a NULL has none at value level,
     since nothing equals it. `columns` says by stream which are indexed; NEXT of a copy is the tuple's position."""
@@ -83,7 +84,7 @@ def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
     return out[:n]
 
 
-@njit(boolean(Block, int64, Block, int64, Block, int64, int64[::1], Catalogue), cache=True)
+@kernel(boolean(Block, int64, Block, int64, Block, int64, int64[::1], Catalogue))
 def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-def]
     """Write row r with tuple e as out[n], if they match."""
     t = rows[r, TEMPLATE]
@@ -142,7 +143,7 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
     return True
 
 
-@njit(Block(Block), cache=True)
+@kernel(Block(Block))
 def _longer(block):  # type: ignore[no-untyped-def]
     out = np.empty((2 * len(block), block.shape[1]), np.int64)
     for i in range(len(block)):
@@ -150,7 +151,7 @@ def _longer(block):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64), cache=True)
+@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64))
 def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type: ignore[no-untyped-def]
     """Procedure 2: tuples meet the rows of their keys, and are stored. NEXT of a new row is the position in the inbox."""
     rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]
@@ -175,7 +176,7 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type:
     return out[:n]
 
 
-@njit(boolean(Block, int64, Catalogue, int64[::1], int64[::1]), cache=True)
+@kernel(boolean(Block, int64, Catalogue, int64[::1], int64[::1]))
 def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
     """Whether a tuple of the watermark or later, by stream, still fits a row's windows by time."""
     t, bound = rows[r, TEMPLATE], rows[r, BOUND]
@@ -193,7 +194,7 @@ def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(int64(Block, int64, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1]), cache=True)
+@kernel(int64(Block, int64, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1]))
 def _put(inbox, i, blocks, slots, counts, cat, lay, marks):  # type: ignore[no-untyped-def]
     """Lay a row down behind the others, and keep it there if a future tuple can match; the entry of its key."""
     rows, entries, r = blocks[ROWS], blocks[ENTRIES], counts[ROWS]
@@ -206,7 +207,7 @@ def _put(inbox, i, blocks, slots, counts, cat, lay, marks):  # type: ignore[no-u
     return key
 
 
-@njit(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64, int64[::1]), cache=True)
+@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64, int64[::1]))
 def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # type: ignore[no-untyped-def]
     """Procedure 3, for posed queries too: rows meet the tuples of their keys, those at attribute level for delta after
     they arrived, and are stored if a tuple of the watermarks or later can match. NEXT of a new row is the position in
@@ -228,7 +229,7 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # t
     return out[:n]
 
 
-@njit(int64[::1](Block, int64, int64[::1], Block), cache=True)
+@kernel(int64[::1](Block, int64, int64[::1], Block))
 def entries_of(tuples, count, slots, entries):  # type: ignore[no-untyped-def]
     """The entry of every tuple's key."""
     out = np.empty(count, np.int64)
@@ -237,9 +238,8 @@ def entries_of(tuples, count, slots, entries):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(
+@kernel(
     Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]),
-    cache=True,
 )
 def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, begin, times):  # type: ignore[no-untyped-def]
     """`arrive_rows` over tuples that are sorted by key and time: `order` are their places, `times` their times, and those of
@@ -277,7 +277,7 @@ def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, b
     return out[:n]
 
 
-@njit(boolean[::1](Block, int64, Catalogue, int64[::1], int64[::1], int64, int64[::1]), cache=True)
+@kernel(boolean[::1](Block, int64, Catalogue, int64[::1], int64[::1], int64, int64[::1]))
 def may_match(rows, count, cat, lay, marks, batch, numbered):  # type: ignore[no-untyped-def]
     """Which rows a future tuple can still match: its ts is its stream's watermark or later, it comes in this batch or
     later, and by then `numbered` tuples of each stream have been numbered."""
@@ -302,7 +302,7 @@ def may_match(rows, count, cat, lay, marks, batch, numbered):  # type: ignore[no
     return out
 
 
-@njit(void(Blocks, int64[::1], int64[::1]), cache=True)
+@kernel(void(Blocks, int64[::1], int64[::1]))
 def chain(blocks, slots, counts):  # type: ignore[no-untyped-def]
     """Link all rows and tuples under their keys again, after some have gone."""
     rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]

@@ -12,8 +12,9 @@ Departs from the paper: a projection is what it binds, so equal rows of differen
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64, njit, uint64, void
+from numba import boolean, int64, uint64, void
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 from watersmeet.kernels.rewriting import (
     AT_SLOTS,
@@ -33,7 +34,7 @@ CODE, SEEN_TEMPLATE, SEEN_BOUND, SEEN_KEY, SEEN_OLDEST, SEEN_NEWEST = range(6)
 SEEN_HEAD = 6
 
 
-@njit(boolean(Block, int64, Block, int64, int64, int64), cache=True)
+@kernel(boolean(Block, int64, Block, int64, int64, int64))
 def _same(seen, s, rows, r, first, last):  # type: ignore[no-untyped-def]
     same = (
         seen[s, SEEN_TEMPLATE] == rows[r, TEMPLATE]
@@ -45,7 +46,7 @@ def _same(seen, s, rows, r, first, last):  # type: ignore[no-untyped-def]
     return same
 
 
-@njit(boolean[::1](Block, Catalogue, int64[::1], Block, int64[::1], int64[::1]), cache=True)
+@kernel(boolean[::1](Block, Catalogue, int64[::1], Block, int64[::1], int64[::1]))
 def first_time(rows, cat, lay, seen, slots, count):  # type: ignore[no-untyped-def]
     """Which new rows to keep; KEY is still where they were made."""
     out = np.ones(len(rows), np.bool_)
@@ -80,7 +81,7 @@ def first_time(rows, cat, lay, seen, slots, count):  # type: ignore[no-untyped-d
     return out
 
 
-@njit(void(Block, int64, int64[::1]), cache=True)
+@kernel(void(Block, int64, int64[::1]))
 def refill(seen, count, slots):  # type: ignore[no-untyped-def]
     """Fill empty slots with all that was seen."""
     mask = uint64(len(slots) - 1)

@@ -29,7 +29,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from watersmeet.kernels.compiled import kernel
 
 BOTTOM, TOP = -(2**63), 2**63 - 1
 RUN, TEST, BISECT, SCAN = 0, 1, 2, 3
@@ -82,9 +83,8 @@ def build(values: np.ndarray, ts: np.ndarray) -> SortedIndex:
     return SortedIndex(distinct, starts, rows, times, by_time, by_time_times, by_time_values)
 
 
-@njit(
+@kernel(
     "Tuple((int64[::1], int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
-    cache=True,
 )
 def _deal(order, values, rows, times):  # type: ignore[no-untyped-def]
     """Distinct values, where each starts, and rows and times by (value, time); the input is in time order."""
@@ -176,7 +176,7 @@ def pairs(index: SortedIndex, box: Box, limit: int) -> Iterator[tuple[np.ndarray
             yield probe_idx[:found], row_idx[:found]
 
 
-@njit("int64(int64[::1], int64, int64, int64)", cache=True, inline="always")
+@kernel("int64(int64[::1], int64, int64, int64)", inline="always")
 def _not_below(array, left, right, value):  # type: ignore[no-untyped-def]
     """The first position in [left, right) whose value is not below."""
     while left < right:
@@ -188,7 +188,7 @@ def _not_below(array, left, right, value):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit("int64(int64[::1], int64, int64, int64)", cache=True, inline="always")
+@kernel("int64(int64[::1], int64, int64, int64)", inline="always")
 def _above(array, left, right, value):  # type: ignore[no-untyped-def]
     """The first position in [left, right) whose value is above; cheap if it is near the left end."""
     step = 1
@@ -205,9 +205,8 @@ def _above(array, left, right, value):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit(
+@kernel(
     "Tuple((int8[::1], int64[::1], int64[::1], int64))(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
-    cache=True,
 )
 def _ways(values, starts, in_time, lo_value, hi_value, lo, hi):  # type: ignore[no-untyped-def]
     """For every probe the way, the positions [first, end) that it meets, and how many all probes meet."""
@@ -243,10 +242,9 @@ def _ways(values, starts, in_time, lo_value, hi_value, lo, hi):  # type: ignore[
     return way, first, end, most
 
 
-@njit(
+@kernel(
     "Tuple((int64, int64, int64, int64))(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int8[::1], int64[::1], int64[::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])",
-    cache=True,
 )
 def _collect(  # type: ignore[no-untyped-def]
     starts, rows, times, by_time, by_time_values, way, first, end, lo_value, hi_value, lo, hi, i, at, probe_idx, row_idx

@@ -36,8 +36,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
 from watersmeet.kernels.problem import (
     CHUNK,
@@ -180,7 +181,7 @@ def _join(
             return
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1])", cache=True)
+@kernel("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1])")
 def _marks(start, ts, arrival):  # type: ignore[no-untyped-def]
     """For every arrival its stream, and the time below which its stream brings nothing more, itself included."""
     n, rows = len(start) - 1, len(arrival)
@@ -196,7 +197,7 @@ def _marks(start, ts, arrival):  # type: ignore[no-untyped-def]
     return stream_of, marks
 
 
-@njit("int64(int64, int64[:, ::1], int64[::1])", cache=True, inline="always")
+@kernel("int64(int64, int64[:, ::1], int64[::1])", inline="always")
 def _floor(s, hi, seen):  # type: ignore[no-untyped-def]
     """The time below which a tuple of stream s is out: nothing that is still to come can be in a window with it."""
     floor = -NEVER
@@ -206,9 +207,8 @@ def _floor(s, hi, seen):  # type: ignore[no-untyped-def]
     return floor
 
 
-@njit(
+@kernel(
     "void(int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], boolean[::1], int64[::1])",
-    cache=True,
 )
 def _purge_bucket(b, floor, table, ts, heads, links, dead, counts):  # type: ignore[no-untyped-def]
     """Unlink from bucket b of a table what is out."""
@@ -233,11 +233,10 @@ def _purge_bucket(b, floor, table, ts, heads, links, dead, counts):  # type: ign
         r = after
 
 
-@njit(
+@kernel(
     f"int64({SIGNATURE}, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:, ::1], int64[:, :, ::1],"
     " boolean[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
     " int64[::1], int64[:, ::1])",
-    cache=True,
 )
 def _run(  # type: ignore[no-untyped-def]
     start, ts, new, hi, values, reals, tests, real_bounds, order, listed, since, keys,

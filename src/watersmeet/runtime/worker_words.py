@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TextIO, TypeVar
 
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import BrokenQueryError, WatersmeetError
 
 _PREPARES = "pyspark.sql.streaming.transform_with_state_driver_worker"
 _DIARY = "Streaming TransformWithState"
@@ -33,6 +33,8 @@ def errors_first(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]
     def told(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
         try:
             yield from task(*args, **kwargs)
+        except BrokenQueryError:  # its frames say what broke
+            raise
         except WatersmeetError as error:
             raise error.with_traceback(None) from type(error)(*error.args)
 
