@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 BENCH ?= --quick
 SPARKS ?=
 TESTS ?=
+# Tests without Spark use one core each; those with it use all, and have the machine to themselves.
+WORKERS ?= --numprocesses logical --maxprocesses 4 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -56,7 +58,7 @@ test: java check test-fast test-spark
 	@echo "make test: all passed"
 
 test-fast: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(WORKERS)
 	@echo "tests without Spark: passed"
 
 test-spark: java $(READY)

@@ -80,7 +80,7 @@ def test_stop_go_on_and_refuse(spark, tmp_path, monkeypatch):
     assert running.stdout is not None
     assert running.stdout.readline().startswith("batch 0: 1,200 rows")
     running.send_signal(signal.SIGINT)
-    said, noise = running.communicate(timeout=300)
+    said, noise = running.communicate(timeout=900)
     assert (running.returncode, noise) == (0, "")
     assert f"stopped; the same command goes on from {Path('out/_checkpoint')}" in said
     assert results(tmp_path) == expected(tmp_path)

@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.crash.phases import Death, Kill, committed
+from tests.starved import SAID, TRIES
 
 T = TypeVar("T")
 
 MOST_BATCHES = 5
 """A life is killed after so many batches at the latest."""
 ROOT = Path(__file__).parents[2]
-LIFE_S = 300.0
+PATIENCE_S = 3600
+"""For a chain of lives. Like the next it only ends what hangs: a busy machine may take ten times as long as a quiet one."""
+LIFE_S = 900.0
 POLL_S = 0.002
 
 
@@ -33,7 +36,7 @@ class Stuck(AssertionError):
 
 
 class Starved(Exception):
-    """The driver ended by itself: Spark gives a Python process ten seconds to start, and on a busy machine it took longer."""
+    """The driver ended by itself because the machine was busy, see `tests.starved`."""
 
 
 def driving(
@@ -158,7 +161,7 @@ class Life:
 
     def _code(self, timeout_s: float) -> int:
         code = self.process.wait(timeout_s)
-        if code and b"failed to connect back" in self.log.read_bytes():
+        if code and SAID.encode() in self.log.read_bytes():
             raise Starved
         return code
 
@@ -177,7 +180,7 @@ class Life:
 
 def live(act: Callable[[Life], T], work: Path, command: Sequence[Any]) -> T:
     """Start a driver and do something to it; again, a few times, if the machine did not let it start."""
-    for _ in range(5):
+    for _ in range(TRIES):
         life = Life(work, command)
         try:
             return act(life)

@@ -112,9 +112,10 @@ class Kill:
 
 
 def draw(run: str, count: int, rng: random.Random) -> list[Kill]:
-    """Random moments, every phase equally often; most lives get a batch done, so that all together get somewhere."""
-    names = [list(PHASES[run])[n % len(PHASES[run])] for n in range(count)]
-    rng.shuffle(names)
+    """Random moments, every phase equally often or once at most; most lives get a batch done, so that all together get somewhere."""
+    phases = list(PHASES[run])
+    turns = [name for _ in range(0, count, len(phases)) for name in rng.sample(phases, len(phases))]
+    names = turns[:count]
     return [moment(run, name, rng.choice((0, 1, 1, 2)), rng) for name in names]
 
 

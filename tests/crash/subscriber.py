@@ -38,7 +38,7 @@ LIVED = 2
 """Batches that a query lives which a batch adds."""
 FED = 4
 """Files of the feed for which a query lives that the feed adds: Spark may take several at once, and in any order, after a crash."""
-MOST_TIMED, PAUSE_S, HEARD_S = 6, 0.5, 60.0
+MOST_TIMED, PAUSE_S, HEARD_S = 6, 0.5, 600.0
 
 
 def text(number: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.crash import driver
-from tests.crash.life import Life, driving, live
+from tests.crash.life import PATIENCE_S, Life, driving, live
 from tests.crash.phases import committed, planned, sunk
 from tests.crash.state import assert_no_orphans, has, state_folder
 from tests.crash.stepping import BATCH, SAID, STEPS
@@ -71,7 +71,7 @@ def fall(run: str, data: Path, work: Path, dies: tuple[str, int]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(PATIENCE_S)
 @pytest.mark.parametrize("run", [pytest.param("rounds", marks=LONG), "rows"])
 def test_every_step_can_be_the_last(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     data = tmp_path / "data"

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.life import MOST_BATCHES, Life, live
+from tests.crash.life import MOST_BATCHES, PATIENCE_S, Life, live
 from tests.crash.phases import PHASES, moment, planned
 from tests.crash.registered import (
     NEVER,
@@ -41,7 +41,7 @@ from tests.crash.subscriber_steps import MOMENTS
 from tests.crash.subscriber_steps import NEVER as NO_MOMENT
 
 ENGINE = os.environ.get("CRASH_ENGINE", "")
-KILLS = int(os.environ.get("CRASH_KILLS", "0")) or 6
+KILLS = int(os.environ.get("CRASH_KILLS", "0")) or 5
 RUN = "subscriptions"
 INSIDE = ["intent", "mail", "segments", "sink"]
 """Phases of a batch that has decided what to do and is not done: it is repeated. They come first."""
@@ -110,7 +110,7 @@ def assert_registered(lives: Lives, changes: Versions, of: Spans, last: int) -> 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600 + 60 * KILLS)
+@pytest.mark.timeout(PATIENCE_S + 60 * KILLS)
 def test_queries_that_come_and_go_lose_nothing_by_kills(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)
     print(f"CRASH_SEED={seed} repeats the moments of this run")

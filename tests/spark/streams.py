@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
+from tests.starved import until_ended
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.rounds import handle as handle_module
@@ -78,9 +79,9 @@ def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> 
         frame = query.dataframe()
         writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         to = writer.foreachBatch(collect) if sink is None else writer.format("parquet").option("path", str(sink))
-        running = started(to.queryName(name), SparkSession.getActiveSession(), is_local=True)
-        running.awaitTermination()
-        progress = [p for p in map(read, running.recentProgress) if p is not None]
+        session = SparkSession.getActiveSession()
+        ran = until_ended(lambda: started(to.queryName(name), session, is_local=True))
+        progress = [p for running in ran for p in map(read, running.recentProgress) if p is not None]
     else:
         with entrance(shuffled=runtime == "shuffled"):
             handle = query.start(sink=sink or collect, checkpoint=checkpoint, trigger="availableNow", name=name)

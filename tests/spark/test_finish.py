@@ -15,6 +15,7 @@ from tests.cases import SECOND, Agg, All, Case, Col, Interval, Pair, bag, op, ro
 from tests.properties.test_spark import AB, ABC, BATCH_ROWS, case, equal, found
 from tests.properties.test_spark import write as write_case
 from tests.spark.streams import Runtime, entrance, stream, table, write
+from tests.starved import until_ended
 from watersmeet.runtime.checkpoint_files import started
 
 pytestmark = pytest.mark.spark
@@ -76,7 +77,7 @@ def updates(query: Any, checkpoint: Path, runtime: Runtime) -> dict[int, list[tu
         mode = "append" if query.plan.join.distinct else "update"
         writer = query.dataframe().writeStream.outputMode(mode).foreachBatch(collect)
         writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-        started(writer, SparkSession.getActiveSession(), is_local=True).awaitTermination()
+        until_ended(lambda: started(writer, SparkSession.getActiveSession(), is_local=True))
     else:
         with entrance(shuffled=runtime == "shuffled"):
             handle = query.start(sink=collect, checkpoint=checkpoint, trigger="availableNow")
