@@ -1,34 +1,36 @@
-"""What is noticed about a stream's source when a query is bound."""
+"""Sources that do not go together are refused when the query is bound, and not later."""
 
 from __future__ import annotations
 
-import warnings
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-import watersmeet as wm
-from watersmeet.runtime import sources
+from watersmeet.errors import StreamError
+from watersmeet.runtime.sources import _check_kinds
 
-
-def frame(**metadata) -> SimpleNamespace:
-    """What a DataFrame says of itself."""
-    schema = StructType([StructField("k", LongType()), StructField("ts", TimestampType(), metadata=metadata)])
-    dtypes = [(f.name, f.dataType.simpleString()) for f in schema.fields]
-    return SimpleNamespace(isStreaming=True, schema=schema, dtypes=dtypes, columns=schema.names)
+ONE, OTHER = object(), object()
+TABLE = pa.table({"k": [1]})
 
 
-@pytest.mark.parametrize(("delay_ms", "span"), [(10_000, "10 seconds"), (1_500, "1.5 seconds"), (0, "0 seconds")])
-def test_a_watermark_on_an_input_is_noticed(delay_ms, span):
-    stream = wm.Stream(frame(**{"spark.watermarkDelayMs": delay_ms}), time="ts")
-    with pytest.warns(UserWarning, match=rf"stream clicks: withWatermark\('ts', '{span}'\).*lateness='{span}'"):
-        spec = sources.spec("clicks", stream)
-    assert spec.lateness_us == 0
-    assert wm.Stream(stream.source, time="ts", lateness=span).lateness_us == delay_ms * 1000
+def frame(streaming: bool, session: object = ONE) -> SimpleNamespace:
+    return SimpleNamespace(isStreaming=streaming, dtypes=[], sparkSession=session)
 
 
-def test_other_metadata_is_not():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        sources.spec("clicks", wm.Stream(frame(comment="when it was clicked"), time="ts"))
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        ({"a": frame(True), "b": frame(False)}, r"b is static and the rest streams.*spark\.readStream"),
+        ({"a": frame(False), "b": TABLE}, "alias b: an Arrow table cannot be joined with DataFrames"),
+        ({"a": frame(True), "b": frame(True, OTHER)}, "different Spark sessions"),
+    ],
+)
+def test_sources_that_do_not_go_together(frames, said):
+    with pytest.raises(StreamError, match=said):
+        _check_kinds(frames)
+
+
+@pytest.mark.parametrize("frames", [[frame(True)] * 2, [frame(False)] * 2, [TABLE] * 2])
+def test_sources_that_do(frames):
+    _check_kinds(dict(enumerate(frames)))

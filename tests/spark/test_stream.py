@@ -48,7 +48,7 @@ def test_bad_queries_fail_in_the_driver_and_name_the_piece(spark: Any, tmp_path:
     s = write(tmp_path, "s", [table([(1, 1, 1)])])
     live, still = stream(spark, s), wm.Stream(spark.read.parquet(s), time="ts")
     with pytest.raises(wm.WatersmeetError, match=r"b is static"):
-        wm.sql(PAIR, s=live, t=still).explain()
+        wm.sql(PAIR, s=live, t=still)
     with pytest.raises(wm.WatersmeetError, match=r"(?i)nonsense"):
         wm.sql("SELECT nonsense(a.v) AS x FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", s=live, t=live).dataframe()
     with pytest.raises(wm.WatersmeetError, match=r"(?i)nonsense"):

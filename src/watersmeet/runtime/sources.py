@@ -83,14 +83,33 @@ def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
 
 
 def check(join: Join, streams: Mapping[str, Stream]) -> None:
-    """Refuse a query whose types do not go together, as soon as it is bound."""
+    """Refuse a query whose streams or types do not go together, as soon as it is bound."""
     frames = {i.alias: streams[i.stream].source for i in join.inputs}
+    _check_kinds(frames)
     if all(_is_frame(frame) for frame in frames.values()):
         from watersmeet.runtime import spark_check
 
         spark_check.check(join, frames)
     else:
         refuse_mismatches(join)
+
+
+def _check_kinds(frames: Mapping[str, Any]) -> None:
+    """All sources, by alias, are Arrow tables, or streams of one Spark session, or static DataFrames of one."""
+    tables = [alias for alias, frame in frames.items() if not _is_frame(frame)]
+    if tables and len(tables) < len(frames):
+        raise StreamError(
+            f"alias {tables[0]}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run"
+        )
+    if tables:
+        return
+    if len({frame.isStreaming for frame in frames.values()}) > 1:
+        static = [alias for alias, frame in frames.items() if not frame.isStreaming]
+        raise StreamError(
+            f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all with spark.readStream, or all with spark.read"
+        )
+    if len({id(frame.sparkSession) for frame in frames.values()}) > 1:
+        raise StreamError("the streams belong to different Spark sessions; read them all with one session")
 
 
 def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
@@ -100,11 +119,6 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
         return build(
             join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, "everything"
         )
-    for alias, frame in frames.items():
-        if not _is_frame(frame):
-            raise StreamError(
-                f"alias {alias}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run"
-            )
     from watersmeet.runtime import spark_plan
 
     return spark_plan.plan(join, frames, options)

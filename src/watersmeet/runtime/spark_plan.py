@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.errors import OptionError, StreamError
+from watersmeet.errors import OptionError
 from watersmeet.plan.build import Options, build
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.place_conditions import Inside
@@ -37,12 +37,5 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     """Plan a query over DataFrames, by alias."""
     spark = next(iter(frames.values())).sparkSession
     check_version(spark)
-    if len({frame.isStreaming for frame in frames.values()}) > 1:
-        static = [a for a, f in frames.items() if not f.isStreaming]
-        raise StreamError(
-            f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all as streams, or all as static data"
-        )
-    if len({id(frame.sparkSession) for frame in frames.values()}) > 1:
-        raise StreamError("the streams belong to different Spark sessions; read them all with one session")
     inside: Inside = "portable" if join.session.ansi and knows(join.session.timezone) else "nothing"
     return build(join, SparkTypes(frames), options, inside)

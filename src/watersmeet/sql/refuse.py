@@ -147,7 +147,7 @@ def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> Non
     for part in node.walk():
         name = _name(part)
         if isinstance(part, exp.Query | exp.Subquery | exp.Exists) and not _is_array_exists(part):
-            raise UnsupportedError(f"a subquery is not supported yet: join its stream instead ({_show(part)})")
+            raise UnsupportedError(_subquery_message(part))
         if isinstance(part, exp.Window | exp.WithinGroup):
             raise UnsupportedError(
                 f"a window function (OVER) is not supported yet: {_show(part)}; apply it to the result"
@@ -168,6 +168,23 @@ def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> Non
             raise UnsupportedError(
                 f"{_show(part)} in a condition, under DISTINCT or in an aggregation is not supported: results must be replayable; put the value into a column of the stream"
             )
+
+
+def _subquery_message(part: Any) -> str:
+    """A negated subquery asks for what is not there, which no inner join can say."""
+    above, negated = part.parent, False
+    while above is not None and not isinstance(above, exp.Select | exp.Connector):
+        negated ^= isinstance(above, exp.Not)
+        above = above.parent
+    asks = isinstance(part, exp.Exists) or isinstance(part.parent, exp.In)
+    if negated and asks:
+        return (
+            f"NOT {'EXISTS' if isinstance(part, exp.Exists) else 'IN'} is an anti join, which is not supported yet ({_show(part)}): until then "
+            "take Spark's own LEFT OUTER JOIN of the two streams, with watermarks and a time bound, and keep the rows without a partner"
+        )
+    if asks:
+        return f"a subquery is not supported yet: join its stream instead, with SELECT DISTINCT if one match is enough ({_show(part)})"
+    return f"a subquery is not supported yet: make it a stream of its own ({_show(part)})"
 
 
 def is_aggregate(part: Any) -> bool:

@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import OptionError, StreamError
+from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.plan.explain import Detail, explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import following
 from watersmeet.plan.shipping import MEMORY, NETWORK
+from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.failures import raise_surfaced, surfaced
@@ -111,21 +112,28 @@ def _bandwidth(plan: Plan, spark: Any) -> float:
 def trigger_of(given: Any) -> dict[str, Any]:
     """A trigger as Spark takes it: a duration, 'available now', or Spark's own keywords as a dict.
 
-    >>> trigger_of("10 seconds"), trigger_of("availableNow"), trigger_of({"processingTime": "1 second"})
-    ({'processingTime': '10 seconds'}, {'availableNow': True}, {'processingTime': '1 second'})
+    >>> trigger_of("10s"), trigger_of("availableNow"), trigger_of({"processingTime": "1 second"})
+    ({'processingTime': '10000 milliseconds'}, {'availableNow': True}, {'processingTime': '1000 milliseconds'})
     """
-    if given is None:
-        return {"processingTime": "0 seconds"}
-    if isinstance(given, Mapping):
-        if len(given) == 1 and next(iter(given)) in ("processingTime", "availableNow"):
-            return dict(given)
-    elif isinstance(given, str):
-        if re.sub(r"[\s_-]", "", given).lower() == "availablenow":
-            return {"availableNow": True}
-        return {"processingTime": given}
-    raise OptionError(
-        f"trigger={given!r}: give a duration such as '10 seconds', 'availableNow', or one of Spark's keywords as a dict"
+    said = OptionError(
+        f"trigger={given!r}: give a duration such as '10 seconds', 'availableNow', or one of these as a dict, such as {{'processingTime': '10 seconds'}}"
     )
+    span = given
+    if isinstance(given, Mapping):
+        if dict(given) == {"availableNow": True}:
+            return {"availableNow": True}
+        if list(given) != ["processingTime"]:
+            raise said
+        span = given["processingTime"]
+    elif isinstance(given, str) and re.sub(r"[\s_-]", "", given).lower() == "availablenow":
+        return {"availableNow": True}
+    try:
+        ms = 0 if given is None else parse_us(span) // 1000
+    except (WindowError, AttributeError, TypeError) as error:
+        raise said from error
+    if ms < 0:
+        raise said
+    return {"processingTime": f"{ms} milliseconds"}
 
 
 class Handle:

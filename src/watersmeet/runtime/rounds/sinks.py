@@ -16,6 +16,7 @@ Invariant: `write` runs the frame exactly once: running it is the round.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Protocol
@@ -28,6 +29,8 @@ from watersmeet.runtime.rounds.supersteps import run_all
 from watersmeet.runtime.spark_versions import SINKS
 
 SHOWN_ROWS = 20
+_FILE_SYSTEMS = ("file", "hdfs", "webhdfs", "viewfs", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "dbfs", "oss", "cosn", "obs", "o3fs", "ofs")  # fmt: skip
+_OTHER_FORMATS = ("delta", "iceberg", "hudi", "kafka", "json", "csv", "orc", "avro", "text", "jdbc", "console", "memory", "noop", "parquet")  # fmt: skip
 _FORMATS = {
     "parquet": "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat",
     "json": "org.apache.spark.sql.execution.datasources.json.JsonFileFormat",
@@ -57,9 +60,32 @@ def sink(given: Any) -> Sink:
         made: Sink = named[given]()
         return made
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
-        return FileSink(os.fspath(given))
+        return FileSink(folder_of(os.fspath(given)))
     raise OptionError(
         f"sink={given!r}: give a folder for Parquet files, 'console', 'memory', 'noop' or a function (rows, batch_id)"
+    )
+
+
+def folder_of(text: str) -> str:
+    """The text, if it is a folder; a format that stands like a file system in front of it is no folder.
+
+    >>> folder_of("out/results"), folder_of("s3a://bucket/results"), folder_of("file:/tmp/results")
+    ('out/results', 's3a://bucket/results', 'file:/tmp/results')
+    """
+    found = re.match(r"([A-Za-z][\w+.-]+):(//)?", text)
+    if found is None or found[1].lower() in _FILE_SYSTEMS or (found[2] and found[1].lower() not in _OTHER_FORMATS):
+        return text
+    scheme, rest = found[1].lower(), text[found.end(1) + 1 :]
+    if scheme == "parquet":
+        raise OptionError(f"sink={text!r}: a folder is written as Parquet anyway; give {rest!r}")
+    if scheme in _OTHER_FORMATS:
+        raise OptionError(
+            f"sink={text!r}: a folder is written as Parquet files; for {scheme} give a function, "
+            f"sink=lambda rows, batch_id: rows.write.format({scheme!r}).mode('append')..., which may see a batch twice after a crash"
+        )
+    raise OptionError(
+        f"sink={text!r}: {found[1]!r} is not a file system that is known; give a folder, {found[1]}://... if it is one, "
+        "'console', 'memory', 'noop' or a function (rows, batch_id)"
     )
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from watersmeet.errors import OptionError
 from watersmeet.plan.catalogue import ANSWER, QUERY
 from watersmeet.plan.subscription import Subscription
-from watersmeet.runtime.rounds.sinks import FileSink, Sink, sink
+from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
 
 Find = Callable[[str], Subscription]
 
@@ -40,7 +40,7 @@ def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
     if callable(given):
         return EachSink(given, find)
     if isinstance(given, (str, os.PathLike)) and os.fspath(given) and given not in ("console", "memory", "noop"):
-        return FileSink(os.fspath(given), by=[QUERY])
+        return FileSink(folder_of(os.fspath(given)), by=[QUERY])
     raise OptionError(f"sink={given!r} with per_query=True: give a folder, or a function (id, rows, batch_id)")
 
 
