@@ -51,6 +51,10 @@ class Catalogue(Plan):
     def units(self) -> int:
         return self.units_wanted
 
+    @property
+    def _uses_zone(self) -> bool:
+        return True  # queries come and go
+
     def description(self) -> dict[str, Any]:
         return {
             "subscriptions": {

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from watersmeet.errors import OptionError
 from watersmeet.plan.drivers import INTERLEAVED, WHY
 from watersmeet.plan.explain_finish import finish_sections
-from watersmeet.plan.explain_short import explain_short
+from watersmeet.plan.explain_short import explain_short, show_widened
 from watersmeet.plan.explain_sites import shown
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
@@ -21,6 +21,7 @@ from watersmeet.plan.rules.ship import REFERENCE_BYTES, following, offers, paylo
 from watersmeet.plan.shipping import break_even
 from watersmeet.plan.state_bound import ENDLESS, bounds
 from watersmeet.query.duration import show_us
+from watersmeet.query.session import IN_UTC
 from watersmeet.query.window import UNBOUNDED, widest
 from watersmeet.routing.biclique import Biclique, Cells, Keys
 from watersmeet.routing.hypercube import Hypercube
@@ -61,7 +62,8 @@ def _explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_n
     sections = [
         ("query", [" ".join(plan.join.text.split())]),
         ("streams", list(_streams(plan))),
-        ("windows", list(_windows(plan))),
+        *_session(plan),
+        ("windows", [*_windows(plan), *show_widened(plan.join)]),
         ("keys", [f"K{n} ({c.type}): {c}" for n, c in enumerate(plan.classes)] or ["none"]),
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
@@ -91,6 +93,13 @@ def _streams(plan: Plan) -> Iterator[str]:
         )
         rows = "" if i.rows is None else f", last {i.rows} rows"
         yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{rows})"
+
+
+def _session(plan: Plan) -> list[tuple[str, list[str]]]:
+    """Where the query was bound, if that is not Spark's defaults in UTC."""
+    session = plan.join.session
+    ansi = [] if session.ansi else ["ANSI mode off"]
+    return [] if session == IN_UTC else [("session", [", ".join([f"time zone {session.timezone}", *ansi])])]
 
 
 def _windows(plan: Plan) -> Iterator[str]:

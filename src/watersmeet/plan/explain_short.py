@@ -6,6 +6,8 @@ from itertools import combinations
 
 from watersmeet.plan.model import Plan
 from watersmeet.plan.state_bound import bounds, warnings
+from watersmeet.query.duration import show_us
+from watersmeet.query.join import Join
 from watersmeet.query.window import WindowGraph
 
 MORE = 'explain("full") has the rest'
@@ -15,6 +17,7 @@ def explain_short(plan: Plan, runtime: str, routing: str) -> str:
     """The lines; `runtime` and `routing` are said by the full form, in its own words."""
     lines = [
         ("windows", show_windows(plan.join.windows)),
+        *(("", text) for text in show_widened(plan.join)),
         ("state", show_state(plan)),
         *(("warning", text) for text in warnings(plan)),
         ("runs on", f"{runtime.split(' (')[0]}: {routing.split(';')[0]}; kernel {plan.kernel}"),
@@ -31,6 +34,15 @@ def show_windows(graph: WindowGraph) -> str:
         return "none: unbounded"
     ways = graph.alternatives or (graph,)
     return ", or ".join(", ".join(way.show(x, y) for x, y in pairs) for way in ways)
+
+
+def show_widened(join: Join) -> list[str]:
+    """What is counted on the clock of the session's time zone."""
+    zone = join.session.timezone
+    return [
+        f"wider by {show_us(us)} than {text}: clocks change in {zone}; the condition decides"
+        for text, us in join.widened
+    ]
 
 
 def show_state(plan: Plan) -> str:

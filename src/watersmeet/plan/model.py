@@ -18,7 +18,8 @@ from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.sites.placed import SitesPlan
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
-from watersmeet.query.session import IN_UTC
+from watersmeet.query.session import UTC
+from watersmeet.query.session_use import depends_on_ansi, depends_on_zone
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
@@ -249,8 +250,10 @@ class Plan:
         more: dict[str, Any] = {} if self.finish is None else {"finish": self.finish.description(self.join)}
         if self.join.windows.alternatives:
             more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
-        if self.join.session != IN_UTC:
-            more["session"] = [self.join.session.timezone, self.join.session.ansi]
+        if self.timezone != UTC and depends_on_zone(self.join):
+            more["timezone"] = self.timezone
+        if not self.join.session.ansi and depends_on_ansi(self.join):
+            more["ansi"] = False
         return more | {
             "inputs": [
                 [
@@ -271,6 +274,16 @@ class Plan:
 
     def __repr__(self) -> str:
         return f"Plan({', '.join(self.aliases)}; {self.units} units, kernel {self.kernel}, fingerprint {self.fingerprint()})"
+
+    @property
+    def title(self) -> str:
+        """The query as checkpoints name it: its text, and the time zone if that matters."""
+        text = " ".join(self.join.text.split())
+        return f"{text} (time zone {self.timezone})" if self._uses_zone else text
+
+    @property
+    def _uses_zone(self) -> bool:
+        return depends_on_zone(self.join)
 
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""

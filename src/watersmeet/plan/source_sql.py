@@ -19,7 +19,8 @@ class Dialect:
 
     render: Callable[[Expr, Callable[[ColumnRef], str]], str]
     quote: Callable[[str], str]
-    type_name: Callable[[str], str]
+    cast: Callable[[str, str], str]
+    """A text as a value of a Spark type."""
 
 
 def condition(source: InputPlan, dialect: Dialect) -> str | None:
@@ -36,7 +37,7 @@ def items(plan: Plan, source: InputPlan, dialect: Dialect, *, wrap_plain: bool) 
     for column in source.columns:
         text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
         if column.cast:
-            text = f"CAST({text} AS {dialect.type_name(column.type)})"
+            text = dialect.cast(text, column.type)
         plain = column.expr.spark_template == "{0}" and not column.cast
         if passes is not None and column.name != TIME and (wrap_plain or not plain):
             text = f"CASE WHEN {passes} THEN {text} END"

@@ -33,7 +33,8 @@ class Join:
 
     `filters` holds the conditions on one alias; a condition on none stands with the first alias. `crossed` names the
     aliases that the user spelled CROSS JOIN; `timed` the pairs that an explicit condition on event time relates.
-    `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out. `session` is where the query was bound.
+    `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out. `session` is where the query was bound;
+    `widened` the conditions that count time on its clock, with how many microseconds their windows are wider than they say.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Join:
     timed: frozenset[frozenset[str]] = frozenset()
     finish: Finish | None = None
     session: Session = IN_UTC
+    widened: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases

@@ -21,12 +21,20 @@ from watersmeet.units.evaluator import evaluate, knows
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
-_DUCKDB = {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}
+_DUCKDB = {"string": "VARCHAR", "binary": "BLOB", "timestamp_ntz": "TIMESTAMP"}
+
+
+def _cast(text: str, kind: str) -> str:
+    """What becomes a timestamp is a date or has no zone: a local time."""
+    if kind == "timestamp":
+        return f"wm_instant(CAST({text} AS TIMESTAMP))"
+    return f"CAST({text} AS {_DUCKDB.get(kind, kind)})"
+
 
 DUCKDB = Dialect(
     render=lambda expr, name: expr.duckdb(name),
     quote=lambda name: '"' + name.replace('"', '""') + '"',
-    type_name=lambda spark_type: _DUCKDB.get(spark_type, spark_type),
+    cast=_cast,
 )
 
 

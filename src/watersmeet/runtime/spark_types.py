@@ -20,7 +20,7 @@ from watersmeet.query.expr import Expr
 SPARK = Dialect(
     render=lambda expr, name: expr.spark(name),
     quote=lambda name: "`" + name.replace("`", "``") + "`",
-    type_name=lambda spark_type: spark_type,
+    cast=lambda text, kind: f"CAST({text} AS {kind})",
 )
 
 

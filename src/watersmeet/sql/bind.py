@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.errors import UnknownNameError, UnsupportedError, WindowError
+from watersmeet.errors import StreamError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.expr import ColumnRef, column
 from watersmeet.query.join import Input, Join
 from watersmeet.query.select import Distinct, Finish, Output
-from watersmeet.query.session import Session
+from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import show, to_expr
@@ -51,7 +51,9 @@ class Draft:
 
 def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> Join:
     """The logical query in a session, every name resolved and every condition sorted."""
-    inputs, scope, using, star = _from(draft, streams)
+    inputs, found_scope, using, star = _from(draft, streams)
+    scope = replace(found_scope, session=session)
+    _refuse_mixed_times(scope)
     for node in draft.conditions:
         refuse_inside(node, replayed=True)
     conditions = [*using, *(scope.resolve(node) for node in draft.conditions)]
@@ -71,7 +73,18 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> J
         timed=frozenset(frozenset((edge.old, edge.young)) for edge in found.edges),
         finish=finish,
         session=session,
+        widened=tuple(found.widened),
     )
+
+
+def _refuse_mixed_times(scope: Scope) -> None:
+    """Times with and without a zone are the same numbers in UTC only."""
+    kinds = {spec.schema[spec.time]: alias for alias, spec in scope.specs.items()}
+    if len(kinds) > 1 and scope.session.timezone != UTC:
+        zoned, local = kinds["timestamp"], kinds["timestamp_ntz"]
+        raise StreamError(
+            f"the event time of {zoned!r} is a timestamp and that of {local!r} a timestamp_ntz: windows in time zone {scope.session.timezone} need one kind; cast one of them in its source"
+        )
 
 
 def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tuple[Output, ...], Finish | None]:

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from watersmeet.errors import UnknownNameError
 from watersmeet.query.expr import ColumnRef
+from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -48,6 +49,7 @@ class Scope:
 
     specs: Mapping[str, StreamSpec]
     merged: Mapping[str, str] = field(default_factory=dict)
+    session: Session = IN_UTC
 
     def alias(self, name: str, where: str) -> str:
         """An alias as FROM spells it."""

@@ -1,7 +1,7 @@
 """Sorts the conjuncts of WHERE and ON: filters, edges of the window graph, and predicates by what a kernel can do.
 
 no alias, one alias                        filter
-event times of two aliases                 edges (and an Equality if it is one)
+event times of two aliases                 edges (and the condition itself if it is an Equality, or counted on the clock)
 l = r, l < r, ...  one alias on each side  Equality, Comparison
 abs(l - r) <= c, l - r BETWEEN c AND d     Band
 anything else                              Condition
@@ -22,7 +22,7 @@ from watersmeet.query.window import Edge
 from watersmeet.sql.evaluator import type_of
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, aliases_of
-from watersmeet.sql.time_conditions import time_edges
+from watersmeet.sql.time_conditions import time_condition
 from watersmeet.sql.types import INTEGRAL, NUMERIC
 
 _COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
@@ -39,6 +39,8 @@ class Sorted:
     filters: list[Expr] = field(default_factory=list)
     predicates: list[Predicate] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
+    widened: list[tuple[str, int]] = field(default_factory=list)
+    """Conditions on the clock, and how much wider their edges are (microseconds)."""
 
 
 def sort_conjuncts(nodes: list[Any], scope: Scope) -> Sorted:
@@ -76,17 +78,19 @@ def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
             exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()),
             exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()),
         ]
-        if any(time_edges(half, scope, "") for half in halves):
+        if any(time_condition(half, scope) for half in halves):
             for half in halves:
                 _sort_one(half, scope, result)
             return
     if len(aliases_of(node)) < 2:
         result.filters.append(to_expr(node))
         return
-    edges = time_edges(node, scope, "")
-    result.edges += time_edges(node, scope, show(node)) if edges else []
+    timed = time_condition(node, scope, show(node))
+    if timed is not None:
+        result.edges += timed.edges
+        result.widened += [(show(node), timed.widened_us)] if timed.widened_us else []
     predicate = _predicate(node, scope)
-    if not edges or isinstance(predicate, Equality):
+    if timed is None or timed.widened_us or isinstance(predicate, Equality):
         result.predicates.append(predicate)
 
 

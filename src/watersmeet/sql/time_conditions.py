@@ -6,13 +6,21 @@ A comparison of two sums over event-time columns and day-time intervals is broug
 
 Exactly two aliases must remain, one with +1 and one with -1. Times are whole microseconds, so `< h` is `<= h - 1 us`.
 Everything else (months, functions, three streams) is an ordinary condition.
+
+To Spark, whole days of a span and the difference of two timestamps are counted on the clock of the session's time zone:
+
+    b.ts <= a.ts + INTERVAL 1 DAY       23 or 25 hours where the clock is set       edge: 25 h
+    b.ts - a.ts <= INTERVAL 1 HOUR      0 or 2 hours of time that passes            edge: 2 h
+
+Where the offset changes, such an edge is wider by as much as it can change, and the condition remains, to be decided exactly.
+Invariant: whatever satisfies the condition satisfies its edges; if `widened_us` is 0, the reverse holds, too.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -23,8 +31,10 @@ from watersmeet.query.duration import parse_us, unit_us
 from watersmeet.query.window import Edge
 from watersmeet.sql.items import LONGEST_US
 from watersmeet.sql.names import Scope, ref_of
+from watersmeet.sql.offsets import FURTHEST_US, largest_change_us
 
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
+_DAY_US = 86_400_000_000
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
@@ -47,20 +57,57 @@ class Linear:
         return sum(self.times.values())
 
 
-def time_edges(node: Any, scope: Scope, text: str) -> list[Edge]:
-    """The edges that a conjunct means; none if it is not a condition on two event times."""
+@dataclass(frozen=True)
+class TimeCondition:
+    """The edges that a conjunct means, and how much wider they are than the conjunct."""
+
+    edges: tuple[Edge, ...]
+    widened_us: int
+
+
+def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | None:
+    """What a conjunct says about two event times; None if it is not a condition on them."""
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
-        return []
+        return None
     left, right = linear(node.this, scope), linear(node.expression, scope)
     if left is None or right is None or left.points != right.points or left.points not in (0, 1):
-        return []
+        return None
     if isinstance(node, exp.GT | exp.GTE):
         left, right = right, left
     strict = isinstance(node, exp.LT | exp.GT)
     edges = [_edge(left.plus(right, -1), strict, text)]
     if isinstance(node, exp.EQ):
         edges.append(_edge(right.plus(left, -1), False, text))
-    return [edge for edge in edges if edge is not None]
+    found = [edge for edge in edges if edge is not None]
+    wider = _widening_us(node, scope) if found else None
+    if wider is None:
+        return None
+    return TimeCondition(tuple(replace(edge, hi_us=edge.hi_us + wider) for edge in found), wider)
+
+
+def _widening_us(node: Any, scope: Scope) -> int | None:
+    """How far fixed spans can be from those of the clock; None if nothing bounds it."""
+    if scope.session.is_fixed or not any(scope.type_of(ref_of(c)) == "timestamp" for c in node.find_all(exp.Column)):
+        return 0
+    steps = [step for side in (node.this, node.expression) for step in side.find_all(exp.Add, exp.Sub)]
+    spans = [_on_the_clock(step, scope) for step in steps]
+    if any(span is None for span in spans):
+        return None
+    days = sum(abs(us) for i in node.find_all(exp.Interval) if (us := interval_us(i)) is not None)
+    counted = sum(span is True for span in spans)
+    reach = days + (counted + 1) * FURTHEST_US
+    return counted * largest_change_us(scope.session.timezone, reach) if counted else 0
+
+
+def _on_the_clock(step: Any, scope: Scope) -> bool | None:
+    """Whether a sum is counted on the clock: a difference of two times, or a time and a day or more; None: a time and any span."""
+    left, right = linear(step.this, scope), linear(step.expression, scope)
+    assert left is not None
+    assert right is not None
+    if left.points == right.points:
+        return bool(left.points)
+    us = span_us(step.expression if left.points else step.this)
+    return None if us is None else abs(us) >= _DAY_US
 
 
 def _edge(form: Linear, strict: bool, text: str) -> Edge | None:

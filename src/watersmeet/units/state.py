@@ -52,7 +52,7 @@ class Manifest:
 
     @classmethod
     def fresh(cls, plan: Plan) -> Manifest:
-        return cls(plan.fingerprint(), plan.join.text, segments={a: [] for a in plan.aliases})
+        return cls(plan.fingerprint(), plan.title, segments={a: [] for a in plan.aliases})
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -91,6 +91,6 @@ def refuse(fingerprint: str, query: str, plan: Plan) -> NoReturn:
     """The state of one placement is asked for by another."""
     raise CheckpointError(
         f"the checkpoint belongs to another query or placement: it was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
-        f"and this is fingerprint {plan.fingerprint()} of\n  {' '.join(plan.join.text.split())}\nwith {plan.units} units; "
-        "restore the query, schemas and units= it was started with, or start with a new checkpoint folder"
+        f"and this is fingerprint {plan.fingerprint()} of\n  {plan.title}\nwith {plan.units} units; "
+        "restore the query, schemas, time zone and units= it was started with, or start with a new checkpoint folder"
     )

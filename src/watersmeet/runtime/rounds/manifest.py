@@ -45,7 +45,7 @@ class BatchManifest:
 
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
-        return cls(-1, query_id, plan.fingerprint(), plan.join.text)
+        return cls(-1, query_id, plan.fingerprint(), plan.title)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
