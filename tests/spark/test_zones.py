@@ -146,8 +146,8 @@ def test_a_zone_that_only_spark_knows_is_left_to_spark(
         query = wm.sql(text, s=wm.Stream(view(spark, NEW_YORK), time="ts"))
         assert query.plan.after
         assert sorted(query.dataframe().collect()) == sorted(spark.sql(text).collect())
+        path = write(tmp_path, "s", [table(NEW_YORK)])
         with pytest.raises(OptionError, match=f"{NEW_YORK}, for which the evaluator"):
-            path = write(tmp_path, "s", [table(NEW_YORK)])
             wm.subscriptions(s=stream(spark, path), checkpoint=tmp_path / "ck", sink="memory")
 
 
