@@ -255,11 +255,22 @@ def nested(count: int = 120, seed: int = 11) -> list[str]:
                 "length({3})",
                 "({0} / {1})",
                 "({0} * {1})",
+                "hour({5})",
+                "day({5})",
+                "year({5})",
             ]
         elif kind == "str":
             forms = ["({3} || {4})", "coalesce({3}, {4})", "substring({3}, 2, 3)", "if({2}, {3}, {4})"]
         elif kind == "time":
-            forms = ["({5} + INTERVAL 90 MINUTES)", "coalesce({5}, {6})", "if({2}, {5}, {6})"]
+            forms = [
+                "({5} + INTERVAL 90 MINUTES)",
+                "coalesce({5}, {6})",
+                "if({2}, {5}, {6})",
+                "({5} - INTERVAL 1 DAY)",
+                "date_trunc('day', {5})",
+                "date_trunc('hour', {5})",
+                "CAST(CAST({5} AS DATE) AS TIMESTAMP)",
+            ]
         else:
             forms = [
                 "({0} < {1})",
@@ -273,6 +284,8 @@ def nested(count: int = 120, seed: int = 11) -> list[str]:
                 "({0} BETWEEN {1} AND 3)",
                 "({5} <= {6})",
                 "({3} <=> {4})",
+                "(CAST({5} AS DATE) = CAST({6} AS DATE))",
+                "({5} < TIMESTAMP '2024-03-31 02:30:00')",
             ]
         form = forms[int(b * len(forms))]
         return form.format(a("num"), a("num"), a("bool"), a("str"), a("str"), a("time"), a("time"), a("bool"))

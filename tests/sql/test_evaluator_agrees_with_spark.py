@@ -8,18 +8,24 @@ nested expression Spark skips an operand, and its error, where the other operand
 import math
 import os
 import re
+from contextlib import contextmanager
 from decimal import Decimal
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.sql.edge_values import edges, expr_of, nested, systematic
+from tests.sql.expressions import ALL, ZONES, pairs
+from tests.sql.expressions import expr_of as expr_in
+from watersmeet.errors import WatersmeetError
 from watersmeet.units.evaluator import connection
 
 pytestmark = pytest.mark.spark
 RAISING_SAMPLE = int(os.environ.get("WATERSMEET_RAISING_SAMPLE", "6"))
 RAISED = re.compile(r"(?i)^raised.*(overflow|by.zero|out.of.range|cast_invalid)", re.DOTALL)
-ONLY_SPARK_TEXT = ["unix_timestamp(p)", "lower(s)", "trim(s)", "round(d, 2)", "date_add(n, 3)", "timestampdiff(SECOND, p, q)", "extract(YEAR FROM p)", "pmod(i, 3)", "dayofweek(p)", "weekday(n)", "nvl2(i, 1, 2)", "s RLIKE '^a'", "left(s, 2)", "sha2(s, 256)", "split(s, ',')[0]", "CAST(d AS STRING)"]  # fmt: skip
 
 
 def same(a, b) -> bool:
@@ -35,8 +41,8 @@ def same(a, b) -> bool:
 class InDuckDB:
     """Cells by expression: the values by row, without the rows that raise."""
 
-    def __init__(self, table):
-        self.con = connection("UTC")
+    def __init__(self, table, zone):
+        self.con = connection(zone)
         self.con.register("edges", table)
         self.rows = table.num_rows
 
@@ -92,18 +98,7 @@ def view(spark, table):
 @pytest.mark.parametrize("part", range(4))
 def test_agrees(spark, view, table, part):
     texts = (systematic() + nested())[part::4]
-    exprs = [(text, expr) for text in texts for expr in [expr_of(text)] if expr.portable]
-    assert len(exprs) > len(texts) * 0.8
-    duck = InDuckDB(table)
-    cells = [duck.cells(expr.duckdb(lambda r: r.column)) for _, expr in exprs]
-    answers = spark_cells(spark, view, exprs, cells, table.num_rows)
-    wrong = [
-        f"{text} in row {row}: Spark {answers[row][f'o{i}']!r}, its template {answers[row][f't{i}']!r}, DuckDB {value!r} for {[(str(c), table[c.column][row].as_py()) for c in expr.columns]}"
-        for i, (text, expr) in enumerate(exprs)
-        for row, value in cells[i].items()
-        if not (same(answers[row][f"o{i}"], value) and same(answers[row][f"t{i}"], value))
-    ]
-    assert not wrong, f"{len(wrong)} cells:\n" + "\n".join(wrong[:30])
+    exprs, cells = agreeing(spark, view, table, texts, "UTC")
     single = set(systematic())
     raising = [
         (text, first_missing(found, table.num_rows))
@@ -113,6 +108,111 @@ def test_agrees(spark, view, table, part):
     for text, row in raising[:: max(1, len(raising) // RAISING_SAMPLE)]:
         answer = spark_answer(spark, f"SELECT {text} AS it FROM {view} WHERE row = {row}")
         assert RAISED.search(answer), f"{text} in row {row} raises in DuckDB; Spark: {answer}"
+
+
+@settings(max_examples=max(2, settings().max_examples // 40), suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), zone=st.sampled_from(ZONES))
+def test_generated_expressions_agree(spark, view, table, seed, zone):
+    with session(spark, zone, ansi=True):
+        agreeing(spark, view, table, nested(60, seed), zone)
+
+
+def agreeing(spark, view, table, texts, zone):
+    """The portable ones of some expressions, and their cells: where DuckDB has an answer, Spark has the same."""
+    exprs = [(text, expr) for text in texts for expr in [expr_of(text)] if expr.portable]
+    assert len(exprs) > len(texts) * 0.7
+    duck = InDuckDB(table, zone)
+    cells = [duck.cells(expr.duckdb(lambda r: r.column)) for _, expr in exprs]
+    answers = spark_cells(spark, view, exprs, cells, table.num_rows)
+    wrong = [
+        f"{text} in row {row}: Spark {answers[row][f'o{i}']!r}, its template {answers[row][f't{i}']!r}, DuckDB {value!r} for {[(str(c), table[c.column][row].as_py()) for c in expr.columns]}"
+        for i, (text, expr) in enumerate(exprs)
+        for row, value in cells[i].items()
+        if not (same(answers[row][f"o{i}"], value) and same(answers[row][f"t{i}"], value))
+    ]
+    assert not wrong, f"{len(wrong)} cells in {zone}:\n" + "\n".join(wrong[:30])
+    return exprs, cells
+
+
+@pytest.fixture(scope="module")
+def rows(spark, tmp_path_factory):
+    """The rows of `expressions`, by way of a file: so local times keep their type."""
+    folder = tmp_path_factory.mktemp("pairs")
+    pq.write_table(pairs(), folder / "pairs.parquet")
+    spark.read.parquet(str(folder)).createOrReplaceTempView("pairs")
+    return pairs()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_agrees_in_a_time_zone(spark, rows, zone):
+    """What is portable of the table is evaluated as Spark does, by the clocks of every zone."""
+    exprs = [(text, expr) for text in ALL for expr in [expr_in(text)] if expr.portable]
+    assert len(exprs) > len(ALL) * 0.6
+    with session(spark, zone, ansi=True):
+        answers = answered(spark, [text for text, _ in exprs])
+    con = connection(zone)
+    con.register("pairs", rows)
+    duck = [expr.duckdb(lambda ref: ref.column) for _, expr in exprs]
+    kinds = con.sql(f"SELECT {', '.join(duck)} FROM pairs").types
+    items = [in_plain_types(sql, str(kind)) for sql, kind in zip(duck, kinds, strict=True)]
+    found = con.sql(f"SELECT {', '.join(items)} FROM pairs ORDER BY row").fetchall()
+    wrong = [
+        f"{text} in row {row}: Spark {a!r}, DuckDB {b!r} for {[(str(c), rows[c.column][row].as_py()) for c in expr.columns]}"
+        for row, values in enumerate(zip(answers, found, strict=True))
+        for (text, expr), a, b in zip(exprs, *values, strict=True)
+        if not same(a, b)
+    ]
+    assert not wrong, f"{len(wrong)} cells in {zone}:\n" + "\n".join(wrong[:30])
+
+
+@pytest.mark.parametrize("ansi", [True, False], ids=["ansi", "not ansi"])
+def test_templates_of_the_table_mean_what_was_written(spark, rows, ansi):
+    """In value and in type."""
+    templates = [expr_in(text).spark(lambda ref: ref.column) for text in ALL]
+    texts = [t for both in zip(ALL, templates, strict=True) for t in both]
+    with session(spark, ZONES[0], ansi=ansi):
+        assert kinds_of(spark, ALL) == kinds_of(spark, templates)
+        answers = answered(spark, texts)
+    wrong = {texts[n] for row in answers for n in range(0, len(texts), 2) if not same(row[n], row[n + 1])}
+    assert wrong == set()
+
+
+def answered(spark, texts):
+    """The values of expressions by row: instants as whole microseconds, local times and spans as texts."""
+    kinds = kinds_of(spark, texts)
+    items = [f"{_plain_in_spark(t, kind)} AS a{n}" for n, (t, kind) in enumerate(zip(texts, kinds, strict=True))]
+    return spark.sql(f"SELECT {', '.join(items)} FROM pairs ORDER BY row").collect()
+
+
+def kinds_of(spark, texts):
+    return [
+        kind
+        for _, kind in spark.sql(f"SELECT {', '.join(f'{t} AS a{n}' for n, t in enumerate(texts))} FROM pairs").dtypes
+    ]
+
+
+def _plain_in_spark(sql, kind):
+    if kind == "timestamp":
+        return f"unix_micros({sql})"
+    return f"CAST({sql} AS STRING)" if kind == "timestamp_ntz" or "interval" in kind else sql
+
+
+def in_plain_types(sql, kind):
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return f"epoch_us({sql})"
+    return f"CAST({sql} AS VARCHAR)" if kind == "TIMESTAMP" else sql
+
+
+@contextmanager
+def session(spark, zone, ansi):
+    """Spark's settings for a while."""
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.ansi.enabled", "true")
 
 
 def first_missing(found, rows):
@@ -126,12 +226,38 @@ def spark_answer(spark, sql):
         return f"raised {error}"
 
 
-def test_templates_mean_what_was_written(spark, view):
-    """Also where DuckDB is not proven, Spark's own template is the text's equal."""
-    pairs = [(text, expr_of(text).spark(lambda r: r.column)) for text in ONLY_SPARK_TEXT]
-    (different,) = spark.sql(
-        "SELECT "
-        + ", ".join(f"sum(CASE WHEN ({a}) <=> ({b}) THEN 0 ELSE 1 END) AS c{i}" for i, (a, b) in enumerate(pairs))
-        + f" FROM {view}"
-    ).collect()
-    assert [pairs[i] for i, n in enumerate(different) if n] == []
+@pytest.mark.slow
+def test_examples_of_all_functions_mean_what_was_written(spark):
+    """Each example in Spark's own documentation is refused, or our template has its value and type."""
+    wrong = []
+    for text in examples(spark):
+        try:
+            template = expr_in(text).spark(lambda ref: ref.column)
+        except WatersmeetError:
+            continue
+        before, after = (value_and_type(spark, sql) for sql in (text, template))
+        if before is not None and after is not None and before != after:
+            wrong.append((text, template, before, after))
+    assert wrong == []
+
+
+def examples(spark):
+    """What stands in `> SELECT ...;` of every function that depends on nothing but its arguments."""
+    moving = re.compile(
+        r"(?i)current|now\(|rand|uuid|local|shuffle|unix_timestamp\(\)|monotonic|uniform|\bOVER\b|\bFROM (VALUES|range|\()|LATERAL| AS S,"
+    )
+    for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
+        told = "\n".join(line for (line,) in spark.sql(f"DESCRIBE FUNCTION EXTENDED `{name.split('.')[-1]}`").collect())
+        yield from (text for text in re.findall(r"> SELECT (.*?);\s*$", told, re.MULTILINE) if not moving.search(text))
+
+
+def value_and_type(spark, sql):
+    """None if the analyser refuses it: then a query is refused when it is bound."""
+    try:
+        frame = spark.sql(f"SELECT {sql} AS it")
+    except Exception:
+        return None
+    try:
+        return frame.schema[0].dataType, str(frame.collect())
+    except Exception as error:
+        return frame.schema[0].dataType, type(error).__name__
