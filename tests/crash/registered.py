@@ -1,7 +1,7 @@
 """What the killed subscribers have registered, and what the sink must hold in the end; read without the registry's code.
 
     versions    what each version of the registry changed: the files that are there, and those that the journal has kept
-    answered    the version that each batch answered: the intents of the journal, of all attempts
+    answered    the version that each batch answered, and which of its queries not: the intents of the journal, of all attempts
     spans       from them: the batches that answered an id, one half-open span for each time that it was added
     contents    the batch of each file: one for each batch, but two where a life died between Spark's logs of files and of batches
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from tests.crash.subscriber import CONSTANTS
 
 Versions = dict[int, dict[str, Any]]
 Spans = dict[str, list[tuple[int, int]]]
+Batches = list[tuple[int, set[str]]]
+"""By batch its version, and the queries of that version that were struck out."""
 
 NEVER = 1_000_000
 """After the last batch."""
@@ -53,35 +56,44 @@ def versions(work: Path) -> Versions:
     return found
 
 
-def answered(work: Path) -> tuple[list[int], int]:
-    """The version that each batch answered, and how many batches were tried more than once."""
-    tries: dict[int, list[int]] = {}
+def answered(work: Path) -> tuple[Batches, int]:
+    """What each batch answered, and how many batches were tried more than once."""
+    tries: dict[int, list[tuple[int, set[str]]]] = {}
     for file in (work / "journal").glob("*-*.json"):
-        tries.setdefault(int(file.stem.partition("-")[0]), []).append(json.loads(file.read_text())["version"])
+        raw = json.loads(file.read_text())
+        tries.setdefault(int(file.stem.partition("-")[0]), []).append((raw["version"], set(raw.get("struck", ()))))
     assert sorted(tries) == list(range(len(tries))), "a batch has no intent"
     for batch, found in tries.items():
-        assert len(set(found)) == 1, (
-            f"batch {batch} answered versions {found}: a repeated batch answers the same queries"
+        assert len({version for version, _ in found}) == 1, (
+            f"batch {batch} answered versions {found}: a repeated batch answers the same queries, or fewer"
         )
-    numbers = [tries[batch][0] for batch in range(len(tries))]
-    assert numbers == sorted(numbers)
-    return numbers, sum(len(found) > 1 for found in tries.values())
+        found.sort(key=lambda one: len(one[1]))
+        assert all(less <= more for (_, less), (_, more) in pairwise(found)), "what was struck out came back"
+    batches = [tries[batch][-1] for batch in range(len(tries))]
+    assert [version for version, _ in batches] == sorted(version for version, _ in batches)
+    return batches, sum(len(found) > 1 for found in tries.values())
 
 
-def spans(changes: Versions, numbers: list[int]) -> Spans:
-    """The batches that answered each id."""
-    begun: dict[str, int] = {}
+def spans(changes: Versions, batches: Batches) -> Spans:
+    """The batches that answered each id. One that was removed before a batch was repeated is not answered in it."""
+    begun: dict[str, tuple[int, int]] = {}
     out: Spans = {}
     for version, raw in sorted(changes.items()):
-        effect = next((batch for batch, has in enumerate(numbers) if has >= version), NEVER)
         for change in raw["changes"]:
+            id = change["id"]
             if change["action"] == "add":
-                begun[change["id"]] = effect
+                begun[id] = version, _first(batches, lambda has, _, version=version: has >= version)
             elif change["action"] == "remove":
-                out.setdefault(change["id"], []).append((begun.pop(change["id"]), effect))
-    for id, effect in begun.items():
+                added, effect = begun.pop(id)
+                ends = lambda has, struck: has >= version or (id in struck and has >= added)  # noqa: B023, E731
+                out.setdefault(id, []).append((effect, _first(batches, ends)))
+    for id, (_, effect) in begun.items():
         out.setdefault(id, []).append((effect, NEVER))
     return out
+
+
+def _first(batches: Batches, found: Callable[[int, set[str]], bool]) -> int:
+    return next((batch for batch, (has, struck) in enumerate(batches) if found(has, struck)), NEVER)
 
 
 def living(changes: Versions) -> set[str]:

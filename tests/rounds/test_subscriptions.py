@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import watersmeet as wm
 from watersmeet.plan.catalogue import Catalogue, catalogue, wire_name
@@ -321,6 +324,46 @@ def test_files_that_are_collected_while_they_are_read_are_read_again(
         file.unlink()
     with pytest.raises(wm.WatersmeetError, match="is missing from"):
         asked(life, sql(60))
+
+
+ODD_IDS = (
+    "1",
+    "01",
+    "null",
+    "__HIVE_DEFAULT_PARTITION__",
+    "a/b",
+    "a=b",
+    "%41",
+    "A",
+    "a",
+    "..",
+    " ",
+    "\u00e9",
+    "e\u0301",
+    "a\n",
+    "\0",
+)
+
+
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+@given(
+    ids=st.lists(st.text(min_size=1, max_size=300) | st.sampled_from(ODD_IDS), unique=True, min_size=1, max_size=8),
+    fed=st.integers(0, 8),
+)
+@settings(max_examples=20)
+def test_what_is_added_is_answered_under_exactly_its_id(engine: str, ids: list[str], fed: int) -> None:
+    texts = {id: sql(5).replace(" FROM", f", {n} AS n FROM") for n, id in enumerate(ids)}
+    with tempfile.TemporaryDirectory() as scratch:
+        life = Life(Path(scratch), Sink(), engine=engine)
+        life.registry.add_all([(id, texts[id]) for id in ids[fed:]])
+        life.registry.take_in([(id, "add", texts[id]) for id in ids[:fed]], 0)
+        life.batch(0)
+        life = Life(Path(scratch), life.sink, engine=engine)
+        life.registry.remove(ids[0])
+        life.batch(1)
+    for batch, there in ((0, ids), (1, ids[1:])):
+        found = {(id, json.loads(answer)["n"]) for id, answer in life.sink.batches[batch]}
+        assert found == {(id, n) for n, id in enumerate(ids) if id in there}
 
 
 def test_a_registry_that_is_begun_anew_in_the_same_folder_is_another(tmp_path: Path) -> None:

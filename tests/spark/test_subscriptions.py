@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.spark.streams import BASE_US, stream, table, write
 from watersmeet.errors import OptionError, StreamError
+from watersmeet.plan.subscription import Computed
 from watersmeet.runtime.progress import moment
+from watersmeet.runtime.subscriptions.sinks import sub_folder
 
 pytestmark = pytest.mark.spark
 
@@ -187,9 +193,68 @@ def test_a_feed_adds_and_removes_and_a_folder_has_a_sub_folder_for_every_query(s
     assert "FROM" in subs.progress().refused["bob"]
     found = spark.read.parquet(out).select("query", "answer").toArrow()
     assert bag(found) == twin({"alice": PAIR, "carol": SELF}, batches(2))
-    assert {p.name for p in Path(out).iterdir() if p.is_dir()} == {"query=alice", "query=carol", "_spark_metadata"}
+    folders = {p.name for p in Path(out).iterdir() if p.is_dir()}
+    assert folders == {"query_folder=id-alice", "query_folder=id-carol", "_spark_metadata"}
     with pytest.raises(StreamError, match="no column 'action'"):
         subscriptions(spark, tmp_path, feed=spark.readStream.schema("id string").json(str(tmp_path / "feed")))
+
+
+IDS = [
+    "1", "1.0", "01", "true", "2024-01-01", "__HIVE_DEFAULT_PARTITION__", "null", "None", " ", "  ", "a/b", "/", "..", ".", "a=b", "%41", "A", "a",
+    "_41", "_5f41", "a_b", "a-b", "\u00e9", "e\u0301", "\u2126", "\u03a9", "a\n", "a\r\n", "\0", "'", '"', "`", "\\", "{", "\U0001f600", "x" * 160,
+    "x" * 161, "X" * 300, "X" * 301, "/" * 90, "/" * 1000, "\u00e9" * 500,
+]  # fmt: skip
+
+
+def test_every_id_has_its_own_answers_and_its_own_sub_folder(spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(1))
+    out = str(tmp_path / "out")
+    subs = subscriptions(spark, tmp_path, sink=out, per_query=True)
+    subs.add_all({id: PAIR.replace(" FROM", f", {n} AS n FROM") for n, id in enumerate(IDS)})
+    subs.start().await_termination()
+    rows = spark.read.parquet(out)
+    found = rows.selectExpr("query", "int(get_json_object(answer, '$.n')) AS n", "query_folder").distinct().collect()
+    assert {(row.query, row.n) for row in found} == {(id, n) for n, id in enumerate(IDS)}
+    for n, id in [*enumerate(IDS)][:6:2]:
+        assert [row.n for row in subs.answers(rows, id).select("n").distinct().collect()] == [n]
+    chance = random.Random(7)
+    more = {
+        "".join(chance.choices("aA0_-/.%= \n\u00e9\u0301\u0130\U0001f600", k=chance.randrange(1, 90)))
+        for _ in range(2000)
+    }
+    named = spark.createDataFrame([(id,) for id in {*IDS, *more}], "query string").select(
+        "query", sub_folder(F.col("query"))
+    )
+    names = dict(named.collect()) | {row.query: row.query_folder for row in found}
+    assert len({folder.casefold() for folder in names.values()}) == len(names) > 1500
+    assert all(re.fullmatch(r"id-[a-z0-9_-]{1,197}", folder) for folder in names.values())
+
+
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_a_query_that_breaks_a_batch_fails_and_the_others_are_answered(engine: str, spark: Any, tmp_path: Path) -> None:
+    for n in "rs":
+        write(tmp_path, n, batches(2))
+    out = str(tmp_path / "out")
+    subs = subscriptions(spark, tmp_path, sink=out, engine=engine)
+    subs.add_all({"pair": PAIR, "self": SELF})
+    bind = subs._registry.bind
+    odd = Computed("no_such_function({0}, {1})", ((0, "v"), (1, "v")))  # as if the list of functions had let it through
+    subs._registry.bind = lambda sql: replace(bind(sql), residuals=(odd,))
+    subs.add(PAIR.replace("WINDOW", "AND r.v = 11 WINDOW"), id="odd")
+    subs._registry.bind = bind
+    subs.add(PAIR, id="last")
+    subs.start().await_termination()
+    assert {e.id: e.state for e in subs.list()} == {
+        **dict.fromkeys(("pair", "self", "last"), "running"),
+        "odd": "failed",
+    }
+    assert "no_such_function" in subs.progress().failed["odd"]
+    assert [(p.batch_id, p.queries, p.input_rows) for p in subs.history()] == [(0, 4, 8), (1, 3, 8)]
+    found = bag(spark.read.parquet(out).select("query", "answer").toArrow())
+    assert found == twin({"pair": PAIR, "self": SELF, "last": PAIR}, batches(2))
+    subs.remove("odd")
+    assert len(subs.list()) == 3
 
 
 def test_a_function_for_every_query_gets_its_own_columns(spark: Any, tmp_path: Path) -> None:

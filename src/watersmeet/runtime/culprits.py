@@ -11,7 +11,7 @@ Wherever the process dies, the next one finds the failure in the registry and st
 Where several queries fail only together, the youngest of them is struck out: a query never stops those that were there before it.
 
 Invariant: an error that no query explains is raised as it is, and nobody is blamed: errors of the machine, at whatever run they come,
-and errors that remain without any query. The other queries' answers are those of a run that never had the culprit from this batch on.
+errors that remain without any query, and errors that do not come again. The other queries' answers are those of a run that never had the culprit from this batch on.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _culprit(ids: Sequence[str], queries: Queries, probe: Callable[[Queries], ob
         return False
 
     last = first_to_fail(len(ids), fails) if ids else None
-    if last is None or (last not in reasons and not fails(last)):
+    if last is None or not fails(last):  # once more: what comes and goes is not blamed
         return None
     return ids[last - 1], reasons[last]
 

@@ -17,10 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
-from watersmeet.plan.catalogue import QUERY, Catalogue, catalogue
+from watersmeet.plan.catalogue import Catalogue, catalogue
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.progress import Progress
@@ -39,7 +38,7 @@ from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
-from watersmeet.runtime.subscriptions.sinks import answer_sink, typed
+from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.units.evaluator import knows
 
 MOST_UNITS = 8
@@ -200,7 +199,7 @@ class Subscriptions:
 
     def answers(self, rows: DataFrame, id: str) -> DataFrame:
         """One query's answers, in its own columns and types, out of rows (query, ts, answer)."""
-        return typed(rows.where(F.col(QUERY) == id), self._registry.query(id))
+        return answers_of(rows, id, self._registry.query(id))
 
     def _running(self) -> Handle:
         if self._handle is None:

@@ -1,9 +1,17 @@
 """Where answers go: one sink for all queries, or one for each.
 
     all      any sink of `rounds.sinks`: rows (query, ts, answer)
-    each     a folder: a sub-folder query=<id> for every query; or a function (id, rows, batch_id), rows in the query's own types
+    each     a folder with a sub-folder for every query; or a function (id, rows, batch_id), rows in the query's own types
 
-Invariant: as in `rounds.sinks`: `write` runs the frame exactly once.
+    id              sub-folder
+    user-42         query_folder=id-user-42
+    User 42         query_folder=id-_55ser_2042         bytes other than a-z, 0-9 and - in hexadecimal digits
+    (300 bytes)     query_folder=id-<100 characters>__<SHA-256 of the id>
+
+Ids stand in the rows as well, and they decide: Spark guesses types of the names of folders, rows it reads as they were written.
+
+Invariant: as in `rounds.sinks`: `write` runs the frame exactly once. Different ids have different sub-folders, on file systems that
+ignore case or normalise Unicode, too; their names have at most 200 characters.
 """
 
 from __future__ import annotations
@@ -12,7 +20,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError
@@ -21,6 +29,11 @@ from watersmeet.plan.subscription import Subscription
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
 
 Find = Callable[[str], Subscription]
+FOLDER = "query_folder"
+_PLAIN = r"^[a-z0-9-]{1,160}\z"
+_PLAIN_BYTE = r"^(2d|3[0-9]|6[1-9a-f]|7[0-9a])$"
+"""The same in hexadecimal digits."""
+_LONGEST, _CUT = 160, 100
 
 
 def ddl_of(query: Subscription) -> str:
@@ -33,6 +46,26 @@ def typed(rows: DataFrame, query: Subscription) -> DataFrame:
     return rows.select(F.from_json(ANSWER, ddl_of(query)).alias("a")).select("a.*")
 
 
+def sub_folder(id: Column) -> Column:
+    """The name of a query's sub-folder."""
+    digits = F.regexp_extract_all(F.lower(F.hex(F.encode(id, "UTF-8"))), F.lit("(..)"), 1)
+    escaped = F.array_join(F.transform(digits, _escaped), "")
+    cut = F.concat(F.substring(escaped, 1, _CUT), F.lit("__"), F.sha2(id, 256))
+    name = F.when(id.rlike(_PLAIN), id).when(F.length(escaped) <= _LONGEST, escaped).otherwise(cut)
+    return F.concat(F.lit("id-"), name)
+
+
+def _escaped(byte: Column) -> Column:
+    return F.when(byte.rlike(_PLAIN_BYTE), F.decode(F.unhex(byte), "UTF-8")).otherwise(F.concat(F.lit("_"), byte))
+
+
+def answers_of(rows: DataFrame, id: str, query: Subscription) -> DataFrame:
+    """The answers of one query in its own types; of a folder with sub-folders, its own is read."""
+    if FOLDER in rows.columns:
+        rows = rows.where(F.col(FOLDER) == sub_folder(F.lit(id)))
+    return typed(rows.where(F.col(QUERY) == id), query)
+
+
 def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
     """The sink that a user means; `find` knows the queries."""
     if not per_query:
@@ -40,8 +73,18 @@ def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
     if callable(given):
         return EachSink(given, find)
     if isinstance(given, (str, os.PathLike)) and os.fspath(given) and given not in ("console", "memory", "noop"):
-        return FileSink(folder_of(os.fspath(given)), by=[QUERY])
+        return SubFolders(folder_of(os.fspath(given)))
     raise OptionError(f"sink={given!r} with per_query=True: give a folder, or a function (id, rows, batch_id)")
+
+
+class SubFolders(FileSink):
+    """Files in a folder, with a sub-folder for every query."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, by=[FOLDER])
+
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        super().write(rows.withColumn(FOLDER, sub_folder(F.col(QUERY))), batch_id)
 
 
 class EachSink:
