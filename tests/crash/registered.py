@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -76,24 +76,25 @@ def answered(work: Path) -> tuple[Batches, int]:
 
 def spans(changes: Versions, batches: Batches) -> Spans:
     """The batches that answered each id. One that was removed before a batch was repeated is not answered in it."""
-    begun: dict[str, tuple[int, int]] = {}
+    begun: dict[str, int] = {}
     out: Spans = {}
     for version, raw in sorted(changes.items()):
         for change in raw["changes"]:
-            id = change["id"]
             if change["action"] == "add":
-                begun[id] = version, _first(batches, lambda has, _, version=version: has >= version)
+                begun[change["id"]] = version
             elif change["action"] == "remove":
-                added, effect = begun.pop(id)
-                ends = lambda has, struck: has >= version or (id in struck and has >= added)  # noqa: B023, E731
-                out.setdefault(id, []).append((effect, _first(batches, ends)))
-    for id, (_, effect) in begun.items():
-        out.setdefault(id, []).append((effect, NEVER))
+                added = begun.pop(change["id"])
+                out.setdefault(change["id"], []).append(_span(batches, change["id"], added, version))
+    for id, added in begun.items():
+        out.setdefault(id, []).append(_span(batches, id, added, NEVER))
     return out
 
 
-def _first(batches: Batches, found: Callable[[int, set[str]], bool]) -> int:
-    return next((batch for batch, (has, struck) in enumerate(batches) if found(has, struck)), NEVER)
+def _span(batches: Batches, id: str, added: int, removed: int) -> tuple[int, int]:
+    """From the first batch that has a query to the first that has it no more; versions are never as high as NEVER."""
+    has = [batch for batch, (version, _) in enumerate(batches) if version >= added]
+    ends = [b for b in has if batches[b][0] >= removed or id in batches[b][1]]
+    return (has or [NEVER])[0], (ends or [NEVER])[0]
 
 
 def living(changes: Versions) -> set[str]:
