@@ -7,13 +7,15 @@ pickle: a checkpoint cannot run code.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NoReturn
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
+from watersmeet.plan.parts import differing, parts_of
 
-FORMAT = 1
+FORMAT = 2
 OTHER = ":"
 """Kinds of segments that begin so hold other things than rows of streams or results."""
 REWRITTEN = ":rewritten"
@@ -32,7 +34,9 @@ class SegmentInfo:
     file: str = ""
     """The name of its file, where segments are files."""
     file_bytes: int = 0
+    """The length of its file or blob."""
     checksum: int = 0
+    """CRC-32 of these bytes."""
 
 
 @dataclass
@@ -49,10 +53,13 @@ class Manifest:
     driving: dict[str, float] = field(default_factory=dict)
     """What driver selection has measured, see `driving.DriverStats`."""
     extra: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    """Digests of what the fingerprint covers, see `plan.parts`; where units' manifests lie together, these lie beside them."""
 
     @classmethod
     def fresh(cls, plan: Plan) -> Manifest:
-        return cls(plan.fingerprint(), plan.title, segments={a: [] for a in plan.aliases})
+        segments: dict[str, list[SegmentInfo]] = {a: [] for a in plan.aliases}
+        return cls(plan.fingerprint(), plan.title, segments=segments, parts=parts_of(plan.description()))
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)})
@@ -73,7 +80,7 @@ class Manifest:
                 f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder"
             ) from error
         if manifest.fingerprint != plan.fingerprint():
-            refuse(manifest.fingerprint, manifest.query, plan)
+            refuse(manifest.fingerprint, manifest.query, manifest.parts, plan)
         return manifest
 
     def seen_by_others(self) -> Manifest:
@@ -87,10 +94,15 @@ class Manifest:
         return sum(s.bytes for infos in self.segments.values() for s in infos)
 
 
-def refuse(fingerprint: str, query: str, plan: Plan) -> NoReturn:
+def refuse(
+    fingerprint: str, query: str, parts: Mapping[str, str], plan: Plan, where: str = "the checkpoint"
+) -> NoReturn:
     """The state of one placement is asked for by another."""
+    names = differing(parts, parts_of(plan.description())) if parts else []
     raise CheckpointError(
-        f"the checkpoint belongs to another query or placement: it was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
+        f"{where} belongs to another query or placement"
+        + (f"; what differs: {', '.join(names)}. " if names else ". ")
+        + f"It was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
         f"and this is fingerprint {plan.fingerprint()} of\n  {plan.title}\nwith {plan.units} units; "
         "restore the query, schemas, time zone and units= it was started with, or start with a new checkpoint folder"
     )

@@ -7,12 +7,11 @@
         mail/*.arrow          messages between the rounds of one attempt
 
 Invariant: a JSON file is either whole or absent: on file systems with rename it is written beside and renamed, object
-stores make a file visible when it is complete.
+stores make a file visible when it is complete. What happens to it later is found by its checksum, see `sealed`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from pyarrow import fs as pafs
 
 from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.sealed import REMEDY, seal, unseal
 
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL = "intents", "manifests", "segments", "mail"
@@ -57,6 +57,10 @@ class StateFolder:
     def path(self, *parts: str) -> str:
         return "/".join((self._opened[1], *parts))
 
+    def beside(self, *parts: str) -> str:
+        """The path of something of Spark's in the checkpoint."""
+        return "/".join((self._opened[1].rpartition("/")[0], *parts))
+
     def prepare(self) -> None:
         for kind in (INTENTS, MANIFESTS, SEGMENTS, MAIL):
             self.system.create_dir(self.path(kind), recursive=True)
@@ -67,8 +71,12 @@ class StateFolder:
         return sorted(int(n) for n in names if n.isdigit())
 
     def names(self, kind: str) -> list[str]:
+        return list(self.lengths(kind))
+
+    def lengths(self, kind: str) -> dict[str, int]:
+        """The lengths of files by name."""
         found = self.system.get_file_info(pafs.FileSelector(self.path(kind), allow_not_found=True))
-        return [f.base_name for f in found]
+        return {f.base_name: f.size for f in found}
 
     def has(self, kind: str, number: int) -> bool:
         info = self.system.get_file_info(self.path(kind, f"{number}.json"))
@@ -94,22 +102,23 @@ class StateFolder:
         with self.system.open_output_stream(path, compression=None) as file:
             file.write(blob)
 
-    def read_json(self, kind: str, number: int) -> dict[str, Any]:
-        path = self.path(kind, f"{number}.json")
+    def read_json(self, kind: str, name: int | str) -> dict[str, Any]:
+        """The content of a batch's or version's file, or of one with a name of its own."""
+        name = f"{name}.json"
+        path = self.path(kind, name)
         try:
-            return json.loads(self.read(kind, f"{number}.json"))
+            blob = self.read(kind, name)
         except FileNotFoundError as error:
             raise CheckpointError(
-                f"{path} is missing: the checkpoint and its state folder do not belong together; restore the folder, or start with a new checkpoint"
+                f"{path} is missing: the checkpoint and its state folder do not belong together; {REMEDY}"
             ) from error
-        except (ValueError, OSError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error}): restore it, or start with a new checkpoint"
-            ) from error
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read ({error}); {REMEDY}") from error
+        return unseal(blob, f"{kind}/{name}", path)
 
-    def write_json(self, kind: str, number: int, content: dict[str, Any]) -> None:
-        """Write durably what a batch intends or has done."""
-        self.write(kind, f"{number}.json", json.dumps(content).encode(), durably=True)
+    def write_json(self, kind: str, name: int | str, content: dict[str, Any], *, durably: bool = True) -> None:
+        """Write what a batch intends or has done, a version of a registry, or a file with a name of its own."""
+        self.write(kind, f"{name}.json", seal(content, f"{kind}/{name}.json"), durably=durably)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""

@@ -26,11 +26,12 @@ from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.failures import raise_surfaced, surfaced
 from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.before_start import check_checkpoint
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
-from watersmeet.runtime.rounds.sinks import MemorySink, sink
+from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark_stream import SETTINGS
@@ -90,8 +91,9 @@ def folder_of(checkpoint: Any) -> StateFolder:
 
 
 def launched(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
-    """Let Spark call a protocol with every micro-batch."""
-    spark = protocol.steps.spark
+    """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
+    to, spark = protocol.sink, protocol.steps.spark
+    check_checkpoint(protocol.plan, protocol.folder, to.folder if isinstance(to, FileSink) else None)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
+from watersmeet.plan.parts import parts_of
+from watersmeet.runtime.rounds.folder import INTENTS, MANIFESTS, StateFolder
+from watersmeet.runtime.rounds.sealed import REMEDY
 from watersmeet.units.state import Manifest, SegmentInfo, refuse
 
-FORMAT = 1
+FORMAT = 2
+_COMMON = ("fingerprint", "query", "maxima", "parts")
+"""What is the same in all units' manifests."""
 
 
 @dataclass
@@ -42,27 +48,27 @@ class BatchManifest:
 
     sites: dict[str, Any] = field(default_factory=dict)
     """How sites join in the next batch (`next`), and what has been measured of the streams, see `rounds.sites`."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Digests of what the fingerprint covers, see `plan.parts`."""
+    spark: dict[str, str] = field(default_factory=dict)
+    """Digests of Spark's own files that the batch depends on, see `rounds.spark_logs`."""
+    sink: str | None = None
+    """What the batch has left in a folder of results, see `rounds.sink_folder`."""
 
     @classmethod
     def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
-        return cls(-1, query_id, plan.fingerprint(), plan.title)
+        return cls(-1, query_id, plan.fingerprint(), plan.title, parts=parts_of(plan.description()))
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any], where: str) -> BatchManifest:
-        try:
-            if raw.pop("format") != FORMAT:
-                raise CheckpointError(
-                    f"{where} was written in another format than {FORMAT}; start with a new checkpoint"
-                )
+        with reading(where, raw):
             raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
-            return cls(**raw)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(
-                f"{where} cannot be read ({error}): restore it, or start with a new checkpoint"
-            ) from error
+            manifest = cls(**raw)
+            manifest.late(), manifest.files()
+            return manifest
 
     def state_of(self, unit: int) -> str | None:
         """A unit's manifest as JSON; None if it has never run."""
@@ -75,7 +81,7 @@ class BatchManifest:
     def put(self, unit: int, state: str) -> None:
         """Take a unit's manifest over."""
         raw = json.loads(state)
-        self.units[unit] = {k: v for k, v in raw.items() if k not in ("fingerprint", "query", "maxima")}
+        self.units[unit] = {k: v for k, v in raw.items() if k not in _COMMON}
 
     def adopt(self, plan: Plan, unit: int, alias: str, info: Mapping[str, Any]) -> None:
         """Give a unit a segment that was written elsewhere."""
@@ -159,12 +165,9 @@ class BatchManifest:
 
     def check(self, plan: Plan, query_id: str, where: str) -> None:
         """Refuse the state of another query, placement or checkpoint."""
-        if self.query_id != query_id:
-            raise CheckpointError(
-                f"{where} belongs to Spark query {self.query_id}, and the checkpoint to {query_id}: they do not belong together; restore both, or start with a new checkpoint"
-            )
+        check_query(self.query_id, query_id, where)
         if self.fingerprint != plan.fingerprint():
-            refuse(self.fingerprint, self.query, plan)
+            refuse(self.fingerprint, self.query, self.parts, plan, where)
 
 
 @dataclass(frozen=True)
@@ -185,6 +188,52 @@ class Intent:
     """The version of the registry that the batch answers."""
     sites: dict[str, list[list[str]]] = field(default_factory=dict)
     """How sites join: by head, (stream, algorithm) of every one-way join."""
+    query: str = ""
+    spark: dict[str, str] = field(default_factory=dict)
+    """Digests of Spark's own files that the batch depends on, see `rounds.spark_logs`."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any], where: str) -> Intent:
+        with reading(where, raw):
+            return cls(**raw)
+
+    def check(self, plan: Plan, query_id: str, previous: int, where: str) -> None:
+        """Refuse what another query, placement or checkpoint has decided."""
+        check_query(self.query_id, query_id, where)
+        if self.fingerprint != plan.fingerprint():
+            refuse(self.fingerprint, self.query, parts_of(self.plan), plan, where)
+        if self.previous != previous:
+            raise CheckpointError(
+                f"{where} follows batch {self.previous}, and the state is of batch {previous}; {REMEDY}"
+            )
+
+
+def read_manifest(folder: StateFolder, batch: int) -> BatchManifest:
+    """What was true after a batch."""
+    return BatchManifest.from_json(folder.read_json(MANIFESTS, batch), folder.path(MANIFESTS, f"{batch}.json"))
+
+
+def read_intent(folder: StateFolder, batch: int) -> Intent:
+    """What a batch has decided."""
+    return Intent.from_json(folder.read_json(INTENTS, batch), folder.path(INTENTS, f"{batch}.json"))
+
+
+@contextmanager
+def reading(where: str, raw: dict[str, Any]) -> Iterator[None]:
+    """What cannot be read as what it should be is an error that names the file."""
+    try:
+        if raw.pop("format") != FORMAT:
+            raise CheckpointError(f"{where} was written in another format than {FORMAT}; start with a new checkpoint")
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{where} cannot be read ({error}); {REMEDY}") from error
+
+
+def check_query(found: str, query_id: str, where: str) -> None:
+    if found != query_id:
+        raise CheckpointError(
+            f"{where} belongs to Spark query {found}, and the checkpoint to {query_id}: they do not belong together; {REMEDY}"
+        )

@@ -22,7 +22,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -34,10 +33,12 @@ from watersmeet.runtime.culprits import Striking, run_without_culprits
 from watersmeet.runtime.progress import Progress, moment, orders_of
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
-from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
+from watersmeet.runtime.rounds.manifest import BatchManifest, Intent, read_intent, read_manifest
+from watersmeet.runtime.rounds.sealed import REMEDY
 from watersmeet.runtime.rounds.shipping import Shipping
-from watersmeet.runtime.rounds.sinks import NoopSink, Sink
+from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.sites import SitePlans, shipped
+from watersmeet.runtime.rounds.spark_logs import SparkLogs
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.state import REWRITTEN
@@ -91,7 +92,7 @@ class Protocol:
     ) -> None:
         self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
         self.elastic, self.shipping, self.registered = elastic, shipping, registered
-        self.sites = SitePlans(plan)
+        self.sites, self.logs = SitePlans(plan), SparkLogs.beside(folder)
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -128,21 +129,26 @@ class Protocol:
             found = self.folder.numbers(MANIFESTS)
             if found:
                 raise CheckpointError(
-                    f"{self.folder.path()} holds the state of {len(found)} batches, and the checkpoint begins anew: they do not belong together; restore both, or start with a new checkpoint"
+                    f"{self.folder.path()} holds the state of {len(found)} batches, and the checkpoint begins anew: they do not belong together; {REMEDY}"
                 )
             return BatchManifest.fresh(self.plan, query_id)
         return self._manifest(batch_id - 1, query_id)
 
     def _manifest(self, batch_id: int, query_id: str) -> BatchManifest:
-        where = self.folder.path(MANIFESTS, f"{batch_id}.json")
-        manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch_id), where)
-        manifest.check(self.plan, query_id, where)
+        manifest = read_manifest(self.folder, batch_id)
+        manifest.check(self.plan, query_id, self.folder.path(MANIFESTS, f"{batch_id}.json"))
+        self.logs.check(manifest.spark)
         if self.registered is not None:
             manifest.queries = self.registered.committed(manifest.queries)
         return manifest
 
     def intend(self, batch_id: int, before: BatchManifest) -> Intent:
         """Write what the batch will do, or find what an earlier attempt has written."""
+        if self.folder.has(INTENTS, batch_id):
+            found = read_intent(self.folder, batch_id)
+            found.check(self.plan, before.query_id, before.batch, self.folder.path(INTENTS, f"{batch_id}.json"))
+            self.logs.check(found.spark)
+            return self._amended(found)
         intent = Intent(
             batch_id,
             before.query_id,
@@ -153,20 +159,11 @@ class Protocol:
             list(self.shipping.next(before)),
             {} if self.registered is None else self.registered.intend(before.queries, batch_id),
             self.sites.next(before),
+            self.plan.title,
+            self.logs.digests(batch_id),
         )
-        if not self.folder.has(INTENTS, batch_id):
-            self.folder.write_json(INTENTS, batch_id, intent.to_json())
-            return intent
-        found = self.folder.read_json(INTENTS, batch_id)
-        wanted = intent.to_json()
-        for name in ("format", "query_id", "fingerprint", "previous"):
-            if found.get(name) != wanted[name]:
-                raise CheckpointError(
-                    f"{self.folder.path(INTENTS, f'{batch_id}.json')} was written with {name} {found.get(name)}, and this is {wanted[name]}: "
-                    "restore the query, schemas and units= it was started with, or start with a new checkpoint"
-                )
-        decided = {name: found.get(name, wanted[name]) for name in ("routing", "shipping", "queries", "sites")}
-        return self._amended(replace(intent, **decided))
+        self.folder.write_json(INTENTS, batch_id, intent.to_json())
+        return intent
 
     def _amended(self, intent: Intent) -> Intent:
         """The intent of a batch that is repeated, without queries that have left since."""
@@ -200,6 +197,7 @@ class Protocol:
     def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
         """The rounds and the sink, then routing, shipping and joins of sites from the next batch on."""
         after, account = self._rounds(entered, before, intent, self.deliver)
+        after.sink = mark_of(self.sink, intent.batch)
         results = sum(report.results for report in account.reports.values())
         account.said = [
             *self.elastic.settle(after, intent.routing, account.heavy),
@@ -213,7 +211,7 @@ class Protocol:
     ) -> tuple[BatchManifest, Account]:
         """The rounds alone: the state after them."""
         after = deepcopy(before)
-        after.batch, after.queries = intent.batch, intent.queries
+        after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
         read = None if self.registered is None else self.registered.read(intent.queries)
         account = self.steps.run(

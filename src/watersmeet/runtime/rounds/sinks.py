@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError
+from watersmeet.runtime.rounds.sink_folder import SinkFolder
 from watersmeet.runtime.rounds.supersteps import run_all
 from watersmeet.runtime.spark_versions import SINKS
 
@@ -111,10 +112,19 @@ class FileSink:
         )
         written.addBatch(batch_id, rows._jdf)
 
+    @property
+    def folder(self) -> SinkFolder:
+        return SinkFolder(self.path)
+
     def _log(self, spark: Any) -> Any:
         none = _java(spark, "scala.None$.MODULE$")
         folder = f"{self.path.rstrip('/')}/_spark_metadata"
         return _java(spark, f"{SINKS}.FileStreamSinkLog")(1, spark._jsparkSession, folder, none)
+
+
+def mark_of(sink: Sink, batch_id: int) -> str | None:
+    """What a batch has left in a folder of results; None where the sink is none."""
+    return sink.folder.mark(batch_id) if isinstance(sink, FileSink) else None
 
 
 def _java(spark: Any, path: str) -> Any:

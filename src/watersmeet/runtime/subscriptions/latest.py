@@ -20,7 +20,7 @@ from watersmeet.plan.catalogue import Catalogue
 from watersmeet.query.join import Join
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.folder import MANIFESTS, StateFolder
-from watersmeet.runtime.rounds.manifest import BatchManifest
+from watersmeet.runtime.rounds.manifest import read_manifest
 from watersmeet.runtime.subscriptions.ask import kept, needed
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.versions import View
@@ -52,10 +52,9 @@ class Latest:
         )
 
     def _after(self, batch: int, join: Join) -> dict[str, pa.Table]:
-        where = self.folder.path(MANIFESTS, f"{batch}.json")
-        manifest = BatchManifest.from_json(self.folder.read_json(MANIFESTS, batch), where)
+        manifest, where = read_manifest(self.folder, batch), self.folder.path(MANIFESTS, f"{batch}.json")
         if manifest.fingerprint != self.plan.fingerprint():
-            refuse(manifest.fingerprint, manifest.query, self.plan)
+            refuse(manifest.fingerprint, manifest.query, manifest.parts, self.plan, where)
         with self._lock:
             needs = needed(self.plan, self._view.at(manifest.queries), manifest.maxima)
         found: dict[tuple[int, str], list[SegmentInfo]] = {}
