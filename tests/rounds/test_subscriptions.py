@@ -322,7 +322,7 @@ def test_files_that_are_collected_while_they_are_read_are_read_again(
     monkeypatch.undo()
     for file in Path(life.folder.path(SEGMENTS)).iterdir():
         file.unlink()
-    with pytest.raises(wm.WatersmeetError, match="is missing from"):
+    with pytest.raises(wm.WatersmeetError, match="is missing"):
         asked(life, sql(60))
 
 

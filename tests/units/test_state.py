@@ -53,7 +53,7 @@ def test_a_damaged_segment_is_refused(blob: bytes | None) -> None:
         def delete(self, id: str) -> None: ...
 
     with pytest.raises(CheckpointError, match="segment lost"):
-        BlobStore(Broken()).read(SegmentInfo("lost", 3, 1, 0, 0))
+        BlobStore(Broken()).read(SegmentInfo("lost", 3, 1, 0, 0, file_bytes=9, checksum=1))
 
 
 def test_the_fingerprint_ignores_what_moves_nothing() -> None:

@@ -3,14 +3,18 @@
 Spark gives a unit's task to any worker process of the host. Without this cache every change of process would fetch the
 unit's segments through Spark's state server, which costs more than the join.
 
-Invariant: only a copy. An id names one content for ever, so a file is either right, absent, or refused: files live in
-a folder of this user and this boot of the machine, are renamed into place when complete, and are forgotten at will.
+Invariant: only a copy. An id names one content for ever. A file counts only if it has the length and the checksum that the manifest
+says, is a plain file of this user's that nobody else may write, and lies in a folder of this user and this boot of the machine that
+nobody else may enter. Anything else is as if it were not there. Files are renamed into place when complete, and forgotten at will.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
+import stat
 import tempfile
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,9 +44,7 @@ class HostCache:
         """A folder that is ours alone; without one the cache stays empty."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self.folder.stat()
-            mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
-            return mine and not self.folder.is_symlink() and status.st_mode & 0o077 == 0
+            return _is_ours(self.folder.lstat(), stat.S_IFDIR, 0o077)
         except OSError:
             return False
 
@@ -60,20 +62,32 @@ class HostCache:
         except OSError:
             part.unlink(missing_ok=True)
 
-    def path(self, id: str) -> str | None:
-        """The file of an id, if it is here."""
-        file = self.folder / id
-        return str(file) if self._usable and file.exists() else None
-
-    def read(self, id: str) -> pa.Table | None:
-        """The table of a segment, mapped rather than read; None if it is not here."""
-        try:
-            with pa.memory_map(str(self.folder / id)) as source, pa.ipc.open_stream(source) as reader:
-                return reader.read_all()
-        except (OSError, pa.ArrowInvalid):
+    def read(self, id: str, size: int, checksum: int) -> pa.Buffer | None:
+        """The bytes of a segment, mapped rather than read; None if they are not here as they should be."""
+        if not self._usable:
             return None
+        try:
+            blob = self._mapped(self.folder / id, size)
+        except (OSError, ValueError):
+            return None
+        if blob is not None and zlib.crc32(blob) == checksum:
+            return blob
+        self.remove(id)
+        return None
+
+    def _mapped(self, path: Path, size: int) -> pa.Buffer | None:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            found = os.fstat(file)
+            if not _is_ours(found, stat.S_IFREG, 0o022) or found.st_size != size:
+                return None
+            return pa.py_buffer(mmap.mmap(file, size, access=mmap.ACCESS_READ))
+        finally:
+            os.close(file)
 
     def remove(self, id: str) -> None:
+        if not self._usable:
+            return
         try:
             (self.folder / id).unlink(missing_ok=True)
         except OSError:
@@ -92,6 +106,12 @@ class HostCache:
             total += size
             if total > self.limit:
                 Path(path).unlink(missing_ok=True)
+
+
+def _is_ours(found: os.stat_result, kind: int, others: int) -> bool:
+    """Whether this is of the kind and this user's, and none of these rights are given to others."""
+    mine = not hasattr(os, "getuid") or (found.st_uid == os.getuid() and found.st_mode & others == 0)
+    return mine and stat.S_IFMT(found.st_mode) == kind
 
 
 HOST_CACHE = HostCache()

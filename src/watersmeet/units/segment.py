@@ -192,7 +192,7 @@ def to_bytes(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def from_bytes(blob: bytes) -> pa.Table:
+def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
     """The table of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
         return reader.read_all()

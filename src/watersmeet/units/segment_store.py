@@ -1,11 +1,16 @@
 """Where segments live between batches.
 
-Invariant: `read` after `write` gives the same rows until `remove`, whatever the process cache holds.
+Invariant: `read` after `write` gives the same rows until `remove`, whatever the process cache holds. Bytes from elsewhere are compared
+with the length and checksum that `write` has returned: what differs is an error, and never read.
 """
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
 from typing import Protocol
+
+import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
 from watersmeet.units.host_cache import HOST_CACHE
@@ -75,7 +80,7 @@ class BlobStore:
         self.blobs.put(segment.id, blob)
         HOST_CACHE.write(segment.id, blob)
         CACHE.put(segment)
-        return info_of(segment)
+        return replace(info_of(segment), file_bytes=len(blob), checksum=zlib.crc32(blob))
 
     def remove(self, info: SegmentInfo) -> None:
         self.blobs.delete(info.id)
@@ -83,21 +88,19 @@ class BlobStore:
         CACHE.drop(info.id)
 
     def _decode(self, info: SegmentInfo) -> Segment:
-        near = HOST_CACHE.read(info.id)
-        if near is not None and near.num_rows == info.rows:
-            return Segment(info.id, near.combine_chunks())
-        remedy = "start with a new checkpoint folder"
-        blob = self.blobs.get(info.id)
+        blob: bytes | pa.Buffer | None = HOST_CACHE.read(info.id, info.file_bytes, info.checksum)
         if blob is None:
-            raise CheckpointError(f"corrupt checkpoint: segment {info.id} with {info.rows} rows is missing; {remedy}")
-        try:
-            table = from_bytes(blob)
-        except Exception as error:
-            raise CheckpointError(
-                f"corrupt checkpoint: segment {info.id} cannot be read ({error}); {remedy}"
-            ) from error
-        if table.num_rows != info.rows:
-            raise CheckpointError(
-                f"corrupt checkpoint: segment {info.id} has {table.num_rows} rows, not {info.rows}; {remedy}"
-            )
-        return Segment(info.id, table.combine_chunks())
+            blob = self.blobs.get(info.id)
+            problem = "is missing" if blob is None else damage(blob, info)
+            if blob is None or problem is not None:
+                raise CheckpointError(
+                    f"corrupt checkpoint: segment {info.id} with {info.rows} rows {problem}; start with a new checkpoint folder"
+                )
+        return Segment(info.id, from_bytes(blob).combine_chunks())
+
+
+def damage(blob: bytes | pa.Buffer, info: SegmentInfo) -> str | None:
+    """What is wrong with the bytes of a segment; None: they are what was written."""
+    if len(blob) != info.file_bytes:
+        return f"is damaged: it has {len(blob)} bytes, not {info.file_bytes}"
+    return None if zlib.crc32(blob) == info.checksum else "is damaged: its checksum is not what the manifest says"

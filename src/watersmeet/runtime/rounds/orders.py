@@ -52,15 +52,16 @@ class Orders:
     """How sites join."""
 
     def report_name(self, partition: int) -> str:
-        return f"{self.attempt}.{self.job}.{partition}.json"
+        return f"{self.attempt}.{self.job}.{partition}"
 
     def text(self, folder: StateFolder) -> str:
         """The orders as the value of the local property."""
-        said = json.dumps({**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]})
+        content = {**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]}
+        said = json.dumps(content)
         if len(said) <= INLINE_BYTES:
             return said
-        name = f"{self.attempt}.{self.job}.orders.json"
-        folder.write(MAIL, name, said.encode())
+        name = f"{self.attempt}.{self.job}.orders"
+        folder.write_json(MAIL, name, content, durably=False)
         return json.dumps({"file": name})
 
     @classmethod
@@ -70,7 +71,7 @@ class Orders:
         assert context is not None
         raw = json.loads(context.getLocalProperty(PROPERTY) or "{}")
         if "file" in raw:
-            raw = json.loads(folder.read(MAIL, raw["file"]))
+            raw = folder.read_json(MAIL, raw["file"])
         raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
         raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
         return cls(**raw)

@@ -271,7 +271,7 @@ class _Running:
         with _ordered(self.steps.spark, orders.text(self.steps.folder)):
             run(frame)
         for partition in range(tasks):
-            said = json.loads(self.steps.folder.read(MAIL, orders.report_name(partition)))
+            said = self.steps.folder.read_json(MAIL, orders.report_name(partition))
             for unit in said["units"]:
                 self.state.put(unit["unit"], unit["state"])
                 self.account.reports.setdefault(unit["unit"], StepReport()).include(StepReport(**unit["report"]))

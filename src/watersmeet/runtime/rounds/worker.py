@@ -14,7 +14,6 @@ names only files that are complete. A task that runs twice writes other files, a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 
@@ -94,7 +93,7 @@ class Task:
             "heavy": list(heavy),
             "entered": dict(entered or {}),
         }
-        self.folder.write(MAIL, orders.report_name(context.partitionId()), json.dumps(said).encode())
+        self.folder.write_json(MAIL, orders.report_name(context.partitionId()), said, durably=False)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """Step every unit that has arrivals."""
