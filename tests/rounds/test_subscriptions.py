@@ -187,7 +187,7 @@ def test_an_intent_names_a_version_and_not_the_queries(tmp_path: Path) -> None:
     life.batch(0)
     intent = life.folder.read_json(INTENTS, 0)
     registry = FolderLog(life.folder).identity()
-    assert intent["queries"] == {"registry": registry, "version": 1, "since": [[0, 1]]}
+    assert intent["queries"] == {"registry": registry, "version": 1, "since": [[0, 1]], "snapshot": 0}
     assert len(json.dumps(intent)) < 2_000
     assert life.last.queries == 200
     assert sum(life.sink.batches[0].values()) == 200 * 6, (

@@ -1,8 +1,8 @@
 """Folders of files as streams and as sinks, through Spark's own readers and writers.
 
 A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
-the user says where. Spark's file sink skips the batches that its folder already has: a new checkpoint over old results
-would lose rows without a word, and is refused. Spark gets absolute paths: a JVM does not follow `os.chdir`.
+the user says where. A new checkpoint over old results is refused, see `runtime.rounds.sink_folder`. Spark gets absolute paths: a JVM
+does not follow `os.chdir`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 
 import watersmeet as wm
 from watersmeet.cli.arguments import Sink, Source
-from watersmeet.errors import CheckpointError, OptionError, StreamError
+from watersmeet.errors import OptionError, StreamError
+from watersmeet.runtime.rounds.sink_folder import SinkFolder
 
 _READ_OPTIONS = {"csv": {"header": "true"}}
 CHECKPOINT = "_checkpoint"
@@ -65,11 +66,8 @@ def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:
     if sink.path is None:
         return given
     chosen = given or Path(sink.path) / CHECKPOINT
-    if (Path(sink.path) / "_spark_metadata").exists() and not (chosen / "offsets").exists():
-        raise CheckpointError(
-            f"{sink.path} holds results that were written with another checkpoint than {chosen}: "
-            "give that one with --checkpoint to go on, or another folder to --sink to begin anew"
-        )
+    if not (chosen / "offsets").exists():
+        SinkFolder(str(sink.path)).check_new(str(chosen))
     return chosen
 
 

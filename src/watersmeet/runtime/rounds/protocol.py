@@ -22,6 +22,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame

@@ -7,7 +7,8 @@
 Spark repeats a batch of the feed that it has not committed; the registry remembers the last one it took in, in the same
 file as the changes, and a repetition changes nothing. What is wrong with a row is the row's own: it is refused with the reason.
 
-Invariant: every row is taken in exactly once, in the order in which Spark reads them.
+Invariant: every row is taken in exactly once, in the order in which Spark reads them. A feed whose own checkpoint is not the one that
+the registry has been fed from is refused: its batches would be numbered anew, and taken for repetitions.
 """
 
 from __future__ import annotations
@@ -17,24 +18,30 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.errors import StreamError
+from watersmeet.errors import CheckpointError, StreamError
 from watersmeet.runtime.failures import raise_surfaced, surfaced
+from watersmeet.runtime.rounds.sealed import REMEDY
+from watersmeet.runtime.rounds.spark_logs import METADATA, OFFSETS, SparkLogs
+from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 
 COLUMNS = ("id", "action", "sql")
+FEED = "feed"
+"""The feed's checkpoint in the other."""
 
 
 class Feed:
     """A feed and the query that runs it."""
 
-    def __init__(self, frame: DataFrame, registry: Registry, checkpoint: str) -> None:
+    def __init__(self, frame: DataFrame, registry: Registry, log: FolderLog, checkpoint: str) -> None:
         missing = [c for c in COLUMNS if c not in getattr(frame, "columns", ())]
         if missing:
             raise StreamError(f"feed=: no column {missing[0]!r}; a feed has the text columns id, action and sql")
         if not frame.isStreaming:
             raise StreamError("feed=: give a streaming DataFrame; add_all() takes queries that are at hand")
         self.frame = frame.select(*(F.col(c).cast("string").alias(c) for c in COLUMNS))
-        self.registry, self.checkpoint = registry, f"{checkpoint.rstrip('/')}/feed"
+        self.registry, self.log, self.checkpoint = registry, log, f"{checkpoint.rstrip('/')}/{FEED}"
+        self.logs = SparkLogs.beside(log.folder, FEED)
         self._query: Any = None
         self._raised: BaseException | None = None
 
@@ -42,6 +49,7 @@ class Feed:
         """Start; with 'availableNow' all that is there has been taken in when this returns."""
         if self._query is not None and self._query.isActive:
             return
+        self.check()
         writer = self.frame.writeStream.foreachBatch(self._take_in).option("checkpointLocation", self.checkpoint)
         self._query = writer.trigger(**trigger).start()
         if trigger.get("availableNow"):
@@ -49,6 +57,20 @@ class Feed:
                 self._query.awaitTermination()
             except Exception as error:
                 raise_surfaced(error, self._raised)
+
+    def check(self) -> None:
+        """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
+        fed = self.log.fed()
+        query_id, begun = self.logs.query_id(), self.logs.latest(OFFSETS)
+        if fed and query_id != fed["query_id"]:
+            raise CheckpointError(
+                f"the registry was fed by Spark query {fed['query_id']}, and {self.logs.path(METADATA)} names {query_id}; {REMEDY}"
+            )
+        if self.registry.feed >= 0 and (begun is None or begun < self.registry.feed):
+            raise CheckpointError(
+                f"{self.logs.path(f'{OFFSETS}/{self.registry.feed}')} is missing, and the registry has taken that batch in; {REMEDY}"
+            )
+        self.logs.check(fed.get("spark", {}))
 
     def stop(self) -> None:
         if self._query is not None:
@@ -62,6 +84,8 @@ class Feed:
     def _take_in(self, rows: DataFrame, batch: int) -> None:
         try:
             self.registry.take_in([tuple(row) for row in rows.collect()], batch)
+            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            self.log.note_fed({"query_id": query_id, "batch": batch, "spark": self.logs.digests(batch)})
         except BaseException as error:
             self._raised = error
             raise

@@ -80,7 +80,7 @@ class Subscriptions:
                 self._registry.committed(queries, compacts=False)
         self._answered, self._latest = Answered(self._registry), Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._answered.find)
-        self._feed = None if feed is None else Feed(feed, self._registry, os.fspath(checkpoint))
+        self._feed = None if feed is None else Feed(feed, self._registry, log, os.fspath(checkpoint))
         self._handle: Handle | None = None
         self._on_batch: Callable[[Progress], None] | None = None
 

@@ -5,28 +5,32 @@
         snapshots/40.json               all queries of version 40, with the batches in which they took effect
         snapshots/units.json            how many units there are, and what engine: chosen at the first start
         snapshots/identity.json         a name that no other registry has
+        snapshots/head.json             the latest version: written after it, so it never names one that was not there
+        snapshots/feed.json             the feed's query, the batch of it that was taken in last, and digests of its logs
 
 A snapshot is of a version that has been committed, so a replay asks for nothing older.
 
-Invariant: a file is whole or absent, and never changes. JSON only.
+Invariant: a file is whole or absent; versions and snapshots never change, and name their registry. JSON only. What is missing, damaged or
+another registry's is an error that names the file.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.folder import MANIFESTS, StateFolder
+from watersmeet.runtime.rounds.sealed import REMEDY
 from watersmeet.runtime.subscriptions.versions import Change, Snapshot, View
 from watersmeet.units.subscriptions.block import Registered
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
 MOST_CHANGES = 256
 """So many versions are kept apart before a snapshot is due."""
-_UNITS, _IDENTITY = "units.json", "identity.json"
+_UNITS, _IDENTITY, _HEAD, _FEED = "units", "identity", "head", "feed"
 
 
 @dataclass(frozen=True)
@@ -40,17 +44,20 @@ class FolderLog:
             self.folder.system.create_dir(self.folder.path(kind), recursive=True)
 
     def identity(self) -> str:
-        if _IDENTITY not in self.folder.names(SNAPSHOTS):
-            self.folder.write(SNAPSHOTS, _IDENTITY, json.dumps({"registry": uuid.uuid4().hex}).encode(), durably=True)
-        return str(json.loads(self.folder.read(SNAPSHOTS, _IDENTITY))["registry"])
+        if not self._has(_IDENTITY):
+            left = sorted([*self.folder.names(REGISTRY), *map(str, self.folder.numbers(SNAPSHOTS))])
+            if left:
+                self.folder.read_json(SNAPSHOTS, _IDENTITY)
+            self.folder.write_json(SNAPSHOTS, _HEAD, {"version": 0})
+            self.folder.write_json(SNAPSHOTS, _IDENTITY, {"registry": uuid.uuid4().hex})
+        return str(self.folder.read_json(SNAPSHOTS, _IDENTITY)["registry"])
 
     def placement(self, units: int, engine: str) -> tuple[int, str]:
         """How many units there are, and what engine: as chosen at first."""
-        if _UNITS not in self.folder.names(SNAPSHOTS):
-            said = json.dumps({"units": units, "engine": engine})
-            self.folder.write(SNAPSHOTS, _UNITS, said.encode(), durably=True)
-        found = json.loads(self.folder.read(SNAPSHOTS, _UNITS))
-        return int(found["units"]), str(found.get("engine", "shared"))
+        if not self._has(_UNITS) and not self._has(_IDENTITY) and not self.folder.numbers(MANIFESTS):
+            self.folder.write_json(SNAPSHOTS, _UNITS, {"units": units, "engine": engine})
+        found = self.folder.read_json(SNAPSHOTS, _UNITS)
+        return int(found["units"]), str(found["engine"])
 
     def latest(self, at_most: int | None = None) -> int:
         return max((n for n in self.folder.numbers(SNAPSHOTS) if at_most is None or n <= at_most), default=0)
@@ -58,17 +65,40 @@ class FolderLog:
     def snapshot(self, version: int) -> Snapshot:
         if version == 0:
             return Snapshot()
-        raw = self.folder.read_json(SNAPSHOTS, version)
+        raw = self._own(SNAPSHOTS, version, self.identity())
         return Snapshot(version, tuple(raw["queries"]), tuple(raw["refused"]), raw["feed"])
 
     def changes(self, after: int, up_to: int | None = None) -> Iterator[tuple[int, list[Change], int]]:
-        last = max(self.folder.numbers(REGISTRY), default=0) if up_to is None else up_to
+        last = max(self._head(), *self.folder.numbers(REGISTRY), 0) if up_to is None else up_to
+        registry = self.identity()
         for version in range(after + 1, last + 1):
-            raw = self.folder.read_json(REGISTRY, version)
+            raw = self._own(REGISTRY, version, registry)
             yield version, raw["changes"], raw["feed"]
 
     def append(self, version: int, changes: list[Change], feed: int) -> None:
-        self.folder.write_json(REGISTRY, version, {"changes": changes, "feed": feed})
+        content = {"registry": self.identity(), "changes": changes, "feed": feed}
+        self.folder.write_json(REGISTRY, version, content)
+        self.folder.write_json(SNAPSHOTS, _HEAD, {"version": version})
+
+    def fed(self) -> dict[str, Any]:
+        """What was taken in of the feed last: its query, the batch, digests of its logs; empty before the first batch."""
+        return self.folder.read_json(SNAPSHOTS, _FEED) if self._has(_FEED) else {}
+
+    def note_fed(self, fed: dict[str, Any]) -> None:
+        self.folder.write_json(SNAPSHOTS, _FEED, fed)
+
+    def _head(self) -> int:
+        return int(self.folder.read_json(SNAPSHOTS, _HEAD)["version"])
+
+    def _own(self, kind: str, version: int, registry: str) -> dict[str, Any]:
+        """A version's file, which must be of this registry."""
+        raw = self.folder.read_json(kind, version)
+        if raw.get("registry") != registry:
+            raise CheckpointError(f"{self.folder.path(kind, f'{version}.json')} is another registry's; {REMEDY}")
+        return raw
+
+    def _has(self, name: str) -> bool:
+        return f"{name}.json" in self.folder.names(SNAPSHOTS)
 
     def is_due(self, version: int) -> bool:
         """Whether a snapshot of a version is due."""
@@ -76,7 +106,7 @@ class FolderLog:
 
     def compact(self, snapshot: Snapshot) -> None:
         """Write a snapshot; the one before it stays, for workers that still read it."""
-        self.folder.write_json(SNAPSHOTS, snapshot.version, asdict(snapshot))
+        self.folder.write_json(SNAPSHOTS, snapshot.version, {"registry": self.identity(), **asdict(snapshot)})
         kept = sorted(self.folder.numbers(SNAPSHOTS))[-2:]
         for number in self.folder.numbers(SNAPSHOTS):
             if number < kept[0]:

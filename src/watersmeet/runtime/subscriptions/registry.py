@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from watersmeet.errors import OptionError, QueryError, WatersmeetError
+from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
 from watersmeet.plan.limits import check_id, check_text
 from watersmeet.plan.subscription import Subscription, subscription
@@ -33,6 +33,7 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.arrow_types import arrow_type
 from watersmeet.runtime.duckdb_types import DuckDBTypes
+from watersmeet.runtime.rounds.sealed import REMEDY
 from watersmeet.runtime.subscriptions.versions import (
     KEPT_REFUSALS,
     LEAVES,
@@ -105,6 +106,8 @@ class Registry:
         """What was refused or has failed lately."""
         found = log.snapshot(log.latest())
         self.version, self.feed = found.version, found.feed
+        self._base = found.version
+        """The latest snapshot that is known to be there."""
         for query in found.queries:
             bound = Subscription.from_json(query["query"])
             self._known[query["id"]] = _Known(found.version, query["sql"], bound, query["effect"])
@@ -226,7 +229,8 @@ class Registry:
             since = [list(pair) for pair in before.get("since", [])]
             if before.get("version", 0) != self.version:
                 since.append([batch, self.version])
-            return {"registry": self._identity, "version": self.version, "since": since}
+            snapshot = before.get("snapshot", 0)
+            return {"registry": self._identity, "version": self.version, "since": since, "snapshot": snapshot}
 
     def gone_since(self, version: int, actions: Sequence[str]) -> set[str]:
         """The ids of queries that have left after a version by one of some actions."""
@@ -236,6 +240,7 @@ class Registry:
     def committed(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
         """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
         with self._lock:
+            self._check(queries)
             since = queries["since"]
             for known in self._known.values():
                 if known.effect is None and known.version <= queries["version"]:
@@ -243,7 +248,18 @@ class Registry:
             if not compacts:
                 return dict(queries)
             self.log.compact(replayed(self.log, queries))
-            return {**queries, "since": []}
+            self._base = queries["version"]
+            return {**queries, "since": [], "snapshot": queries["version"]}
+
+    def _check(self, queries: Mapping[str, Any]) -> None:
+        """Raise if a batch has not answered this registry, or a later version of it than there is."""
+        if queries["registry"] != self._identity or queries["version"] > self.version:
+            raise CheckpointError(
+                f"the latest batch answered version {queries['version']} of registry {queries['registry']}, and the checkpoint has version "
+                f"{self.version} of {self._identity} under registry/ and snapshots/; {REMEDY}"
+            )
+        if queries.get("snapshot", 0) > self._base:
+            self._base = self.log.snapshot(queries["snapshot"]).version
 
     def _named(self, id: str | None, taken: set[str], fresh: Iterator[str]) -> str:
         """The id of a new query; without one, the next of the fresh names that is free."""

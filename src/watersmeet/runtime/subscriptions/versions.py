@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from watersmeet.errors import CheckpointError
 from watersmeet.plan.subscription import Subscription
 from watersmeet.runtime.culprits import STRUCK
+from watersmeet.runtime.rounds.sealed import REMEDY
 from watersmeet.units.subscriptions.block import Registered
 
 KEPT_REFUSALS = 1_000
@@ -93,7 +95,17 @@ class MemoryLog:
 
 def effect_of(version: int, since: Since) -> int:
     """The first batch that has a version."""
-    return next(batch for batch, has in since if has >= version)
+    found = next((batch for batch, has in since if has >= version), None)
+    if found is None:
+        raise CheckpointError(
+            f"no batch is known from which on version {version} of the registry was answered; {REMEDY}"
+        )
+    return found
+
+
+def base_of(log: Log, queries: Mapping[str, Any]) -> int:
+    """The version of the snapshot that a batch's queries are read from: the latest, which must not be older than the one meant."""
+    return max(log.latest(queries["version"]), queries.get("snapshot", 0))
 
 
 def note(said: dict[str, Change], change: Change) -> None:
@@ -111,7 +123,7 @@ def gone_since(log: Log, version: int, actions: Sequence[str]) -> set[str]:
 
 def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
     """The queries of a batch that has been committed, as a snapshot."""
-    found = log.snapshot(log.latest(queries["version"]))
+    found = log.snapshot(base_of(log, queries))
     live = {q["id"]: q for q in found.queries}
     refused = {r["id"]: r for r in found.refused}
     feed = found.feed
@@ -153,7 +165,7 @@ class View:
             self._registry, self._version = queries["registry"], -1
         if version == self._version:
             return self._queries
-        latest = self.log.latest(version)
+        latest = base_of(self.log, queries)
         if not latest <= self._version <= version:
             found = self.log.snapshot(latest)
             self._queries = {
