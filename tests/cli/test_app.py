@@ -81,9 +81,15 @@ def test_without_java_the_message_says_how_to_install_it(folders):
 
 def test_results_of_another_checkpoint_are_not_mixed(folders):
     (folders / "out" / "_spark_metadata").mkdir(parents=True)
-    result = command("run", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", "json:out")
-    assert result.exit_code == 2
-    assert "another checkpoint" in result.stderr
+    (folders / "out" / "_spark_metadata" / "0").write_text("v1\n")
+    (folders / "other").mkdir()
+    (folders / "other" / "part-0.parquet").write_text("rows of a batch job")
+    for to, said in ("out", "another checkpoint"), ("other", "would vanish"):
+        result = command(
+            "run", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", f"json:{to}"
+        )
+        assert result.exit_code == 2
+        assert said in result.stderr
 
 
 def test_reproduce():

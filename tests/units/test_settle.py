@@ -78,8 +78,7 @@ def test_blobs_are_read_back_when_the_cache_has_lost_them() -> None:
 
     store = BlobStore(Disk())
     segment = _segment([3, 1, 2])
-    store.write(segment)
-    info = SegmentInfo(segment.id, 3, 0, 1, 3)
+    info = store.write(segment)
     assert store.read(info) is segment
     CACHE.drop(segment.id)
     again = store.read(info)
