@@ -77,6 +77,14 @@ class Stage:
                 parts += [Mail(u, source.alias, p.table) for p in mine for u in p.units]
                 count += wire.num_rows
 
+        entered = self.entered(parts, Seen(count, highest, {}), attempt)
+        found: list[pa.RecordBatch] = []
+        account = _Running(self, Batch(entered, state, attempt, sites=sites), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
+        return found, account
+
+    def entered(self, parts: list[Mail], seen: Seen, attempt: str) -> _Entered:
+        """A source task that posts mail."""
+
         def post() -> list[pa.RecordBatch]:
             orders, office = Orders.given(self.folder), PostOffice(self.folder, attempt)
             for mail in parts:
@@ -87,10 +95,7 @@ class Stage:
             return []
 
         plan = SimpleNamespace(toRdd=lambda: SimpleNamespace(getNumPartitions=lambda: 1))
-        entered = _Entered(post, Seen(count, highest, {}), SimpleNamespace(queryExecution=lambda: plan))
-        found: list[pa.RecordBatch] = []
-        account = _Running(self, Batch(entered, state, attempt, sites=sites), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
-        return found, account
+        return _Entered(post, seen, SimpleNamespace(queryExecution=lambda: plan))
 
 
 class _Entered:

@@ -235,5 +235,5 @@ def reading(where: str, raw: dict[str, Any]) -> Iterator[None]:
 def check_query(found: str, query_id: str, where: str) -> None:
     if found != query_id:
         raise CheckpointError(
-            f"{where} belongs to Spark query {found}, and the checkpoint to {query_id}: they do not belong together; {REMEDY}"
+            f"{where} belongs to Spark query {found}, and the checkpoint's own file metadata names {query_id}: they do not belong together; {REMEDY}"
         )

@@ -5,7 +5,7 @@
         snapshots/40.json               all queries of version 40, with the batches in which they took effect
         snapshots/units.json            how many units there are, and what engine: chosen at the first start
         snapshots/identity.json         a name that no other registry has
-        snapshots/head.json             the latest version: written after it, so it never names one that was not there
+        snapshots/head.json             the latest version and snapshot: written after them, so it never names what was not there
         snapshots/feed.json             the feed's query, the batch of it that was taken in last, and digests of its logs
 
 A snapshot is of a version that has been committed, so a replay asks for nothing older.
@@ -48,7 +48,7 @@ class FolderLog:
             left = sorted([*self.folder.names(REGISTRY), *map(str, self.folder.numbers(SNAPSHOTS))])
             if left:
                 self.folder.read_json(SNAPSHOTS, _IDENTITY)
-            self.folder.write_json(SNAPSHOTS, _HEAD, {"version": 0})
+            self.folder.write_json(SNAPSHOTS, _HEAD, {"version": 0, "snapshot": 0})
             self.folder.write_json(SNAPSHOTS, _IDENTITY, {"registry": uuid.uuid4().hex})
         return str(self.folder.read_json(SNAPSHOTS, _IDENTITY)["registry"])
 
@@ -60,7 +60,9 @@ class FolderLog:
         return int(found["units"]), str(found["engine"])
 
     def latest(self, at_most: int | None = None) -> int:
-        return max((n for n in self.folder.numbers(SNAPSHOTS) if at_most is None or n <= at_most), default=0)
+        if at_most is None:
+            return max(self._head()["snapshot"], *self.folder.numbers(SNAPSHOTS), 0)
+        return max((n for n in self.folder.numbers(SNAPSHOTS) if n <= at_most), default=0)
 
     def snapshot(self, version: int) -> Snapshot:
         if version == 0:
@@ -69,7 +71,7 @@ class FolderLog:
         return Snapshot(version, tuple(raw["queries"]), tuple(raw["refused"]), raw["feed"])
 
     def changes(self, after: int, up_to: int | None = None) -> Iterator[tuple[int, list[Change], int]]:
-        last = max(self._head(), *self.folder.numbers(REGISTRY), 0) if up_to is None else up_to
+        last = max(self._head()["version"], *self.folder.numbers(REGISTRY), 0) if up_to is None else up_to
         registry = self.identity()
         for version in range(after + 1, last + 1):
             raw = self._own(REGISTRY, version, registry)
@@ -78,7 +80,7 @@ class FolderLog:
     def append(self, version: int, changes: list[Change], feed: int) -> None:
         content = {"registry": self.identity(), "changes": changes, "feed": feed}
         self.folder.write_json(REGISTRY, version, content)
-        self.folder.write_json(SNAPSHOTS, _HEAD, {"version": version})
+        self.folder.write_json(SNAPSHOTS, _HEAD, {**self._head(), "version": version})
 
     def fed(self) -> dict[str, Any]:
         """What was taken in of the feed last: its query, the batch, digests of its logs; empty before the first batch."""
@@ -87,14 +89,17 @@ class FolderLog:
     def note_fed(self, fed: dict[str, Any]) -> None:
         self.folder.write_json(SNAPSHOTS, _FEED, fed)
 
-    def _head(self) -> int:
-        return int(self.folder.read_json(SNAPSHOTS, _HEAD)["version"])
+    def _head(self) -> dict[str, int]:
+        return self.folder.read_json(SNAPSHOTS, _HEAD)
 
     def _own(self, kind: str, version: int, registry: str) -> dict[str, Any]:
         """A version's file, which must be of this registry."""
         raw = self.folder.read_json(kind, version)
         if raw.get("registry") != registry:
-            raise CheckpointError(f"{self.folder.path(kind, f'{version}.json')} is another registry's; {REMEDY}")
+            raise CheckpointError(
+                f"{self.folder.path(kind, f'{version}.json')} is of registry {raw.get('registry')}, and "
+                f"{self.folder.path(SNAPSHOTS, f'{_IDENTITY}.json')} names {registry}; {REMEDY}"
+            )
         return raw
 
     def _has(self, name: str) -> bool:
@@ -107,6 +112,7 @@ class FolderLog:
     def compact(self, snapshot: Snapshot) -> None:
         """Write a snapshot; the one before it stays, for workers that still read it."""
         self.folder.write_json(SNAPSHOTS, snapshot.version, {"registry": self.identity(), **asdict(snapshot)})
+        self.folder.write_json(SNAPSHOTS, _HEAD, {**self._head(), "snapshot": snapshot.version})
         kept = sorted(self.folder.numbers(SNAPSHOTS))[-2:]
         for number in self.folder.numbers(SNAPSHOTS):
             if number < kept[0]:

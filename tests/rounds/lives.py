@@ -1,0 +1,143 @@
+"""Lives of a process over a checkpoint, without a JVM: a query by itself, and registered queries.
+
+Protocol, programs, segments, mail, orders and reports are the runtime's own; `mini_spark` plays Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.rounds.mini_spark import FolderSink, MiniSpark, plain
+from tests.rounds.test_sites_in_files import Stage, prepared
+from tests.rounds.test_subscriptions import SPECS, InProcess, batch_of, once, sql
+from watersmeet import Stream
+from watersmeet.plan.catalogue import catalogue
+from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.rounds import orders, sinks, supersteps, worker
+from watersmeet.runtime.rounds.before_start import check_checkpoint
+from watersmeet.runtime.rounds.elastic import Elastic
+from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.shipping import Shipping
+from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
+from watersmeet.runtime.subscriptions import log as log_module
+from watersmeet.runtime.subscriptions.engines import engine_of
+from watersmeet.runtime.subscriptions.handle import Answered
+from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.units.pack import split
+from watersmeet.units.program import Mail
+from watersmeet.units.segment import CACHE
+
+FILES = 6
+"""Of each stream; a batch takes up to two."""
+PAIR = "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = {} SECONDS"
+
+
+class Rows:
+    """Results of a batch, as `FolderSink` takes them."""
+
+    sparkSession = None
+
+    def __init__(self, run: Callable[[], Iterable[pa.RecordBatch]]) -> None:
+        self._run = run
+
+    def __call__(self) -> list[list[Any]]:
+        return plain(pa.Table.from_batches([batch]) for batch in self._run())
+
+
+@cache
+def wires(seconds: int) -> LocalRun:
+    """A plan, and all the wire rows of both streams: what file n holds are four of them."""
+    whole = {n: pa.concat_tables([batch_of(f)[n] for f in range(FILES)]) for n in SPECS}
+    return prepared(PAIR.format(seconds), {n: Stream(t, time="ts") for n, t in whole.items()}, units=2)
+
+
+class Played(Stage):
+    """Supersteps of a query by itself."""
+
+    def over(self, count: int, step: Any) -> Any:
+        return Rows(super().over(count, step))
+
+    def run(self, batch: Batch, deliver: Any) -> Account:
+        parts, highest, count = [], dict[str, int](), 0
+        for source in self.plan.inputs:
+            wire = pa.concat_tables([self.wires[source.alias].slice(4 * f, 4) for f in batch.entered.files])
+            punctuation, mine = split(self.plan, source, wire)
+            highest[source.stream] = punctuation.max_ts
+            parts += [Mail(u, source.alias, p.table) for p in mine for u in p.units]
+            count += wire.num_rows
+        batch.entered = self.entered(parts, Seen(count, highest, {}), batch.attempt)
+        return _Running(self, batch, deliver).run()  # type: ignore[arg-type]
+
+
+class Life:
+    """A process, from its start on. What `start()` would refuse, this refuses."""
+
+    def __init__(self, checkpoint: Path, sink: Path, seconds: int = 4) -> None:
+        CACHE._segments.clear()
+        log_module._VIEWS.clear()
+        self.folder, self.sink = StateFolder.under(str(checkpoint)), FolderSink(str(sink), "json")
+        self.checkpoint = checkpoint
+        self.folder.prepare()
+        self.protocol = self.made(seconds)
+        check_checkpoint(self.protocol.plan, self.folder, self.sink.folder)
+
+    def made(self, seconds: int) -> Protocol:
+        run = wires(seconds)
+        steps: Any = Played(run.plan, run, self.folder)
+        for module in (orders, worker):
+            module.TaskContext = steps  # type: ignore[attr-defined]
+        plan = run.plan
+        return Protocol(plan, steps, self.folder, self.sink, Elastic(plan), Shipping(plan, 1.0, False))
+
+    def run(self, files: int, dies: str = "") -> None:
+        """Join what there is; dies: where, in the last batch."""
+        spark = MiniSpark(self.checkpoint, most=2)
+
+        def call(taken: list[int], batch: int, id: str) -> None:
+            context = SimpleNamespace(getLocalProperty=lambda _: id)
+            self.sink.dies = dies if max(taken) == files - 1 else ""
+            session = SimpleNamespace(sparkContext=context)
+            self.protocol(self.frame(taken, session), batch)
+
+        spark.run(call, files, dies == "before Spark's commit")
+
+    def frame(self, taken: list[int], session: Any) -> Any:
+        return SimpleNamespace(files=taken, sparkSession=session)
+
+
+class Registered(Life):
+    """The same of registered queries."""
+
+    def made(self, seconds: int) -> Protocol:
+        log = FolderLog(self.folder)
+        log.prepare()
+        plan = catalogue(SPECS, *log.placement(2, "shared"))
+        registry = Registry(SPECS, log)
+        if not registry.list():
+            for n in range(4):  # so that a snapshot is due
+                registry.add_all([(f"q{n}", sql(seconds + n)), (f"once{n}", once(10 + 2 * n))])
+        steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), self.folder)
+        answered = Answered(registry, log)
+        return Protocol(plan, steps, self.folder, self.sink, Elastic(plan), Shipping(plan, 1.0, False), answered)
+
+    def frame(self, taken: list[int], session: Any) -> Any:
+        tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}
+        return SimpleNamespace(tables=tables, sparkSession=session, _jdf=None)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of lives run in this process."""
+    for module in (supersteps, sinks):
+        monkeypatch.setattr(module, "run_all", lambda frame: frame() if callable(frame) else None)
+    for module in (orders, worker):
+        monkeypatch.setattr(module, "TaskContext", None)
+    monkeypatch.setattr(log_module, "MOST_CHANGES", 3)

@@ -1,0 +1,156 @@
+"""Every file of a checkpoint, cut, flipped, removed or another's: a named error, or exact results.
+
+Lives of a process are played in this one, see `lives`: a checkpoint is built, perhaps with a crash at its end, one file is damaged, and
+another life goes on with more input. What comes out must be what an undamaged life makes of the same files, or an error that names
+the file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.rounds.lives import FILES, Life, Registered, patch
+from tests.rounds.mini_spark import Crash, SparkError
+from watersmeet.errors import CheckpointError
+
+LIVES = {"query": Life, "registered": Registered}
+ENDS = ("", "before the sink", "after the sink", "before Spark's commit")
+"""Where a life ends in its last batch; the first is a stop after it."""
+DAMAGES = ("empty", "half", "short", "flip", "gone", "another query's", "another run's", "a sibling's")
+OTHER_SECONDS = 8
+
+
+@contextmanager
+def in_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        patch(monkeypatch)
+        yield
+
+
+def build(root: Path, kind: str, files: int, end: str = "", seconds: int = 4) -> Path:
+    """A checkpoint and its results, after so many files."""
+    with in_process():
+        life = LIVES[kind](root / "ck", root / "out", seconds)
+        try:
+            life.run(files, end)
+            assert not end, "it should have died"
+        except Crash:
+            assert end
+    return root / "ck"
+
+
+def go_on(root: Path, kind: str) -> Counter[Any]:
+    """Another life, to the end of the files: all results."""
+    with in_process():
+        life = LIVES[kind](root / "ck", root / "out")
+        life.run(FILES)
+        return life.sink.rows()
+
+
+@cache
+def built(kind: str, files: int, end: str, seconds: int = 4, run: int = 0) -> Path:
+    """The same, kept for all tests; to be copied."""
+    root = Path(tempfile.mkdtemp(prefix=f"watersmeet-damage-{run}-"))
+    build(root, kind, files, end, seconds)
+    return root
+
+
+@cache
+def expected(kind: str) -> Counter[Any]:
+    root = Path(tempfile.mkdtemp(prefix="watersmeet-damage-"))
+    build(root, kind, FILES)
+    return go_on(root, kind)
+
+
+def files_of(checkpoint: Path) -> list[str]:
+    return sorted(str(p.relative_to(checkpoint)) for p in checkpoint.rglob("*") if p.is_file())
+
+
+def inflict(root: Path, name: str, damage: str, at: float, donor: Path | None) -> bool:
+    """Damage a file of a checkpoint; whether it is another one now."""
+    path = root / "ck" / name
+    before = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+        return True
+    if damage == "flip":
+        bit = int(at * 8 * len(before))
+        after = bytearray(before)
+        after[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(after)
+    elif damage in ("another query's", "another run's"):
+        assert donor is not None
+        found = donor / "ck" / name
+        if not found.exists():  # segments have names of their own
+            same = sorted((donor / "ck" / name).parent.iterdir()) if found.parent.exists() else []
+            if not same:
+                return False
+            found = same[int(at * len(same))]
+        shutil.copyfile(found, path)
+    elif damage == "a sibling's":
+        siblings = sorted(p for p in path.parent.iterdir() if p.is_file() and p != path)
+        if not siblings:
+            return False
+        shutil.copyfile(siblings[int(at * len(siblings))], path)
+    else:
+        path.write_bytes(before[: {"empty": 0, "half": len(before) // 2, "short": len(before) - 1}[damage]])
+    return path.read_bytes() != before
+
+
+def check(kind: str, files: int, end: str, name: str, damage: str, at: float) -> str:
+    """What came of it: 'exact', or the error's text, which must name the file."""
+    other = {"another query's": (OTHER_SECONDS, 1), "another run's": (4, 2)}.get(damage)
+    donor = built(kind, files, end, *other) if other else None
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "copy"
+        shutil.copytree(built(kind, files, end), root)
+        if not inflict(root, name, damage, at, donor):
+            return "unchanged"
+        try:
+            assert go_on(root, kind) == expected(kind), f"{name} {damage}: other results"
+            return "exact"
+        except (CheckpointError, SparkError) as error:
+            said = str(error)
+        assert name in said, f"{name} {damage}: {said}"
+        return said
+
+
+@pytest.mark.parametrize("kind", LIVES)
+@pytest.mark.parametrize("end", ENDS)
+def test_undamaged_lives_go_on_exactly(kind: str, end: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        for files in (2, 4):
+            root = Path(scratch) / f"{files}"
+            shutil.copytree(built(kind, files, end), root)
+            assert go_on(root, kind) == expected(kind)
+    assert sum(expected(kind).values()) > 30, "nothing was tested"
+
+
+@pytest.mark.parametrize("kind", LIVES)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_every_file(kind: str, damage: str) -> None:
+    """Each file once."""
+    said, end = Counter[str](), ENDS[DAMAGES.index(damage) % len(ENDS)]
+    for name in files_of(built(kind, 4, end) / "ck"):
+        said[check(kind, 4, end, name, damage, 0.6)] += 1
+    assert len(said) > 1, "nothing was refused, or nothing went on"
+
+
+@given(
+    st.sampled_from(sorted(LIVES)), st.sampled_from((2, 4)), st.sampled_from(ENDS), st.sampled_from(DAMAGES), st.data()
+)
+@settings(max_examples=40)
+def test_any_file_any_damage_any_batch(kind: str, files: int, end: str, damage: str, data: Any) -> None:
+    name = data.draw(st.sampled_from(files_of(built(kind, files, end) / "ck")))
+    check(kind, files, end, name, damage, data.draw(st.floats(0, 0.999)))
