@@ -29,7 +29,7 @@ from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
-from watersmeet.runtime.subscriptions.handle import Answered
+from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.units.pack import split
@@ -126,7 +126,7 @@ class Registered(Life):
             for n in range(4):  # so that a snapshot is due
                 registry.add_all([(f"q{n}", sql(seconds + n)), (f"once{n}", once(10 + 2 * n))])
         steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), self.folder)
-        answered = Answered(registry, log)
+        answered = Answered(registry)
         return Protocol(plan, steps, self.folder, self.sink, Elastic(plan), Shipping(plan, 1.0, False), answered)
 
     def frame(self, taken: list[int], session: Any) -> Any:
