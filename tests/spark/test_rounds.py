@@ -23,6 +23,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.runtime import checkpoint_files
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.sealed import seal
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.units.program import Call, Mail
 
@@ -196,9 +197,11 @@ def test_damaged_missing_and_foreign_state_is_refused(spark: Any, tmp_path: Path
     manifest = Path(folder.path(MANIFESTS, "1.json"))
     whole = manifest.read_text()
     manifest.write_text(json.dumps({**json.loads(whole), "query_id": "another"}))
-    more(2, "belongs to Spark query another")
+    more(2, r"1\.json is not what was written under this name")
+    manifest.write_bytes(seal({**json.loads(whole), "query_id": "another"}, "manifests/1.json"))
+    more(2, r"1\.json belongs to Spark query another")
     manifest.write_text(whole[:-20])
-    more(2, r"1\.json cannot be read")
+    more(2, r"1\.json has no checksum")
     manifest.unlink()
     more(2, r"1\.json is missing")
     for left in (0, 7):
