@@ -28,8 +28,8 @@ from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
 from watersmeet.runtime.subscriptions import log as log_module
-from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.answered import Answered
+from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.units.pack import split
