@@ -19,7 +19,14 @@ from tests.matrix import VERSIONS, main
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.routing.labels import spark_hash
 from watersmeet.runtime import spark_versions
-from watersmeet.runtime.spark_versions import TESTED, arrow_schema, check_version, ids_by_hash, refuse_connect
+from watersmeet.runtime.spark_versions import (
+    TESTED,
+    arrow_schema,
+    check_stateful,
+    check_version,
+    ids_by_hash,
+    refuse_connect,
+)
 
 SOURCES = sorted(Path(watersmeet.__file__).parent.rglob("*.py"))
 ROOT = Path(__file__).parents[2]
@@ -68,6 +75,19 @@ def test_what_needs_a_jvm_refuses_connect_in_one_line(what: str) -> None:
     assert what in message
     assert "dataframe()" in message
     assert "\n" not in message
+
+
+@pytest.mark.parametrize("version", TESTED)
+def test_streams_on_connect_need_a_spark_that_keeps_state_there(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_versions, "INSTALLED", version)
+    check_stateful(object())
+    if version >= (4, 1):
+        check_stateful(ConnectFrame())
+    else:
+        with pytest.raises(StreamError, match=r"from Spark 4\.1 on: .* classic session for dataframe\(\)"):
+            check_stateful(ConnectFrame())
 
 
 def test_timestamps_are_utc_in_arrow() -> None:

@@ -54,10 +54,10 @@ def main(folder: str) -> None:
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     streams = {name: wm.Stream(reader.parquet(f"{folder}/{name}"), time="ts") for name in "ab"}
     query = wm.sql(QUERY, **streams, units=2)
-    drain(query.dataframe(), folder)
     seen = {
         "static": rows(wm.sql(QUERY, **static, units=2).dataframe()),
-        "streaming": rows(spark.read.parquet(f"{folder}/out")),
+        "refused": refusal(lambda: drain(query.dataframe(), folder)),
+        "streaming": rows(spark.read.parquet(f"{folder}/out")) if os.path.exists(f"{folder}/out") else [],
         "start": refusal(lambda: query.start(sink="memory", checkpoint=f"{folder}/other")),
         "subscriptions": refusal(lambda: wm.subscriptions(streams, sink="memory", checkpoint=f"{folder}/other")),
     }

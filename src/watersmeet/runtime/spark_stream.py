@@ -38,7 +38,7 @@ from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
 from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.spark_types import SPARK
-from watersmeet.runtime.spark_versions import arrow_schema
+from watersmeet.runtime.spark_versions import arrow_schema, check_stateful
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit
 from watersmeet.units.leave import leaving
@@ -65,6 +65,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     streaming = next(iter(frames.values())).isStreaming
     spark = next(iter(frames.values())).sparkSession
     if streaming:
+        check_stateful(next(iter(frames.values())))
         settle_session(spark)
     packed = {
         i.alias: wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)

@@ -4,6 +4,7 @@
     classes of streaming    in `streaming`  in packages below it
     repartitionById         none            there
     to_arrow_schema         timestamp_utc                   timezone
+    state on Connect        none            there
 
 Invariant: no other module compares versions, tries an import or looks at a session's kind; what is asked here has the same
 meaning on all of them.
@@ -64,10 +65,23 @@ def check_version(session: Any) -> None:
 def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
     """Refuse frames of Spark Connect for what needs the driver's own JVM."""
     for name, frame in frames.items():
-        if type(frame).__module__.startswith("pyspark.sql.connect"):
+        if _is_connect(frame):
             raise StreamError(
                 f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on both"
             )
+
+
+def check_stateful(frame: Any) -> None:
+    """Refuse a stream whose session cannot keep state in Python."""
+    if _is_connect(frame) and INSTALLED < (4, 1):
+        raise StreamError(
+            "Spark Connect has transformWithState from Spark 4.1 on: with 4.0, streams need a classic session for "
+            "dataframe(); static DataFrames run on both"
+        )
+
+
+def _is_connect(frame: Any) -> bool:
+    return type(frame).__module__.startswith("pyspark.sql.connect")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
