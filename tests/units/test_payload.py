@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import watersmeet as wm
+from tests.blocks import blocks_of
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import IN, ROW, following, offers
 from watersmeet.units.payload import gathered, number_of, reship, split
@@ -60,9 +61,11 @@ def test_references_lead_to_their_payloads(tables: list[list[tuple[int, str | No
         narrow.append(slim)
     asked = pa.concat_tables(narrow)
     asked = asked.take(random.choices(range(asked.num_rows), k=12))
-    order, found = gathered(
-        store, held, asked.column(IN).to_numpy(), asked.column(ROW).to_numpy(), list(source.payload)
-    )
+    references = asked.column(IN).to_numpy(), asked.column(ROW).to_numpy()
+    with blocks_of(random.choice([1, 100, 10_000])):
+        blocks = list(gathered(store, held, *references, list(source.payload)))
+    order = np.concatenate([o for o, _ in blocks])
+    found = pa.concat_tables([t for _, t in blocks])
     rows_of = dict(zip(held, tables, strict=True))
     wanted = [
         rows_of[n][r][1] for n, r in zip(asked.column(IN).to_pylist(), asked.column(ROW).to_pylist(), strict=True)

@@ -9,6 +9,8 @@ import re
 
 import pyarrow as pa
 
+from watersmeet.units.blocks import shrink
+
 _NAMES = {
     pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
     pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.bool_(): "boolean", pa.date32(): "date",
@@ -16,8 +18,7 @@ _NAMES = {
 }  # fmt: skip
 _EQUALS = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
-    pa.float16(): pa.float32(), pa.large_string(): pa.string(), pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
+    pa.float16(): pa.float32(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
 }  # fmt: skip
 
 _PLAIN = {name: kind for kind, name in _NAMES.items()} | {
@@ -54,6 +55,7 @@ def normal(table: pa.Table) -> pa.Table:
     >>> normal(pa.table({"t": pa.array([1], pa.timestamp("ms"))})).schema.field("t").type
     TimestampType(timestamp[us])
     """
+    table = shrink(table)
     fields = [f.with_type(_normal_type(f.type)) for f in table.schema]
     return table.cast(pa.schema(fields), safe=False)
 

@@ -40,6 +40,7 @@ from watersmeet.runtime.progress import orders_of
 from watersmeet.runtime.simulated import Protocol, SimulatedRun
 from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
+from watersmeet.units.blocks import enlarge, shrink
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY, Inbox, JoinUnit, StepReport
 from watersmeet.units.leave import leaving
@@ -211,8 +212,8 @@ class LocalRun:
                 UserWarning,
                 stacklevel=4,
             )
-        schema = results[-1].schema
-        out = pa.concat_tables([r.cast(schema) for r in results])
+        schema = shrink(results[-1]).schema
+        out = pa.concat_tables([shrink(r).cast(schema) for r in results])
         return out.replace_schema_metadata({b"watersmeet": json.dumps(counts).encode()})
 
     def _batches(self, batch_rows: int) -> Iterator[pa.Table]:
@@ -346,7 +347,7 @@ def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
             columns[name] = values.column(n)
     if source.rows is not None:
         columns |= {CONTENT + name: table.column(name) for name in table.column_names}
-    return pa.table(columns)
+    return enlarge(pa.table(columns))
 
 
 def subscriptions(

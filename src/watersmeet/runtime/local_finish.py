@@ -41,9 +41,7 @@ class SecondStage:
                 inboxes[unit].append(part)
         for inbox, manifest, store in zip(inboxes, self.manifests, self.stores, strict=True):
             if self.plan.join.distinct:
-                fresh = Deduplicator(self.plan).step(inbox, manifest, store, marks)
-                if fresh is not None:
-                    yield self._named(fresh)
+                yield from map(self._named, Deduplicator(self.plan).step(inbox, manifest, store, marks))
             elif inbox:
                 Merger(self.plan).step(inbox, manifest, store)
         self.kept = max(self.kept, sum(m.rows().get(KEPT, 0) for m in self.manifests))

@@ -150,7 +150,8 @@ class AcrossSites:
             bound = join.passing({a: m[begin : begin + CHUNK] for a, m in members.items()})
             rows = len(bound[self.plan.aliases[0]])
             if rows and self.plan.output:
-                yield pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(self.plan.output)})
+                for block in join.blocks(bound, self.plan.output):
+                    yield pa.table({f"o{n}": join.column(block, ref) for n, ref in enumerate(self.plan.output)})
             elif rows:
                 yield pa.table({ROWS_ONLY: pa.nulls(rows, pa.bool_())})
 

@@ -11,7 +11,7 @@ Invariant: nothing is late in static data; state is bounded by the windows plus 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark_messages import record_batch
+from watersmeet.runtime.spark_messages import Message, message_batches
 from watersmeet.runtime.spark_results import arrow_columns, metrics_columns, record_batches
 from watersmeet.runtime.spark_sequencer import release_messages
 from watersmeet.runtime.spark_stages import bound_messages, passed_on, report_of
@@ -35,8 +35,8 @@ from watersmeet.units.sequencer import Release, Sequencer
 from watersmeet.units.state import Manifest
 from watersmeet.units.watermark import NEVER
 
-STEP_ROWS = 262_144
-"""Slices are taken together up to about this many rows."""
+STEP_ROWS, STEP_BYTES = 262_144, 128 * 2**20
+"""Slices are taken together up to about this many rows or bytes."""
 
 
 @dataclass
@@ -50,12 +50,12 @@ class StageBackfill:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         after = self.plan.stages[self.number + 1]
         for run, table in _runs(self.plan, self.number, batches):
+            messages: Iterable[Message]
             if table is not None:
-                messages = list(bound_messages(self.plan, after, table, sliced=True))
+                messages = bound_messages(self.plan, after, table, sliced=True)
             else:
                 messages = passed_on(after, run.join.unit, {}, run.reports(), NEVER)
-            if messages:
-                yield record_batch(messages, after.routing.units)
+            yield from message_batches(messages, after.routing.units)
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Backfill:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for run, table in _runs(self.plan, len(self.plan.stages) - 1, batches):
             columns = metrics_columns(self.schema, run.reports()) if table is None else arrow_columns(self.plan, table)
-            yield from (b.cast(self.schema) for b in record_batches(columns))
+            yield from record_batches(columns, self.schema)
 
 
 def _runs(plan: Plan, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[UnitRun, pa.Table | None]]:
@@ -95,16 +95,17 @@ class UnitRun:
         self.plan = plan
         self.join = JoinUnit(plan, unit)
         self.manifest, self.store = Manifest.fresh(plan), MemoryStore()
-        self.inbox, self.held = Inbox(), 0
+        self.inbox, self.held, self.held_bytes = Inbox(), 0, 0
         self.heard = Heard()
 
     def take(
         self, alias: int, probe: bool, null_times: int, from_ts: int, blob: pa.Buffer | None
     ) -> Iterator[pa.Table]:
         """Take one message; joins what is held when there is enough of it."""
-        if self.held >= STEP_ROWS:
+        if self.held >= STEP_ROWS or self.held_bytes >= STEP_BYTES:
             yield from self._step(from_ts)
         stage = self.join.stage
+        self.held_bytes += 0 if blob is None else len(blob)
         self.held += take_message(self.plan, stage, self.inbox, self.heard, alias, probe, NEVER, null_times, blob)
 
     def finish(self) -> Iterator[pa.Table]:
@@ -124,7 +125,8 @@ class UnitRun:
         yield from leaving(self.plan, results) if self.join.is_last else results
         self.heard.report.include(self.join.report)
         self.inbox = later
-        self.held = sum(t.num_rows for by_side in (later.tables, later.probes) for ts in by_side.values() for t in ts)
+        tables = [t for by_side in (later.tables, later.probes) for ts in by_side.values() for t in ts]
+        self.held, self.held_bytes = sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
 
     def _marks(self, mark: int) -> dict[str, int]:
         """What a mark on the times of all sides means for the streams: a side's other members may be older than it."""
@@ -158,19 +160,20 @@ class SequenceBackfill:
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sequencer, manifest, store = Sequencer(self.plan), Manifest.fresh(self.plan), MemoryStore()
-        inbox, held = Inbox(), 0
+        inbox, held, held_bytes = Inbox(), 0, 0
         for _, alias, probe, null_times, from_ts, blob in _messages(batches):
-            if held >= STEP_ROWS:
+            if held >= STEP_ROWS or held_bytes >= STEP_BYTES:
                 inbox.marks = dict.fromkeys(self.plan.join.streams, from_ts)
                 yield from self._out(sequencer.step(inbox, manifest, store))
-                inbox, held = Inbox(), 0
+                inbox, held, held_bytes = Inbox(), 0, 0
+            held_bytes += 0 if blob is None else len(blob)
             stage = self.plan.stages[0]
             held += take_message(self.plan, stage, inbox, Heard(), alias, probe, NEVER, null_times, blob)
         inbox.marks = dict.fromkeys(self.plan.join.streams, UNBOUNDED)
         yield from self._out(sequencer.step(inbox, manifest, store, last=True))
 
     def _out(self, release: Release) -> Iterator[pa.RecordBatch]:
-        yield record_batch(release_messages(self.plan, release, sliced=True), self.plan.units)
+        yield from message_batches(release_messages(self.plan, release, sliced=True), self.plan.units)
 
 
 def _messages(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bool, int, int, pa.Buffer | None]]:

@@ -26,12 +26,13 @@ from pyspark.sql.types import StructType
 
 from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.runtime.spark_messages import CONTROL, FLUSH_BYTES, MESSAGE, Message, part_messages, record_batch
+from watersmeet.runtime.spark_messages import CONTROL, FLUSH_BYTES, MESSAGE, Message, message_batches, part_messages
 from watersmeet.runtime.spark_results import METRICS, columns_of, pandas_frame, schema_of
 from watersmeet.runtime.spark_select import aggregated, as_typed, final, of_groups, selected
 from watersmeet.runtime.spark_state import UnitProcessor
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.runtime.worker_words import errors_first
+from watersmeet.units.blocks import enlarge
 from watersmeet.units.deduplicator import Deduplicator, first_of_each
 from watersmeet.units.leave import leaving_fields, projected_fields
 from watersmeet.units.pack import Part
@@ -137,7 +138,7 @@ class RowPacker:
     def _flush(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if not held:
             return
-        table = pa.Table.from_batches(held)
+        table = enlarge(pa.Table.from_batches(held))
         reports = table.column(METRICS).drop_null().to_pylist()
         rows = table.filter(table.column(METRICS).is_null()).drop_columns([METRICS])
         messages: list[Message] = []
@@ -147,8 +148,7 @@ class RowPacker:
             messages += part_messages((Part((unit,), "store", part) for unit, part in parts), 0, ROWS, sliced=False)
         for marks in {json.dumps(json.loads(text)["watermarks"], sort_keys=True) for text in reports}:
             messages += [Message(unit, CONTROL, marks.encode()) for unit in range(self.units)]
-        if messages:
-            yield record_batch(messages, self.units)
+        yield from message_batches(messages, self.units)
 
 
 class DistinctProcessor(UnitProcessor):
@@ -168,9 +168,8 @@ class DistinctProcessor(UnitProcessor):
                 else:
                     tables.append(from_bytes(blob))
         manifest = self._state.read_manifest(self.plan)
-        fresh = Deduplicator(self.plan).step(tables, manifest, self._state.store, marks)
-        self._state.write_manifest(manifest)
-        if fresh is not None:
+        for fresh in Deduplicator(self.plan).step(tables, manifest, self._state.store, marks):
             out = pa.table(columns_of(projected_fields(self.plan), fresh))
             yield from (pandas_frame([out.slice(at, FRAME_ROWS)]) for at in range(0, out.num_rows, FRAME_ROWS))
+        self._state.write_manifest(manifest)
         after_task()

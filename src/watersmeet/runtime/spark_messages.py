@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from watersmeet.plan.model import TIME, Plan, Stage
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.runtime.worker_words import errors_first
+from watersmeet.units.blocks import block_bytes, enlarge, slice_by_bytes
 from watersmeet.units.codes import integers
 from watersmeet.units.pack import Part, Punctuation, split, split_for_sequencer
 from watersmeet.units.segment import to_bytes
@@ -42,6 +45,7 @@ SCHEMA = pa.schema(
 FLUSH_BYTES = 16 * 2**20
 BLOB_BYTES = 512 * 2**10
 """Small enough that no blob is a humongous object to the JVM's collector."""
+SLICE_BYTES = 8 * 2**20
 SLICE_ROWS = 65_536
 """The rows of a slice of static input: small, so that a slice covers little event time."""
 
@@ -64,8 +68,27 @@ class Message:
     from_ts: int = NEVER
 
 
-def record_batch(messages: Sequence[Message], units: int) -> pa.RecordBatch:
-    """Messages as rows of SCHEMA, addressed by the labels of `units` units."""
+def message_batches(messages: Iterable[Message], units: int) -> Iterator[pa.RecordBatch]:
+    """Messages as rows of SCHEMA, addressed by the labels of `units` units, in batches of bounded bytes: a blob that goes to
+    several units stands in one row for each."""
+    held, size = list[Message](), 0
+    for message in messages:
+        more = len(message.blob or b"")
+        if held and size + more > block_bytes():
+            yield _record_batch(held, units)
+            held, size = [], 0
+        held.append(message)
+        size += more
+    if held:
+        yield _record_batch(held, units)
+
+
+def message_frames(messages: Iterable[Message], units: int) -> Iterator[pd.DataFrame]:
+    """The same for transformWithState."""
+    yield from (pa.Table.from_batches([batch]).to_pandas() for batch in message_batches(messages, units))
+
+
+def _record_batch(messages: Sequence[Message], units: int) -> pa.RecordBatch:
     ids = labels(units)
     columns = [
         pa.array([ids[m.unit] for m in messages], pa.int64()),
@@ -83,8 +106,8 @@ def slices(table: pa.Table) -> Iterator[tuple[int, bytes]]:
     """A table as blobs of little event time each, with the time they start at."""
     in_time = table.take(pa.array(np.argsort(integers(table.column(TIME).combine_chunks()), kind="stable")))
     for at in range(0, table.num_rows, SLICE_ROWS):
-        piece = in_time.slice(at, SLICE_ROWS)
-        yield int(integers(piece.column(TIME).slice(0, 1).combine_chunks())[0]), to_bytes(piece)
+        for piece in slice_by_bytes(in_time.slice(at, SLICE_ROWS), SLICE_BYTES):
+            yield int(integers(piece.column(TIME).slice(0, 1).combine_chunks())[0]), to_bytes(piece)
 
 
 @dataclass
@@ -124,13 +147,11 @@ class Packer:
     def _flush(self, held: list[pa.RecordBatch], total: Punctuation, last: bool) -> Iterator[pa.RecordBatch]:
         parts: list[Part] = []
         if held:
-            punctuation, parts = self._split(pa.Table.from_batches(held))
+            punctuation, parts = self._split(enlarge(pa.Table.from_batches(held)))
             total.include(punctuation)
-        messages = list(part_messages(parts, self._entry[0].first, self.position, sliced=self.sliced))
-        if last:
-            messages += [Message(unit, self.position, None, punctuation=total) for unit in range(self.units)]
-        if messages:
-            yield record_batch(messages, self.units)
+        messages = part_messages(parts, self._entry[0].first, self.position, sliced=self.sliced)
+        words = [Message(unit, self.position, None, punctuation=total) for unit in range(self.units)] if last else []
+        yield from message_batches(chain(messages, words), self.units)
 
     def _split(self, table: pa.Table) -> tuple[Punctuation, list[Part]]:
         source = self.plan.inputs[self.position]
@@ -143,22 +164,14 @@ class Packer:
 def part_messages(parts: Iterable[Part], first: int, alias: int, *, sliced: bool) -> Iterator[Message]:
     """Parts of a side as messages; a blob that goes to several units is made once."""
     for part in parts:
-        for from_ts, blob in _blobs(part.table, sliced=sliced):
+        for from_ts, blob in blobs(part.table, sliced=sliced):
             for unit in part.units:
                 yield Message(unit - first, alias, blob, part.role == "probe", from_ts=from_ts)
 
 
-def _blobs(table: pa.Table, *, sliced: bool) -> Iterator[tuple[int, bytes]]:
+def blobs(table: pa.Table, *, sliced: bool) -> Iterator[tuple[int, bytes]]:
+    """A table as blobs, with the time that they start at if they are slices of event time."""
     if sliced:
         yield from slices(table)
     else:
-        for piece in _pieces(table):
-            yield NEVER, to_bytes(piece)
-
-
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Cuts of at most about BLOB_BYTES."""
-    parts = max(1, -(-table.nbytes // BLOB_BYTES))
-    step = -(-table.num_rows // parts)
-    for at in range(0, table.num_rows, step):
-        yield table.slice(at, step)
+        yield from ((NEVER, to_bytes(piece)) for piece in slice_by_bytes(table, BLOB_BYTES))

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from watersmeet.plan.model import Plan
+from watersmeet.units.blocks import shrink, slice_by_bytes
 from watersmeet.units.leave import Fields, leaving_fields
 
 METRICS = "_metrics"
@@ -63,7 +64,7 @@ def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> 
 
 def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
     """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
-    table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
     return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
 
 
@@ -73,6 +74,7 @@ def _series(column: pa.ChunkedArray) -> pd.Series:
     return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
 
 
-def record_batches(columns: dict[str, pa.ChunkedArray]) -> Iterator[pa.RecordBatch]:
-    """The same for mapInArrow."""
-    yield from pa.table(columns).combine_chunks().to_batches()
+def record_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same for mapInArrow, in Spark's types and in batches of bounded bytes."""
+    for block in slice_by_bytes(pa.table(columns)):
+        yield from shrink(block).combine_chunks().cast(schema).to_batches()

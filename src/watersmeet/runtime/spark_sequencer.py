@@ -11,14 +11,11 @@ import json
 from collections.abc import Iterator
 
 import pandas as pd
-import pyarrow as pa
 
 from watersmeet.plan.model import Plan
-from watersmeet.runtime.spark_messages import CONTROL, Message, record_batch, slices
+from watersmeet.runtime.spark_messages import CONTROL, Message, blobs, message_frames
 from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
-from watersmeet.units.segment import to_bytes
 from watersmeet.units.sequencer import Release, Sequencer
-from watersmeet.units.watermark import NEVER
 
 
 class SequencerProcessor(UnitProcessor):
@@ -32,8 +29,7 @@ class SequencerProcessor(UnitProcessor):
         inbox = inbox_of(self.plan, rows, self.plan.stages[0], Heard())
         release = Sequencer(self.plan).step(inbox, manifest, self._state.store)
         self._state.write_manifest(manifest)
-        batch = record_batch(release_messages(self.plan, release, sliced=False), self.plan.units)
-        yield pa.Table.from_batches([batch]).to_pandas()
+        yield from message_frames(release_messages(self.plan, release, sliced=False), self.plan.units)
 
 
 def release_messages(plan: Plan, release: Release, *, sliced: bool) -> list[Message]:
@@ -42,8 +38,8 @@ def release_messages(plan: Plan, release: Release, *, sliced: bool) -> list[Mess
     for alias, parts in release.tables.items():
         position = plan.input(alias).position
         for unit, table in parts:
-            blobs = slices(table) if sliced else [(NEVER, to_bytes(table))]
-            out += [Message(unit, position, blob, from_ts=from_ts) for from_ts, blob in blobs]
+            cut = blobs(table, sliced=sliced)
+            out += [Message(unit, position, blob, from_ts=from_ts) for from_ts, blob in cut]
     latest = min(release.marks.values())
     for unit in range(plan.units):
         said = {"marks": release.marks, "cuts": release.cuts, "late": release.late if unit == 0 else {}}

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StatefulProcessorHandle
 
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark_messages import BOUND, CONTROL, Message, part_messages, record_batch
+from watersmeet.runtime.spark_messages import BOUND, CONTROL, Message, message_frames, part_messages
 from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.join_unit import JoinUnit, StepReport
@@ -46,10 +46,10 @@ class StageProcessor(UnitProcessor):
         inbox = inbox_of(self.plan, rows, stage, heard)
         manifest = self._state.read_manifest(self.plan)
         for table in join.step(inbox, manifest, self._state.store):
-            yield _frame(list(bound_messages(self.plan, after, table, sliced=False)), after)
+            yield from message_frames(bound_messages(self.plan, after, table, sliced=False), after.routing.units)
         self._state.write_manifest(manifest)
         units = [*heard.units, report_of(join.unit, join.report)]
-        yield _frame(passed_on(after, join.unit, {"maxima": manifest.maxima}, units), after)
+        yield from message_frames(passed_on(after, join.unit, {"maxima": manifest.maxima}, units), after.routing.units)
         after_task()
 
 
@@ -72,7 +72,3 @@ def passed_on(
 def report_of(unit: int, report: StepReport) -> dict[str, Any]:
     """A unit's report as JSON."""
     return {"unit": unit, **asdict(report)}
-
-
-def _frame(messages: list[Message], after: Stage) -> pd.DataFrame:
-    return pa.Table.from_batches([record_batch(messages, after.routing.units)]).to_pandas()

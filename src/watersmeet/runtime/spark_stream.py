@@ -40,6 +40,7 @@ from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.spark_types import SPARK
 from watersmeet.runtime.spark_versions import arrow_schema, check_stateful
 from watersmeet.runtime.worker_heap import after_task
+from watersmeet.units.blocks import block_bytes
 from watersmeet.units.join_unit import JoinUnit
 from watersmeet.units.leave import leaving
 from watersmeet.units.pack import CONTENT, PASS
@@ -55,7 +56,7 @@ SETTINGS = {
 """Set where the user has not. The third: counting rows makes RocksDB read every value that it drops, and ours are whole
 segments. The last: with a bound on bytes Spark adds up the size of all columns after every row; rows are bounded anyway."""
 FRAME_ROWS = 65_536
-"""Results leave a unit in frames of about this many rows, or fewer at its end."""
+"""Results leave a unit in frames of about this many rows, or of a block's bytes, or less at its end."""
 TURN_ROWS = 8_192
 """So many do not wait for those of the next driver."""
 
@@ -162,7 +163,8 @@ class JoinProcessor(UnitProcessor):
         turn = 0
         for table in leaving(self.plan, join.step(inbox, manifest, self._state.store)):
             waiting, last_turn, turn = sum(t.num_rows for t in held), turn, len(join.report.drivers)
-            if waiting >= FRAME_ROWS or (waiting >= TURN_ROWS and turn > last_turn):
+            is_full = waiting >= FRAME_ROWS or sum(t.nbytes for t in [*held, table]) > block_bytes()
+            if held and (is_full or (waiting >= TURN_ROWS and turn > last_turn)):
                 yield pandas_frame(held)
                 held = []
             held.append(pa.table(arrow_columns(self.plan, table)))

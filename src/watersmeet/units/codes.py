@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from watersmeet.kernels.hashing import combine, hash_bytes, order_floats
 from watersmeet.plan.encoding import Kind
+from watersmeet.units.blocks import is_bytes, is_text, large_type, rebuilt
 
 
 def codes(column: pa.Array, kind: Kind) -> np.ndarray:
@@ -52,8 +53,8 @@ def content_hash(table: pa.Table) -> np.ndarray:
     for name in sorted(table.column_names):
         column = table.column(name).combine_chunks()
         present = pc.is_valid(column)
-        text = column if pa.types.is_binary(column.type) or pa.types.is_string(column.type) else _as_text(column)
-        value = _hashes(pc.fill_null(text, b"" if pa.types.is_binary(text.type) else ""))
+        text = column if is_bytes(column.type) or is_text(column.type) else _as_text(column)
+        value = _hashes(pc.fill_null(text, b"" if is_bytes(text.type) else ""))
         out = combine(out, value ^ np.array(present.to_numpy(zero_copy_only=False), np.int64))
     return out
 
@@ -65,10 +66,23 @@ def text_hash(column: pa.Array) -> np.ndarray:
 
 def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
-        return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())
+        return pa.array([None if v is None else repr(v) for v in _plain_times(column).to_pylist()], pa.large_string())
     if pa.types.is_timestamp(column.type):
         column = column.view(pa.int64())
-    return column.cast(pa.string())
+    return column.cast(pa.large_string())
+
+
+def _plain_times(column: pa.Array) -> pa.Array:
+    """Nested values with whole numbers in place of times and dates: not every time is one of Python's."""
+    return column.cast(_without_times(column.type))
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return rebuilt(kind, _without_times)
 
 
 def _words(column: pa.Array) -> np.ndarray:
@@ -81,8 +95,7 @@ def _hashes(column: pa.Array) -> np.ndarray:
     if pa.types.is_decimal(column.type):
         words = _words(column)
         return combine(words[:, 0].copy(), words[:, 1].copy())
-    if not (pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)):
-        column = column.cast(pa.large_binary() if pa.types.is_binary(column.type) else pa.large_string())
+    column = column.cast(large_type(column.type))
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1].copy()
     bytes_ = np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from watersmeet.kernels.hashing import combine
 from watersmeet.plan.model import COUNTED, Plan
 from watersmeet.routing.hypercube import dimension_code
+from watersmeet.units.blocks import is_bytes, is_text
 from watersmeet.units.codes import codes, floats, integers, text_hash
 
 
@@ -59,12 +60,12 @@ def _bits(column: pa.Array) -> np.ndarray:
         return np.zeros(len(column), np.int64)  # the rest of the row will do
     if pa.types.is_floating(kind):
         return np.array(pc.fill_null(column, 0.0).cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.int64)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return text_hash(pc.fill_null(column, ""))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_bytes(kind):
         return text_hash(pc.fill_null(column, b""))
     if pa.types.is_decimal(kind):
-        return text_hash(pc.fill_null(column.cast(pa.string()), ""))
+        return text_hash(pc.fill_null(column.cast(pa.large_string()), ""))
     if column.null_count:
         valid = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
         out = np.zeros(len(column), np.int64)

@@ -28,6 +28,7 @@ from watersmeet.kernels.expand import pairs
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.blocks import block_bytes, cuts, fold, slice_by_bytes, table_widths
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import ask
 from watersmeet.units.row_hash import HASH, row_hash
@@ -51,18 +52,18 @@ class Deduplicator:
 
     def step(
         self, tables: Sequence[pa.Table], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]
-    ) -> pa.Table | None:
+    ) -> Iterator[pa.Table]:
         """The rows that have not left before; `marks` are the watermarks after the batch, or earlier ones."""
-        infos, new, fresh = manifest.segments.setdefault(KEPT, []), None, None
-        if tables:
-            rows = first_of_each(pa.concat_tables(tables).combine_chunks())
+        infos, new = manifest.segments.setdefault(KEPT, []), None
+        for rows in fold(tables, lambda held: first_of_each(pa.concat_tables(held).combine_chunks())):
             hashes = row_hash(rows.drop_columns([TIME]))
             unknown = are_new(rows, hashes, (store.read(info) for info in infos))
             fresh = rows.filter(pa.array(unknown))
             new = Segment.of(fresh.append_column(HASH, pa.array(hashes[unknown])))
         settler = Settler(store, over(self.plan, marks), _span(self.plan))
         manifest.segments[KEPT] = settler.settle(infos, new)
-        return None if fresh is None else fresh.drop_columns([TIME])
+        if new is not None:
+            yield from slice_by_bytes(new.table.drop_columns([TIME, HASH]))
 
 
 def over(plan: Plan, marks: Mapping[str, int]) -> int:
@@ -98,8 +99,13 @@ def are_new(rows: pa.Table, hashes: np.ndarray, kept: Iterable[Segment]) -> np.n
 def _known(segment: Segment, rows: pa.Table, hashes: np.ndarray) -> np.ndarray:
     """The positions of rows that a segment holds."""
     found = [np.empty(0, np.int64)]
+    widths = table_widths(rows)
     for probe_idx, row_idx in _candidates(segment, integers(rows.column(TIME).combine_chunks()), hashes):
-        found.append(probe_idx[_equal(rows.take(pa.array(probe_idx)), segment.table.take(pa.array(row_idx)))])
+        each = widths if isinstance(widths, int) else widths[probe_idx]
+        for begin, end in cuts(each, len(probe_idx), block_bytes()):
+            probes = probe_idx[begin:end]
+            known = segment.table.take(pa.array(row_idx[begin:end]))
+            found.append(probes[_equal(rows.take(pa.array(probes)), known)])
     return np.concatenate(found)
 
 

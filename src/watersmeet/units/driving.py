@@ -24,9 +24,10 @@ import numpy as np
 
 from watersmeet.plan.drivers import INTERLEAVED, Measured, Selectivity, Waiting, order
 from watersmeet.plan.order import probe_order
-from watersmeet.units.multiway import WHOLE, Bound, Multiway
+from watersmeet.units.multiway import WHOLE, Multiway
 from watersmeet.units.segment import Segment
 from watersmeet.units.side import Side
+from watersmeet.units.wide_rows import Bound
 
 SLICE = 8192
 """How many tuples of all sides a tuple-at-a-time policy looks up together."""

@@ -57,6 +57,7 @@ def _connect(timezone: str) -> duckdb.DuckDBPyConnection:
         ) from error
     con.execute("SET preserve_insertion_order = true")
     con.execute("SET disabled_optimizers = 'expression_rewriter'")  # -x < 0 would become x > 0, which never overflows
+    con.execute("SET arrow_large_buffer_size = true")  # texts with 64-bit offsets, as units have them
     for macro in macros(fixed=Session(timezone).is_fixed):
         con.execute(macro)
     con.execute("SET lock_configuration = true")

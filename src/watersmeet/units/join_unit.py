@@ -28,7 +28,7 @@ from watersmeet.routing.biclique import Role
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.units.codes import integers
 from watersmeet.units.driving import DriverStats, Driving
-from watersmeet.units.multiway import Bound, FanoutStats, Multiway
+from watersmeet.units.multiway import FanoutStats, Multiway
 from watersmeet.units.pack import Punctuation
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
@@ -36,6 +36,7 @@ from watersmeet.units.settle import Settler
 from watersmeet.units.side import Side
 from watersmeet.units.state import Manifest
 from watersmeet.units.watermark import NEVER, advance, cuts, watermarks
+from watersmeet.units.wide_rows import Bound, in_blocks
 
 ROWS_ONLY = "_row"
 """The only column of results of a query that selects no column of any stream."""
@@ -125,8 +126,7 @@ class JoinUnit:
         stats = FanoutStats(manifest.fanout)
         old = {s.name: [store.read(i) for i in manifest.segments.get(s.name, [])] for s in self.stage.sides}
         for join, combinations in self._joins(inbox, before, manifest, old, new, stats):
-            for bound in combinations:
-                table = self._result(join, bound)
+            for table in self._results(join, combinations):
                 self.report.results += table.num_rows if self.is_last else 0
                 yield table
             joins |= {id(join): join}
@@ -210,11 +210,11 @@ class JoinUnit:
             self.report.kernels[join.kernel_name] = self.report.kernels.get(join.kernel_name, 0) + rows
         self.report.pruned += join.pruned
 
-    def _result(self, join: Multiway, bound: Bound) -> pa.Table:
-        last = self.is_last
-        return combined(
-            self.plan, join, bound, None if last else self.plan.stages[self.plan.stages.index(self.stage) + 1].sides[0]
-        )
+    def _results(self, join: Multiway, combinations: Iterator[Bound]) -> Iterator[pa.Table]:
+        stages = self.plan.stages
+        side = None if self.is_last else stages[stages.index(self.stage) + 1].sides[0]
+        for bound in combinations:
+            yield from combined(self.plan, join, bound, side)
 
     def _settle(self, manifest: Manifest, store: SegmentStore, new: dict[str, Segment | None], inbox: Inbox) -> None:
         marks = watermarks(self.plan, manifest.maxima) if inbox.marks is None else inbox.marks
@@ -228,10 +228,13 @@ class JoinUnit:
         self.report.bytes = manifest.bytes()
 
 
-def combined(plan: Plan, join: Multiway, bound: Bound, side: model.Side | None) -> pa.Table:
-    """Combinations as results, or as tuples of a side that is to be joined with others."""
+def combined(plan: Plan, join: Multiway, bound: Bound, side: model.Side | None) -> Iterator[pa.Table]:
+    """Combinations as results, or as tuples of a side that is to be joined with others, in blocks."""
     if side is not None:
-        return pa.table({side.column(a, name): join.members[a].take(name, bound[a]) for a, name in side.carried})
-    if not plan.output:
-        return pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
-    return pa.table({f"o{n}": join.column(bound, ref) for n, ref in enumerate(plan.output)})
+        for block in in_blocks(join.members, bound, side.carried):
+            yield pa.table({side.column(a, name): join.members[a].take(name, block[a]) for a, name in side.carried})
+    elif not plan.output:
+        yield pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
+    else:
+        for block in join.blocks(bound, plan.output):
+            yield pa.table({f"o{n}": join.column(block, ref) for n, ref in enumerate(plan.output)})

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from watersmeet.plan.catalogue import ANSWER_FIELDS, Catalogue
 from watersmeet.plan.model import TIME, Plan
+from watersmeet.units.blocks import fold
 from watersmeet.units.deduplicator import first_of_each
 from watersmeet.units.join_unit import ROWS_ONLY
 from watersmeet.units.project import bucketed, projected
@@ -29,13 +30,11 @@ def leaving(plan: Plan, results: Iterator[pa.Table]) -> Iterator[pa.Table]:
     elif not plan.finish.inside:
         yield from (bucketed(plan, table, table) if plan.join.distinct else table for table in results)
     elif plan.join.distinct:
-        rows = [first_of_each(bucketed(plan, projected(plan, t), t)) for t in results if t.num_rows]
-        if rows:
-            yield first_of_each(pa.concat_tables(rows).combine_chunks())
+        rows = (first_of_each(bucketed(plan, projected(plan, t), t)) for t in results if t.num_rows)
+        yield from fold(rows, lambda held: first_of_each(pa.concat_tables(held).combine_chunks()))
     else:
-        views = [view(plan, projected(plan, t)) for t in results if t.num_rows]
-        if views:
-            yield merged(plan, views)
+        views = (view(plan, projected(plan, t)) for t in results if t.num_rows)
+        yield from fold(views, lambda held: merged(plan, held))
 
 
 Fields = list[tuple[str, str]]

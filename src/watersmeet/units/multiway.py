@@ -45,15 +45,13 @@ from watersmeet.units.periods import period, satisfied
 from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
+from watersmeet.units.wide_rows import Bound, Columns, in_blocks
 
 CHUNK = 131_072
 """The most combinations that one chunk holds."""
 
 WHOLE = ("mw", "lca", "ripple", "xjoin")
 """Kernels that take all drivers at once."""
-
-Bound = dict[str, np.ndarray]
-"""Combinations so far: for every bound alias the row number of its member."""
 
 
 class FanoutStats:
@@ -353,7 +351,11 @@ class Multiway:
         return compare(left, bound[x], right, bound[y], EQUAL)
 
     def _equal_values(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
-        left, right = (self.members[s].take(self.members[s].keys[c], bound[s]) for s in (x, y))
+        columns = [(s, self.members[s].keys[c]) for s in (x, y)]
+        return np.concatenate([self._equal(block, columns) for block in in_blocks(self.members, bound, columns)])
+
+    def _equal(self, bound: Bound, columns: Columns) -> np.ndarray:
+        left, right = (self.members[s].take(name, bound[s]) for s, name in columns)
         return np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), np.bool_)
 
     def _residual(self, bound: Bound, residual: Compare | Difference) -> np.ndarray:
@@ -375,9 +377,16 @@ class Multiway:
         )
 
     def _condition(self, bound: Bound, condition: Expr) -> np.ndarray:
-        columns = {f"{n}": self.column(bound, ref) for n, ref in enumerate(condition.columns)}
         names = {ref: f'"{n}"' for n, ref in enumerate(condition.columns)}
-        return mask(pa.table(columns), condition.duckdb(lambda ref: names[ref]), str(condition), self.plan.timezone)
+        text, found = condition.duckdb(lambda ref: names[ref]), []
+        for block in self.blocks(bound, condition.columns):
+            columns = {f"{n}": self.column(block, ref) for n, ref in enumerate(condition.columns)}
+            found.append(mask(pa.table(columns), text, str(condition), self.plan.timezone))
+        return np.concatenate(found)
+
+    def blocks(self, bound: Bound, refs: Iterable[ColumnRef]) -> Iterator[Bound]:
+        """Combinations in blocks, by the bytes of plain columns."""
+        return in_blocks(self.members, bound, [(r.alias, self.members[r.alias].source.column(r)) for r in refs])
 
     def column(self, bound: Bound, ref: ColumnRef) -> pa.Array:
         """The values of a plain column for combinations."""

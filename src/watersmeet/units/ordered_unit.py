@@ -29,13 +29,14 @@ from watersmeet.routing.biclique import Role
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox, JoinUnit
-from watersmeet.units.multiway import Bound, FanoutStats, Multiway
+from watersmeet.units.multiway import FanoutStats, Multiway
 from watersmeet.units.ordering import Copy
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import MemoryStore
 from watersmeet.units.side import Side
 from watersmeet.units.state import Manifest, SegmentInfo
 from watersmeet.units.watermark import NEVER, watermarks
+from watersmeet.units.wide_rows import Bound
 
 
 class NumberedStore(MemoryStore):

@@ -10,13 +10,14 @@ the tuple lives, because both have the same time and expire together.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.rules.ship import IN, ROW
+from watersmeet.units.blocks import block_bytes, cuts, table_widths
 from watersmeet.units.codes import integers
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
@@ -45,16 +46,29 @@ def number_of(info: SegmentInfo) -> int:
 
 def gathered(
     store: SegmentStore, held: Held, numbers: np.ndarray, rows: np.ndarray, columns: Sequence[str]
-) -> tuple[np.ndarray, pa.Table]:
-    """Payload columns for references, in an order that reads each segment once: (the order, the columns in it)."""
+) -> Iterator[tuple[np.ndarray, pa.Table]]:
+    """Payload columns for references, in an order that reads each segment once: blocks of (the order, the columns in it)."""
     order = np.argsort(numbers, kind="stable")
     found, begins = np.unique(numbers[order], return_index=True)
     ends = [*begins[1:].tolist(), len(order)]
-    pieces = [
-        store.read(held[number]).table.select(list(columns)).take(pa.array(rows[order[begin:end]]))
-        for number, begin, end in zip(found.tolist(), begins.tolist(), ends, strict=True)
-    ]
-    return order, pa.concat_tables(pieces)
+    waiting, size = list[tuple[np.ndarray, pa.Table]](), 0
+    for number, first, last in zip(found.tolist(), begins.tolist(), ends, strict=True):
+        payload, mine = store.read(held[number]).table.select(list(columns)), order[first:last]
+        widths = table_widths(payload)
+        each = widths if isinstance(widths, int) else widths[rows[mine]]
+        for begin, end in cuts(each, len(mine), block_bytes()):
+            taken = payload.take(pa.array(rows[mine[begin:end]]))
+            if waiting and size + taken.nbytes > block_bytes():
+                yield _together(waiting)
+                waiting, size = [], 0
+            waiting.append((mine[begin:end], taken))
+            size += taken.nbytes
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(pieces: list[tuple[np.ndarray, pa.Table]]) -> tuple[np.ndarray, pa.Table]:
+    return np.concatenate([order for order, _ in pieces]), pa.concat_tables([table for _, table in pieces])
 
 
 def holder(plan: Plan, source: InputPlan, number: int) -> int:
@@ -88,8 +102,15 @@ def reship(
 
 def _whole(source: InputPlan, table: pa.Table, store: SegmentStore, held: Held) -> pa.Table:
     numbers, rows = (integers(table.column(name).combine_chunks()) for name in (IN, ROW))
-    order, payload = gathered(store, held, numbers, rows, source.payload)
-    whole = table.drop_columns([IN, ROW]).take(pa.array(order))
+    narrow = table.drop_columns([IN, ROW])
+    return pa.concat_tables(
+        [beside(narrow, order, payload) for order, payload in gathered(store, held, numbers, rows, source.payload)]
+    )
+
+
+def beside(narrow: pa.Table, order: np.ndarray, payload: pa.Table) -> pa.Table:
+    """Narrow tuples in an order, with payload columns beside them."""
+    whole = narrow.take(pa.array(order))
     for field in payload.schema:
         whole = whole.append_column(field, payload.column(field.name))
     return whole

@@ -22,7 +22,7 @@ from watersmeet.units.watermark import NEVER
 
 _ARROW = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
-    "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_(), "date": pa.date32(),
+    "double": pa.float64(), "string": pa.large_string(), "binary": pa.large_binary(), "boolean": pa.bool_(), "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us"),
 }  # fmt: skip
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.plan.finish import Partial
+from watersmeet.units.blocks import is_bytes, is_text
 
 _LARGEST = 2**63 - 1
 
@@ -43,7 +44,7 @@ def quick_view(keys: list[str], partials: tuple[Partial, ...], rows: pa.Table) -
 
 
 def _is_key(kind: pa.DataType) -> bool:
-    plain = pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind)
+    plain = is_text(kind) or is_bytes(kind) or pa.types.is_boolean(kind)
     return plain or _is_whole(kind)
 
 

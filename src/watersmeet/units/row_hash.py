@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from watersmeet.kernels.hashing import combine, order_floats, remainder
 from watersmeet.routing.biclique import grouped
+from watersmeet.units.blocks import is_bytes
 from watersmeet.units.codes import codes, integers
 
 HASH = "_hash"
@@ -59,4 +60,4 @@ def _values(column: pa.Array) -> np.ndarray:
         return integers(pc.fill_null(column, 0))
     if pa.types.is_decimal(kind):
         return codes(column.cast(pa.decimal128(38, kind.scale)).fill_null(0), "bytes")
-    return codes(pc.fill_null(column, b"" if pa.types.is_binary(kind) else ""), "bytes")
+    return codes(pc.fill_null(column, b"" if is_bytes(kind) else ""), "bytes")

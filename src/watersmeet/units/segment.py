@@ -27,6 +27,7 @@ from watersmeet.kernels.hashing import order_floats
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
+from watersmeet.units.blocks import enlarge, is_fixed, row_widths
 from watersmeet.units.codes import codes, floats, integers
 from watersmeet.units.evaluator import mask
 
@@ -72,7 +73,7 @@ class Segment:
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
         """A new segment with an id of its own."""
-        return cls(uuid.uuid4().hex, table.combine_chunks())
+        return cls(uuid.uuid4().hex, enlarge(table).combine_chunks())
 
     @property
     def rows(self) -> int:
@@ -105,14 +106,23 @@ class Segment:
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
     def codes(self, name: str, kind: str) -> np.ndarray:
-        """Codes of a wire column; kind 'double' gives doubles, '-float' codes of their negatives."""
+        """Codes of a wire column; kind 'double' gives doubles, '-float' codes of their negatives, 'width' bytes."""
         if (name, kind) not in self._codes:
             column = self.column(name)
-            if kind == "-float":
+            if kind == "width":
+                self._codes[name, kind] = np.zeros(self.rows, np.int64) + row_widths(column)
+            elif kind == "-float":
                 self._codes[name, kind] = order_floats(-floats(column))
             else:
                 self._codes[name, kind] = floats(column) if kind == "double" else codes(column, kind)  # type: ignore[arg-type]
         return self._codes[name, kind]
+
+    def widest(self, name: str) -> int:
+        """The bytes of the widest value of a wire column."""
+        kind = self.table.schema.field(name).type
+        if is_fixed(kind):
+            return int(row_widths(pa.nulls(0, kind)))
+        return int(self.codes(name, "width").max(initial=0))
 
     def index(
         self, plan: Plan, keys: Mapping[int, str], classes: tuple[int, ...]
@@ -195,7 +205,7 @@ def to_bytes(table: pa.Table) -> bytes:
 def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
     """The table of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
-        return reader.read_all()
+        return enlarge(reader.read_all())
 
 
 class SegmentCache:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from watersmeet.plan.model import COUNTED, SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.rules.sequence import reach
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.blocks import slice_by_bytes
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox
 from watersmeet.units.pack import HASH, PASS, route
@@ -138,7 +139,7 @@ class Sequencer:
             manifest.segments[alias] = []
             held = None if table is None else _where_ts(table, lambda ts: ts >= until)
             if held is not None and held.num_rows:
-                manifest.segments[alias] = [store.write(Segment.of(held))]
+                manifest.segments[alias] = [store.write(Segment.of(block)) for block in slice_by_bytes(held)]
 
     def _forget(self, manifest: Manifest, out: Release) -> None:
         """Where each ROWS window has left tuples behind, and counts that no future tuple asks for."""

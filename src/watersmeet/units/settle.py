@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.blocks import block_bytes, slice_by_bytes
 from watersmeet.units.segment import Segment
 from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.state import SegmentInfo
@@ -89,13 +90,13 @@ class Settler:
             end -= 1
         if len(infos) > MOST_SEGMENTS:
             neighbours = [infos[i : i + 2] for i in range(len(infos) - 1)]
-            fitting = [pair for pair in neighbours if sum(i.bytes for i in pair) <= SEGMENT_BYTES]
+            fitting = [pair for pair in neighbours if sum(i.bytes for i in pair) <= block_bytes(SEGMENT_BYTES)]
             return min(fitting, key=lambda pair: sum(i.rows for i in pair), default=[])
         return []
 
     def _fits(self, run: list[SegmentInfo]) -> bool:
         span = max(i.max_ts for i in run) - min(i.min_ts for i in run)
-        return span <= self.span_us and sum(i.bytes for i in run) <= SEGMENT_BYTES
+        return span <= self.span_us and sum(i.bytes for i in run) <= block_bytes(SEGMENT_BYTES)
 
 
 def _size_class(rows: int) -> int:
@@ -106,9 +107,7 @@ def _pieces(segment: Segment) -> list[Segment]:
     """A segment, cut where it is larger than a stored one may be."""
     if segment.rows == 0:
         return []
-    parts = math.ceil(segment.table.nbytes / SEGMENT_BYTES)
-    if parts <= 1:
+    if segment.table.nbytes <= block_bytes(SEGMENT_BYTES):
         return [segment]
-    step = math.ceil(segment.rows / parts)
     in_time = segment.table.take(pa.array(np.argsort(segment.ts, kind="stable")))
-    return [Segment.of(in_time.slice(at, step)) for at in range(0, segment.rows, step)]
+    return [Segment.of(block) for block in slice_by_bytes(in_time, SEGMENT_BYTES)]

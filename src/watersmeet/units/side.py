@@ -70,6 +70,10 @@ class Side:
             )
         return self._arrays[name, kind]
 
+    def widest(self, name: str) -> int:
+        """The bytes of the widest value of a column."""
+        return max((s.widest(name) for s in self.segments), default=0)
+
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
         """The values of a column at these rows; costs what it returns, not what is stored."""
         if len(self.segments) == 1 or len(row_idx) == 0:
@@ -118,6 +122,9 @@ class Member:
 
     def codes(self, name: str, kind: str) -> np.ndarray:
         return self.side.codes(self.side.spec.column(self.source.alias, name), kind)
+
+    def widest(self, name: str) -> int:
+        return self.side.widest(self.side.spec.column(self.source.alias, name))
 
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
         return self.side.take(self.side.spec.column(self.source.alias, name), row_idx)

@@ -114,13 +114,13 @@ class Parcel:
 
 
 class PostOffice:
-    """Mail of one task in one file, written when it is complete."""
+    """Mail of one task in one file, which grows as it is posted, and is complete when it is closed."""
 
     def __init__(self, folder: StateFolder, attempt: str) -> None:
         self.folder = folder
         self.name = f"{attempt}-{uuid.uuid4().hex}.arrow"
         self.parcels: list[Parcel] = []
-        self._blobs: list[pa.Buffer] = []
+        self._file: pa.NativeFile | None = None
         self._end = 0
         self._last: tuple[pa.Table, int, int, int] | None = None
         """The table that was written last, where it lies, and its checksum."""
@@ -130,19 +130,21 @@ class PostOffice:
         if self._last is None or self._last[0] is not mail.table:
             blob = _ipc(mail.table)
             self._last = mail.table, self._end, blob.size, word_sum(blob)
-            self._blobs.append(blob)
+            self._write(blob)
             self._end += blob.size
         table, begin, size, checksum = self._last
         to_read = round if mail.round is None else mail.round
         self.parcels.append(Parcel(mail.to, mail.kind, self.name, begin, size, table.num_rows, to_read, checksum))
 
+    def _write(self, blob: pa.Buffer) -> None:
+        if self._file is None:
+            self._file = self.folder.system.open_output_stream(self.folder.path(MAIL, self.name), compression=None)
+        self._file.write(blob)
+
     def close(self) -> None:
-        if self._blobs:
-            with self.folder.system.open_output_stream(self.folder.path(MAIL, self.name), compression=None) as file:
-                for blob in self._blobs:
-                    file.write(blob)
-            self._blobs.clear()
-            self._last = None
+        if self._file is not None:
+            self._file.close()
+            self._file = self._last = None
 
 
 def opened(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:

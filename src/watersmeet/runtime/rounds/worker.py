@@ -29,9 +29,10 @@ from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
 from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
 from watersmeet.runtime.rounds.folder import MAIL, StateFolder
 from watersmeet.runtime.rounds.orders import Orders
-from watersmeet.runtime.spark_results import columns_of
+from watersmeet.runtime.spark_results import columns_of, record_batches
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.runtime.worker_words import errors_first
+from watersmeet.units.blocks import enlarge
 from watersmeet.units.codes import integers
 from watersmeet.units.content import WireContent
 from watersmeet.units.join_unit import StepReport
@@ -127,8 +128,7 @@ class Task:
         self.report(orders, units, post.parcels)
 
     def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        typed = pa.table(columns_of(final_fields(self.plan), table)).combine_chunks()
-        yield from (b.cast(self.schema) for b in typed.to_batches())
+        yield from record_batches(columns_of(final_fields(self.plan), table), self.schema)
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Posting:
         """Post rows, and let go of them."""
         if not held:
             return
-        table = pa.Table.from_batches(held)
+        table = enlarge(pa.Table.from_batches(held))
         held.clear()
         for position, mine in by_alias(table):
             wire = self._narrowed(position, wire_of(self.task.slots, position, mine))
@@ -261,7 +261,7 @@ class Enter:
         held = [b for b in batches if b.num_rows]
         arrivals: Arrivals = {}
         if held:
-            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, pa.Table.from_batches(held))
+            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, enlarge(pa.Table.from_batches(held)))
             held.clear()
         yield from self.task.under(orders.apart).run(orders, arrivals, reached(self.task.plan, arrivals))
         after_task()

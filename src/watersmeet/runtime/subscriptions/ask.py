@@ -38,6 +38,7 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.arrow_types import arrow_type
 from watersmeet.runtime.subscriptions.registry import types_of
 from watersmeet.sql.parse import parse
+from watersmeet.units.blocks import large_type, shrink
 from watersmeet.units.codes import integers
 from watersmeet.units.rjoin.index import ID
 from watersmeet.units.subscriptions.block import Registered
@@ -160,6 +161,6 @@ def _named(spec: StreamSpec, parts: list[pa.Table]) -> pa.Table:
     """Wire rows under the stream's own names, in order of event time; columns of nested types are left out."""
     plain = {name: kind for name, text in spec.schema.items() if (kind := arrow_type(text)) is not None}
     wires = [wire_name(spec, name) for name in plain]
-    schema = pa.schema(list(plain.items()))
+    schema = pa.schema([(name, large_type(kind)) for name, kind in plain.items()])
     found = [part.select(wires).rename_columns(list(plain)).cast(schema) for part in parts]
-    return pa.concat_tables([schema.empty_table(), *found]).sort_by(spec.time).combine_chunks()
+    return shrink(pa.concat_tables([schema.empty_table(), *found]).sort_by(spec.time))

@@ -30,6 +30,7 @@ from watersmeet.runtime.subscriptions.ask import answered, bind, kept, needed
 from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, View
+from watersmeet.units.blocks import enlarge, shrink
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.program import Call, Mail, id_of
@@ -142,7 +143,7 @@ class LocalSubscriptions:
         read = self._answered.read(queries)
         attempt.late = [*self._late_unread(wires, read)]
         found = self._play(attempt, self._entering(wires, read), seen)
-        attempt.answers = pa.concat_tables([_SCHEMA.empty_table(), *(t.cast(_SCHEMA) for t in found)])
+        attempt.answers = pa.concat_tables([_SCHEMA.empty_table(), *(shrink(t).cast(_SCHEMA) for t in found)])
         for manifest in attempt.manifests:
             manifest.maxima = advance(self._manifests[0].maxima, seen)
         return attempt
@@ -200,7 +201,7 @@ class LocalSubscriptions:
         """A batch of a stream as wire rows, its highest event time, and how many rows have none."""
         spec = self.plan.join.streams[stream]
         table = normal(table).select(list(spec.schema)).cast(self._schemas[stream])
-        wire = table.rename_columns([wire_name(spec, name) for name in table.column_names])
+        wire = enlarge(table).rename_columns([wire_name(spec, name) for name in table.column_names])
         timed = wire.filter(pc.is_valid(wire.column(TIME))) if wire.column(TIME).null_count else wire
         highest = int(integers(timed.column(TIME).combine_chunks()).max()) if timed.num_rows else None
         return timed, highest, wire.num_rows - timed.num_rows

@@ -70,9 +70,7 @@ class FinishedProgram:
         tables = call.inbox.pop(LEFT)
         if self.plan.join.distinct:
             marks = watermarks(self.plan, call.manifest.maxima)
-            fresh = Deduplicator(self.plan).step(tables, call.manifest, call.store, marks)
-            if fresh is not None:
-                yield fresh
+            yield from Deduplicator(self.plan).step(tables, call.manifest, call.store, marks)
         else:
             yield values(self.plan, Merger(self.plan).step(tables, call.manifest, call.store))
 

@@ -24,7 +24,7 @@ from watersmeet.query.expr import ColumnRef
 from watersmeet.routing.biclique import grouped
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import JoinUnit
-from watersmeet.units.payload import gathered, holder, number_of
+from watersmeet.units.payload import beside, gathered, holder, number_of
 from watersmeet.units.program import Call, Mail, inbox_of
 from watersmeet.units.watermark import cuts, watermarks
 
@@ -76,15 +76,13 @@ class SemijoinProgram:
         names = [(_name(ref), source.column(ref)) for ref in payload_refs(self.plan, source)]
         for table in call.inbox.pop(MATCHES):
             numbers, rows = (integers(table.column(_reference(source, n)).combine_chunks()) for n in (IN, ROW))
-            order, fetched = gathered(call.store, held, numbers, rows, [c for _, c in names])
-            fetched = fetched.rename_columns([n for n, _ in names])
-            left = table.take(pa.array(order)).drop_columns([_reference(source, IN), _reference(source, ROW)])
-            for name in fetched.column_names:
-                left = left.append_column(name, fetched.column(name))
-            if call.round == self.rounds - 1:
-                yield left.select([_name(ref) for ref in self.plan.output])
-            else:
-                yield from self._to_holders(left, call.round + 1)
+            narrow = table.drop_columns([_reference(source, IN), _reference(source, ROW)])
+            for order, fetched in gathered(call.store, held, numbers, rows, [c for _, c in names]):
+                left = beside(narrow, order, fetched.rename_columns([n for n, _ in names]))
+                if call.round == self.rounds - 1:
+                    yield left.select([_name(ref) for ref in self.plan.output])
+                else:
+                    yield from self._to_holders(left, call.round + 1)
 
     def _to_holders(self, table: pa.Table, number: int) -> Iterator[Mail]:
         source = self._fetched[number - 1]

@@ -6,6 +6,8 @@ Implements: Tran and Lee (2010), algorithm 7 (the non-redundant semijoin) and se
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -35,7 +37,8 @@ class Keeping:
         self.homes = [n for n in range(len(plan.inputs)) if plan.stages[0].is_primary(n, call.unit)]
         self.marks = watermarks(plan, call.manifest.maxima)
         self.cuts = cuts(plan, self.marks)
-        self.made: list[pa.Table] = []
+        self.made: list[Iterator[pa.Table]] = []
+        """Results, which are made when they leave: they are many more than the tuples."""
         """Results of this round."""
         self._out: dict[tuple[int, str, int | None], list[pa.Table]] = {}
 

@@ -17,6 +17,7 @@ Departs from the paper: values asked for end at a time instead of with V's entry
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +113,7 @@ class Site(Telling):
             if verb in acts:
                 head, number = map(int, numbers)
                 acts[verb](self.schedule.legs[head][number], pa.concat_tables(self.call.inbox.pop(kind)))
-        self.made += self.call.inbox.pop(FOUND, [])
+        self.made.append(iter(self.call.inbox.pop(FOUND, [])))
 
     def _begin(self, leg: Leg, rows: pa.Table) -> None:
         """Rows set out on a leg."""
@@ -194,14 +195,16 @@ class Site(Telling):
             return
         flow = side.Side(leg.flow, [], Segment.of(rows))
         join = Multiway(self.plan, [flow, side.Side(leg.stream, segments, None)], FanoutStats({}))
-        tables = [combined(self.plan, join, bound, leg.bound) for bound in join.probes(flow)]
-        if not tables:
-            return
+        tables = (t for bound in join.probes(flow) for t in combined(self.plan, join, bound, leg.bound))
         if leg.bound is None:
-            self.call.report.results += sum(t.num_rows for t in tables)
-            self.made += tables
-        else:
-            self._begin(self.schedule.legs[leg.head][leg.number + 1], pa.concat_tables(tables).combine_chunks())
+            self.made.append(self._counted(tables))
+        elif found := list(tables):
+            self._begin(self.schedule.legs[leg.head][leg.number + 1], pa.concat_tables(found).combine_chunks())
+
+    def _counted(self, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for table in tables:
+            self.call.report.results += table.num_rows
+            yield table
 
     def _leave(self) -> Iterator[pa.Table | Mail]:
         """Mail, what goes to one place for one purpose in one shipment; results, in the last round."""
@@ -213,7 +216,6 @@ class Site(Telling):
                 for at, amount in enumerate((1, rows, whole.nbytes)):
                     count[at] += amount
             yield Mail(to, kind, whole, round)
-        if self.made and self.call.round < self.schedule.rounds - 1:
-            yield Mail(self.unit, FOUND, pa.concat_tables(self.made), self.schedule.rounds - 1)
-        else:
-            yield from self.made
+        last = self.schedule.rounds - 1
+        for table in chain.from_iterable(self.made):
+            yield Mail(self.unit, FOUND, table, last) if self.call.round < last else table

@@ -55,7 +55,8 @@ def answers(block: Block, pairs: Pairs) -> pa.Table:
         for n in range(count):
             pieces.append(block.prefixes.take(pa.array(block.output_prefix[query, n])))
             pieces.append(values.texts(n, rows))
-        object_ = pc.binary_join_element_wise(*pieces, "}" if count else "{}", "")
+        end = pa.scalar("}" if count else "{}", pa.large_string())
+        object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
         ts = pa.array(pairs.youngest[pairs.combination[rows]]).cast(pa.timestamp("us", tz="UTC"))
         parts.append(pa.table({QUERY: block.names.take(pa.array(query)), YOUNGEST: ts, ANSWER: object_}))
     return pa.concat_tables(parts)
@@ -72,7 +73,7 @@ class _Values:
         """By plain column: where its texts begin, less the place of its stream's first tuple; the last is for what is computed."""
         self._lay_plain()
         self._places = {n: self._computed(n) for n in range(block.output_form.shape[1])}
-        self.pool = pa.concat_arrays(self._pool) if self._pool else pa.array([], pa.string())
+        self.pool = pa.concat_arrays(self._pool) if self._pool else pa.array([], pa.large_string())
 
     def texts(self, n: int, rows: np.ndarray) -> pa.Array:
         """The texts of the n-th values of some pairs."""
@@ -93,7 +94,7 @@ class _Values:
     def _made(self, stream: str, columns: list[tuple[int, str, str]]) -> list[pa.Array]:
         """The texts of columns of a stream's tuples; Arrow writes whole numbers as the evaluator does, and faster."""
         values = {n: self.pairs.taken.column(stream, column) for n, column, _ in columns}
-        out = {n: pc.fill_null(values[n].cast(pa.string()), "null") for n, _, kind in columns if kind in _WHOLE}
+        out = {n: pc.fill_null(values[n].cast(pa.large_string()), "null") for n, _, kind in columns if kind in _WHOLE}
         rest = [(n, kind) for n, _, kind in columns if n not in out]
         if rest:
             texts = [json_text(kind).format(f'"c{n}"') for n, kind in rest]

@@ -79,7 +79,7 @@ class Block:
 
     def __init__(self, queries: Sequence[Registered]) -> None:
         self.ids = [q.id for q in queries]
-        self.names = pa.array(self.ids, pa.string())
+        self.names = pa.array(self.ids, pa.large_string())
         self.at = {id: n for n, id in enumerate(self.ids)}
         self.effect = np.array([q.effect for q in queries], np.int64)
         self.active = np.ones(len(queries), np.uint8)
@@ -203,7 +203,7 @@ class Block:
                     self.output_form[row, n], self.output_use[row, n] = form, use
                     if form == len(self.output_types):
                         self.output_types.append(output.type)
-        self.prefixes = pa.array(list(prefixes) or [""], pa.string())
+        self.prefixes = pa.array(list(prefixes) or [""], pa.large_string())
         self.residual_form = np.array([f for f, _ in uses], np.int64)
         self.residual_use = np.array([u for _, u in uses], np.int64)
         self.residuals, self.outputs = residuals.tables(), outputs.tables()

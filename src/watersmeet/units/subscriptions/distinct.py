@@ -165,7 +165,7 @@ class _Living:
 
     def __init__(self, blocks: Sequence[Block], marks: Mapping[str, int]) -> None:
         places = [np.flatnonzero(b.distinct & (b.active != 0)) for b in blocks]
-        nothing, no_names = [np.empty(0, np.int64)], [pa.array([], pa.string())]
+        nothing, no_names = [np.empty(0, np.int64)], [pa.array([], pa.large_string())]
         self.names = pa.concat_arrays(
             [*no_names, *(b.names.take(pa.array(p)) for b, p in zip(blocks, places, strict=True))]
         )

@@ -1,0 +1,204 @@
+"""Blocks: rows are worked on, sent and stored in pieces of bounded bytes, and columns may hold more than 2 GiB.
+
+    rows     |a|b|        c        |d|e|f|            widths differ: cuts go by the bytes that are there, not by an average
+    blocks   [a b][        c       ][d e f]           a row that is wider than a block has one to itself
+
+Arrow counts the bytes of a `string` column in 32 bits. Inside the units texts, bytes and lists have 64-bit offsets, so that one unit's
+tuples may pass 2 GiB; they get Spark's types again when they leave, block by block.
+
+Invariant: the blocks of a table, laid end to end, are the table; a block of several rows holds at most the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BLOCK_BYTES = 32 * 2**20
+"""The most bytes of rows that are made, sent or stored in one piece. Tests make it small."""
+
+
+def block_bytes(most: int | None = None) -> int:
+    """The limit of a block, or a lower one."""
+    return BLOCK_BYTES if most is None else min(most, BLOCK_BYTES)
+
+
+def slice_by_bytes(table: pa.Table, most: int | None = None) -> Iterator[pa.Table]:
+    """The blocks of a table, without a copy; none of an empty one.
+
+    >>> wide = pa.table({"s": ["a" * 10, "b" * 200, "c", "d"]})
+    >>> [t.num_rows for t in slice_by_bytes(wide, 100)]
+    [1, 1, 2]
+    """
+    if table.num_rows:
+        for begin, end in cuts(table_widths(table), table.num_rows, block_bytes(most)):
+            yield table if end - begin == table.num_rows else table.slice(begin, end - begin)
+
+
+def fold(tables: Iterable[pa.Table], merge: Callable[[list[pa.Table]], pa.Table]) -> Iterator[pa.Table]:
+    """The one table that tables merge to, or none of none. They are merged on the way, each time that they have doubled beyond a
+    block, so what is held is at most a few times the answer.
+
+    >>> [t.to_pydict() for t in fold([pa.table({"n": [1]}), pa.table({"n": [2]})], pa.concat_tables)]
+    [{'n': [1, 2]}]
+    """
+    held, size, enough = list[pa.Table](), 0, block_bytes()
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size > enough and len(held) > 1:
+            held = [merge(held)]
+            size = held[0].nbytes
+            enough = max(2 * size, block_bytes())
+    if held:
+        yield merge(held)
+
+
+def cuts(widths: int | np.ndarray, rows: int, limit: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of runs of rows that together are at most so wide; a wider row is a run by itself.
+
+    >>> list(cuts(np.array([5, 5, 30, 5]), 4, 10)), list(cuts(4, 5, 10))
+    ([(0, 2), (2, 3), (3, 4)], [(0, 2), (2, 4), (4, 5)])
+    """
+    if isinstance(widths, int):
+        step = max(limit // max(widths, 1), 1)
+        yield from ((at, min(at + step, rows)) for at in range(0, rows, step))
+        return
+    ends, begin = np.cumsum(widths), 0
+    while begin < rows:
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        yield begin, end
+        begin = end
+
+
+def is_fixed(kind: pa.DataType) -> bool:
+    """Whether all values of a type are equally wide."""
+    return not (_is_text(kind) or pa.types.is_nested(kind))
+
+
+def row_widths(column: pa.Array | pa.ChunkedArray) -> int | np.ndarray:
+    """The bytes of every value; one number if all are equally wide.
+
+    >>> row_widths(pa.array([1, 2])), row_widths(pa.array(["a", None, "bcd"])).tolist()
+    (8, [9, 8, 11])
+    >>> row_widths(pa.array([["ab", "c"], []])).tolist()
+    [27, 8]
+    """
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_nested(column.type):
+        parts = [_broadcast(row_widths(chunk), len(chunk)) for chunk in column.chunks]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+    kind = column.type
+    if _is_text(kind):
+        return 8 + np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_struct(kind):
+        return _sum([row_widths(part) for part in column.flatten()])
+    if pa.types.is_map(kind):
+        return 8 + _inside(column, _sum([row_widths(column.keys), row_widths(column.items)]))
+    if pa.types.is_nested(kind):
+        return 8 + _inside(column, row_widths(column.values)) if hasattr(column, "offsets") else 8
+    return 0 if pa.types.is_null(kind) else -(-kind.bit_width // 8)
+
+
+def _inside(lists: pa.Array, widths: int | np.ndarray) -> np.ndarray:
+    """The bytes of the values inside every list."""
+    offsets = np.asarray(lists.offsets.to_numpy(zero_copy_only=False), np.int64)
+    if isinstance(widths, int):
+        return np.diff(offsets) * widths
+    return np.diff(np.concatenate([[0], np.cumsum(widths)])[offsets])
+
+
+def table_widths(table: pa.Table) -> int | np.ndarray:
+    """The bytes of every row of a table; one number if all are equally wide."""
+    return _sum([row_widths(column) for column in table.columns])
+
+
+def _sum(widths: list[int | np.ndarray]) -> int | np.ndarray:
+    total: int | np.ndarray = 0
+    for width in widths:
+        total = total + width
+    return total
+
+
+def _broadcast(widths: int | np.ndarray, rows: int) -> np.ndarray:
+    return np.full(rows, widths, np.int64) if isinstance(widths, int) else widths
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_bytes(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are texts, whatever their offsets."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes of any length, whatever their offsets."""
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def enlarge(table: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets; data are shared, not copied.
+
+    >>> enlarge(pa.table({"s": ["a"], "k": [1]})).schema.types
+    [DataType(large_string), DataType(int64)]
+    """
+    return _cast(table, large_type)
+
+
+def shrink(table: pa.Table) -> pa.Table:
+    """The table with 32-bit offsets, as Spark has them; what is too much for these comes in several chunks."""
+    try:
+        return _cast(table, small_type)
+    except pa.ArrowInvalid:  # offsets past 32 bits, if only those of a slice: a copy of a block begins at zero
+        blocks = (block.take(pa.array(np.arange(block.num_rows))) for block in slice_by_bytes(table))
+        return pa.concat_tables([_cast(block, small_type) for block in blocks])
+
+
+def _cast(table: pa.Table, into: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
+    fields = [f.with_type(into(f.type)) for f in table.schema]
+    schema = pa.schema(fields, table.schema.metadata)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def large_type(kind: pa.DataType) -> pa.DataType:
+    """A type with 64-bit offsets wherever it has offsets."""
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_field.with_type(large_type(kind.value_type)))
+    return rebuilt(kind, large_type)
+
+
+def small_type(kind: pa.DataType) -> pa.DataType:
+    """A type with 32-bit offsets.
+
+    >>> small_type(large_type(pa.list_(pa.struct([("x", pa.binary())])))) == pa.list_(pa.struct([("x", pa.binary())]))
+    True
+    """
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(small_type(kind.value_type)))
+    return rebuilt(kind, small_type)
+
+
+def rebuilt(kind: pa.DataType, into: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type with other types inside; any other as it is."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(into(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(into(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(into(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field.with_type(into(kind.key_type)), kind.item_field.with_type(into(kind.item_type)))
+    return kind
