@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.runtime.progress import Moment
+
 SPEED = 600
 FILE_S = 0.5
 DELAY_US = 600_000_000
@@ -51,7 +53,7 @@ class Shop:
         self.now_us, self.orders, self.files = self.opened_us, 0, 0
         self.sent = dict.fromkeys(SCHEMAS, 0)
         self.sent_late = dict.fromkeys(SCHEMAS, 0)
-        self._watermarks: Mapping[str, datetime | None] = {}
+        self._watermarks: Mapping[str, Moment] = {}
         self._waiting: dict[str, _Columns] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop", daemon=True)
@@ -67,7 +69,7 @@ class Shop:
         self._stop.set()
         self._thread.join()
 
-    def watermarks(self, reported: Mapping[str, datetime | None]) -> None:
+    def watermarks(self, reported: Mapping[str, Moment]) -> None:
         """The query has reached these: what is older is certainly late from now on."""
         self._watermarks = reported
 
@@ -127,9 +129,9 @@ class Shop:
     def _late(self, name: str, arrived: _Columns) -> _Columns:
         """A few rows that come after their time: copies of others, but older than the reported watermark."""
         mark = self._watermarks.get(name)
-        n = min(_LATE_PER_FILE, len(arrived["arrival"])) if mark is not None else 0
+        n = min(_LATE_PER_FILE, len(arrived["arrival"])) if isinstance(mark, datetime) else 0
         rows = {c: v[:n].copy() for c, v in arrived.items()}
-        if mark is not None:
+        if isinstance(mark, datetime):
             rows[TIMES[name]] = int(mark.timestamp() * 1e6) - self.random.integers(1_000_000, DELAY_US, n)
         rows["sent_late"] = np.ones(n, bool)
         return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -13,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.watch import Totals
-from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.progress import Moment, Progress, show_moment
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -108,10 +107,10 @@ def bars(loads: list[int]) -> str:
     return "".join(_BARS[round(load / most * (len(_BARS) - 1))] for load in loads)
 
 
-def clock(mark: datetime | None) -> str:
+def clock(mark: Moment) -> str:
     """A watermark to the second; a dash before the stream's first row.
 
-    >>> clock(None), clock(datetime(2026, 1, 2, 3, 4, 5))
-    ('-', '2026-01-02 03:04:05')
+    >>> clock(None), clock(datetime(2026, 1, 2, 3, 4, 5)), clock(2**60)
+    ('-', '2026-01-02 03:04:05', '+38505-05-01 23:48:24')
     """
-    return "-" if mark is None else f"{mark:%Y-%m-%d %H:%M:%S}"
+    return show_moment(mark).replace("T", " ").removesuffix("Z")

@@ -10,6 +10,7 @@ from numba import uint64
 
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
+from watersmeet.kernels.instants import FIRST, LAST
 from watersmeet.kernels.probe_trie import int64s, uint8s
 
 
@@ -18,7 +19,7 @@ def span(tuples, ts, batch):  # type: ignore[no-untyped-def]
     """Of every combination the youngest member's time and the oldest arrival batch."""
     youngest, oldest = np.empty(len(tuples), np.int64), np.empty(len(tuples), np.int64)
     for i in range(len(tuples)):
-        high, low = np.int64(-(2**62)), np.int64(2**62)
+        high, low = np.int64(FIRST), np.int64(LAST)
         for x in range(tuples.shape[1]):
             if tuples[i, x] >= 0:
                 segment, row = tuples[i, x] >> 32, tuples[i, x] & 0xFFFFFFFF

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from watersmeet.kernels.compiled import kernel
+from watersmeet.kernels.instants import shifted
 from watersmeet.kernels.problem import CHUNK, RESULTS, TIMES, Problem, counters
 
 
@@ -61,6 +62,6 @@ def refine(times, hi, window, counts):  # type: ignore[no-untyped-def]
             for y in range(n):
                 if keep[i] and x != y and hi[x, y] < window:
                     counts[TIMES] += 1
-                    keep[i] = times[y, i] - times[x, i] <= hi[x, y]
+                    keep[i] = times[y, i] <= shifted(times[x, i], hi[x, y])
         counts[RESULTS] -= not keep[i]
     return keep

@@ -36,6 +36,7 @@ from typing import Literal
 import numpy as np
 
 from watersmeet.kernels.compiled import kernel
+from watersmeet.kernels.instants import FIRST, LAST, shifted
 from watersmeet.kernels.problem import (
     ADMITTED,
     CHUNK,
@@ -57,8 +58,7 @@ from watersmeet.kernels.problem import (
 
 Refine = Literal["end", "early"]
 NOTHING, AT_END, EARLY = 0, 1, 2
-FIRST, SECOND = 1, 2
-NEVER = 2**62
+MODE_1, MODE_2 = 1, 2
 
 
 def mw(
@@ -106,8 +106,8 @@ def _sweep(
     a, n = ordered.arrays(), problem.streams
     counts = counters() if counts is None else counts
     next_new, new_before = _new_ones(a.start, a.new)
-    head, tail, end = a.start[:-1].copy(), a.start[:-1].copy(), np.full(n, NEVER, np.int64)
-    state = np.array([FIRST, 0, 0, 0, 0], np.int64)
+    head, tail, end = a.start[:-1].copy(), a.start[:-1].copy(), np.full(n, LAST, np.int64)
+    state = np.array([MODE_1, 0, 0, 0, 0], np.int64)
     chosen, cursor, stop, only_new, with_new = np.zeros((5, n), np.int64)
     for size in chunk_sizes(limit):
         out = np.empty((n, size), np.int64)
@@ -168,12 +168,12 @@ def _run(  # type: ignore[no-untyped-def]
     mode, d, depth, passed, worst = state[0], state[1], state[2], state[3], state[4]
     old = len(new) - new_before[len(new)]
     while True:
-        if mode == FIRST:
+        if mode == MODE_1:
             # 1. Heads in reach of one another: go round until n streams in a row agree.
-            agreed, latest, first_end = 0, -NEVER, NEVER
+            agreed, latest, first_end = 0, FIRST, LAST
             while agreed < n:
                 at, last, far = head[d], start[d + 1], reach[d]
-                while at < last and ts[at] + far < latest:
+                while at < last and shifted(ts[at], far) < latest:
                     at += 1
                 counts[TIMES] += at - head[d] + 2
                 counts[PURGED] += at - head[d]
@@ -184,11 +184,11 @@ def _run(  # type: ignore[no-untyped-def]
                     return found
                 t = ts[at]
                 if t > first_end:
-                    agreed, latest, first_end = 0, -NEVER, NEVER
+                    agreed, latest, first_end = 0, FIRST, LAST
                 if t > latest:
                     latest = t
-                if t + far < first_end:
-                    first_end, worst = t + far, d
+                if agreed == 0 or shifted(t, far) < first_end:
+                    first_end, worst = shifted(t, far), d
                 agreed += 1
                 d = d + 1 if d + 1 < n else 0
             # 2. The end of the period: the same for all, unless a stream must be ahead of all others.
@@ -205,9 +205,9 @@ def _run(  # type: ignore[no-untyped-def]
                     end[s] = ts[head[s]]
                     for x in range(n):
                         if x != s:
-                            end[s] = min(end[s], ts[head[x]] + reach[x])
+                            end[s] = min(end[s], shifted(ts[head[x]], reach[x]))
             counts[SWITCHES] += 1
-            mode, d, depth, passed = SECOND, 0, 0, 0
+            mode, d, depth, passed = MODE_2, 0, 0, 0
         if depth == 0:
             # 3. Let the next tuple in, of the next stream that has one in the period.
             admitted = False
@@ -223,7 +223,7 @@ def _run(  # type: ignore[no-untyped-def]
                 head[worst] += 1
                 counts[PURGED] += 1
                 counts[STORED] -= 1
-                mode, d = FIRST, worst
+                mode, d = MODE_1, worst
                 continue
             passed = 0
             r = tail[d]
@@ -252,13 +252,14 @@ def _run(  # type: ignore[no-untyped-def]
                 # 6. All of the buffer, or the period cut out of it; only new tuples if nothing else will be new.
                 begin, until = head[y], tail[y]
                 if refine == EARLY:
-                    lo, up = -NEVER, NEVER
+                    lo, up = FIRST, LAST
                     for k in range(depth):
                         x = order[d, k]
-                        lo = max(lo, ts[chosen[x]] - hi[y, x])
-                        up = min(up, ts[chosen[x]] + hi[x, y])
+                        lo = max(lo, shifted(ts[chosen[x]], -hi[y, x]))
+                        up = min(up, shifted(ts[chosen[x]], hi[x, y]))
                     begin = _not_below(ts, begin, until, lo, counts)
-                    until = _not_below(ts, begin, until, up + 1, counts)
+                    if up < LAST:
+                        until = _not_below(ts, begin, until, up + 1, counts)
                 fresh = with_new[depth - 1] > 0
                 for k in range(depth + 1, n):
                     if not fresh:
@@ -310,7 +311,7 @@ def _run(  # type: ignore[no-untyped-def]
                         for z in range(n):
                             if matched and x != z and hi[x, z] < reach[x]:
                                 counts[TIMES] += 1
-                                matched = ts[chosen[z]] - ts[chosen[x]] <= hi[x, z]
+                                matched = ts[chosen[z]] <= shifted(ts[chosen[x]], hi[x, z])
                 if matched:
                     for s in range(n):
                         out[s, found] = chosen[s]

@@ -37,9 +37,8 @@ from numpy.typing import ArrayLike
 
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
+from watersmeet.kernels.instants import FIRST, LAST, NO_BOUND, shifted
 
-UNBOUNDED = 2**62
-"""A window bound from here on is none."""
 AHEAD = 8
 """How far ahead in a run slots are fetched."""
 RUN, ROW, DEPTH, USED, STATE = 0, 1, 2, 3, 4
@@ -63,7 +62,7 @@ class Inputs(NamedTuple):
             np.concatenate(parts),
             np.concatenate([np.asarray(t, np.int64) for t in ts]),
             np.cumsum([0, *(len(k) for k in parts)]).astype(np.int64),
-            np.full((len(parts),) * 2, UNBOUNDED) if hi is None else np.ascontiguousarray(hi, np.int64),
+            np.full((len(parts),) * 2, NO_BOUND) if hi is None else np.ascontiguousarray(hi, np.int64),
         )
 
     @property
@@ -95,7 +94,7 @@ class MJoin:
         self._cursor = np.zeros(STATE + 4 * n, np.int64)
         self._out = np.empty((n, limit), np.int64)
         self._done = np.zeros((2, n, n - 1), np.int64)
-        self._bounded = bool((inputs.hi < UNBOUNDED).any())
+        self._bounded = bool((inputs.hi < NO_BOUND).any())
         parts = [inputs.ts[a:b] for a, b in zip(inputs.start[:-1], inputs.start[1:], strict=True)]
         self._ascending = np.array([bool(np.all(t[1:] >= t[:-1])) for t in parts])
 
@@ -205,8 +204,8 @@ def _inside(ts, hi, sequence, j, y, depth, member, row):  # type: ignore[no-unty
     """Whether a row of y is in the window of everything that is bound."""
     for d in range(-1, depth):
         x = j if d < 0 else sequence[d]
-        apart = ts[row] - ts[member[x]]
-        if apart < -hi[y, x] or apart > hi[x, y]:
+        t = ts[member[x]]
+        if ts[row] < shifted(t, -hi[y, x]) or ts[row] > shifted(t, hi[x, y]):
             return False
     return True
 
@@ -222,14 +221,12 @@ def _cut(ts, hi, ascending, arena, sequence, j, y, depth, member, place, at, end
     p = place[depth]
     if p < 0:
         return _inside(ts, hi, sequence, j, y, depth, member, -1 - p)
-    since, until = -int64(UNBOUNDED), int64(UNBOUNDED)
+    since, until = int64(FIRST), int64(LAST)
     for d in range(-1, depth):
         x = j if d < 0 else sequence[d]
         t = ts[member[x]]
-        if hi[y, x] < UNBOUNDED:
-            since = max(since, t - hi[y, x])
-        if hi[x, y] < UNBOUNDED:
-            until = min(until, t + hi[x, y])
+        since = max(since, shifted(t, -hi[y, x]))
+        until = min(until, shifted(t, hi[x, y]))
     left, right = at[depth], end[depth]
     while left < right:
         mid = (left + right) >> 1

@@ -28,6 +28,7 @@ from numba import boolean, int32, int64, uint64, void
 from watersmeet.kernels.chord import route, successor
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
+from watersmeet.kernels.instants import shifted
 from watersmeet.kernels.key_table import (
     ADDRESS,
     LEARNED,
@@ -108,7 +109,7 @@ def _reaches(rows, r, cat, lay, j, options):  # type: ignore[no-untyped-def]
     for b in range(aliases):
         if (bound >> b) & 1:
             ts = rows[r, lay[AT_TS] + b]
-            oldest = max(oldest, ts - cat[HI][t, a * aliases + b])
+            oldest = max(oldest, shifted(ts, -cat[HI][t, a * aliases + b]))
             if width > 0:
                 oldest = max(oldest, ts // width * width)
     return oldest >= options[NOW_AT] + options[DELAY] - options[DELTA]

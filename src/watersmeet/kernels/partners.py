@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from watersmeet.kernels.compiled import kernel
 
+from watersmeet.kernels.instants import shifted
+
 AHEAD = 16
 """How many times a partner that will serve several tuples is further ahead than the first."""
 
@@ -28,7 +30,7 @@ def mark(ts, rows, lo, hi, times, marked):  # type: ignore[no-untyped-def]
     n, at, total = len(times), 0, 0
     for row in rows:
         if not marked[row]:
-            low, high = ts[row] + lo, ts[row] + hi
+            low, high = shifted(ts[row], lo), shifted(ts[row], hi)
             # 1. Any partner will do: often it is that of the tuple before.
             if at == n or times[at] < low or times[at] > high:
                 # 2. Gallop to the first time that is not below the period.

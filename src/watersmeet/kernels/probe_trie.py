@@ -29,13 +29,13 @@ from numba.extending import intrinsic
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hash_window import HashIndex
 from watersmeet.kernels.hashing import mix
+from watersmeet.kernels.instants import FIRST, LAST, shifted
 
 LIMIT = 131_072
 """The most combinations that one chunk holds."""
 INDEX_FIELDS = 7
 """Per column and segment: addresses of slots, group codes, group starts, rows, times; the mask of the slots; the address of
 hints: where in every group the last look-up ended. Times move on slowly, so the next one ends near."""
-NO_BOUND = 2**62
 SCANNED = 24
 """Up to so many rows are compared rather than looked up."""
 
@@ -83,7 +83,7 @@ def walk(
     capacity = max(limit, int(np.max(nodes[:, _LEAVES + 1] - nodes[:, _LEAVES])))
     stack = np.zeros((width + 1, 9), np.int64)
     ranges = np.full((len(segments.ts), 5), -1, np.int64)
-    ranges[:, _FROM], ranges[:, _FIRST : _BEYOND + 1] = NO_BOUND + 1, 0
+    ranges[:, _FROM], ranges[:, _TO], ranges[:, _FIRST : _BEYOND + 1] = LAST, FIRST, 0
     members, times, control = np.zeros(width, np.int64), np.zeros(width, np.int64), np.array([-1, 0], np.int64)
     templates, tuples = np.empty(capacity, np.int64), np.empty((capacity, width), np.int64)
     while True:
@@ -191,14 +191,10 @@ def _walk(  # type: ignore[no-untyped-def]
             if valid[column, holder] != 0 and uint8s(valid[column, holder])[row] == 0:
                 stack[depth, _NODE] = node + 1
                 continue
-            lowest, highest = int64(-NO_BOUND), int64(NO_BOUND)
+            lowest, highest = int64(FIRST), int64(LAST)
             for x in range(depth):
-                bound = nodes[node, _PERIOD + x]
-                if bound > -NO_BOUND:
-                    lowest = max(lowest, times[x] + bound)
-                bound = nodes[node, _PERIOD + width + x]
-                if bound < NO_BOUND:
-                    highest = min(highest, times[x] + bound)
+                lowest = max(lowest, shifted(times[x], nodes[node, _PERIOD + x]))
+                highest = min(highest, shifted(times[x], nodes[node, _PERIOD + width + x]))
             stack[depth, _KEY] = int64s(codes[column, holder])[row]
             stack[depth, _LOW], stack[depth, _HIGH] = lowest, highest
             stack[depth, _AT] = stack[depth, _END] = 0
@@ -228,7 +224,9 @@ def _walk(  # type: ignore[no-untyped-def]
                     if scans and (ranges[segment, _FROM] != lowest or ranges[segment, _TO] != highest):
                         stamps, rows = seg_ts[segment], seg_rows[segment]
                         at = _lower_bound(stamps, ranges[segment, _FIRST], 0, rows, lowest)
-                        end = _lower_bound(stamps, max(at, ranges[segment, _BEYOND]), at, rows, highest + 1)
+                        end = rows
+                        if highest < LAST:
+                            end = _lower_bound(stamps, max(at, ranges[segment, _BEYOND]), at, rows, highest + 1)
                         ranges[segment, _FROM], ranges[segment, _TO] = lowest, highest
                         ranges[segment, _FIRST], ranges[segment, _BEYOND] = at, end
                     if scans and ranges[segment, _BEYOND] - ranges[segment, _FIRST] > SCANNED:
@@ -297,8 +295,7 @@ def _walk(  # type: ignore[no-untyped-def]
             if leaf_tests[leaf] != 0:
                 for x in range(depth + 1):
                     for y in range(depth + 1):
-                        bound = leaf_high[leaf, x, y]
-                        if bound < NO_BOUND and times[y] - times[x] > bound:
+                        if times[y] > shifted(times[x], leaf_high[leaf, x, y]):
                             fits = False
             if fits:
                 out_template[count] = leaf_template[leaf]

@@ -26,6 +26,7 @@ import numpy as np
 from numba import boolean, int64, types, void
 
 from watersmeet.kernels.compiled import kernel
+from watersmeet.kernels.instants import shifted
 from watersmeet.kernels.key_table import FIRST_ROW, FIRST_TUPLE, arrived, attribute_key, enter, find, value_key
 
 TEMPLATE, BOUND, WAIT, KEY, OLDEST, NEWEST, NEXT = range(7)
@@ -100,8 +101,8 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
     first_ts = lay[AT_TS]
     for b in range(aliases):
         if (bound >> b) & 1:
-            apart = ts - rows[r, first_ts + b]
-            if apart > hi[t, b * aliases + a] or -apart > hi[t, a * aliases + b]:
+            other = rows[r, first_ts + b]
+            if ts > shifted(other, hi[t, b * aliases + a]) or ts < shifted(other, -hi[t, a * aliases + b]):
                 return False
             if info[t, TUMBLING] > 0 and ts // info[t, TUMBLING] != rows[r, first_ts + b] // info[t, TUMBLING]:
                 return False
@@ -187,9 +188,9 @@ def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
     for b in range(aliases):
         if (bound >> b) & 1:
             ts = rows[r, lay[AT_TS] + b]
-            if ts + cat[HI][t, b * aliases + a] < mark:
+            if shifted(ts, cat[HI][t, b * aliases + a]) < mark:
                 return False
-            if info[t, TUMBLING] > 0 and (ts // info[t, TUMBLING] + 1) * info[t, TUMBLING] <= mark:
+            if info[t, TUMBLING] > 0 and ts // info[t, TUMBLING] < mark // info[t, TUMBLING]:
                 return False
     return True
 
@@ -257,8 +258,8 @@ def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, b
         for b in range(aliases):
             if (bound >> b) & 1:
                 ts = rows[r, lay[AT_TS] + b]
-                low = max(low, ts - cat[HI][t, a * aliases + b])
-                high = min(high, ts + cat[HI][t, b * aliases + a])
+                low = max(low, shifted(ts, -cat[HI][t, a * aliases + b]))
+                high = min(high, shifted(ts, cat[HI][t, b * aliases + a]))
         at, end = begin[key], begin[key + 1]
         last = end
         while at < last:  # the first that is not older than the windows allow

@@ -40,6 +40,7 @@ from numba import uint64
 
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
+from watersmeet.kernels.instants import FIRST, LAST, shifted
 from watersmeet.kernels.problem import (
     CHUNK,
     MOST_STORED,
@@ -61,7 +62,6 @@ from watersmeet.kernels.problem import (
 
 EVERY = 10_000
 """After how many tuples the baselines purge (section 4.3)."""
-NEVER = -(2**62)
 MOST_BUCKETS = 65_536
 WHEN_MET, SELDOM_MET, ALL = 1, 2, 4
 """What is purged: tuples that a probe meets; now and then, buckets that no probe has met since; now and then, all."""
@@ -167,7 +167,7 @@ def _join(
     stream_of, marks = _marks(a.start, a.ts, arrival)
     n, tables = problem.streams, Tables.of(problem, a, hashed)
     state = np.zeros(4, np.int64)
-    seen, chosen, cursor, before, bucket, lo, hi = np.full((7, n), NEVER, np.int64)
+    seen, chosen, cursor, before, bucket, lo, hi = np.full((7, n), FIRST, np.int64)
     dead = np.zeros(a.start[-1], np.bool_)
     for size in chunk_sizes(limit):
         out = np.empty((n, size), np.int64)
@@ -187,7 +187,7 @@ def _marks(start, ts, arrival):  # type: ignore[no-untyped-def]
     n, rows = len(start) - 1, len(arrival)
     stream_of = np.empty(rows, np.int64)
     marks = np.empty(rows, np.int64)
-    edge = np.full(n, 2**62, np.int64)
+    edge = np.full(n, LAST, np.int64)
     for i in range(rows - 1, -1, -1):
         r = arrival[i]
         s = np.searchsorted(start, r, side="right") - 1
@@ -200,10 +200,10 @@ def _marks(start, ts, arrival):  # type: ignore[no-untyped-def]
 @kernel("int64(int64, int64[:, ::1], int64[::1])", inline="always")
 def _floor(s, hi, seen):  # type: ignore[no-untyped-def]
     """The time below which a tuple of stream s is out: nothing that is still to come can be in a window with it."""
-    floor = -NEVER
+    floor = LAST
     for y in range(len(seen)):
         if y != s:
-            floor = min(floor, seen[y] - hi[s, y])
+            floor = min(floor, shifted(seen[y], -hi[s, y]))
     return floor
 
 
@@ -279,11 +279,11 @@ def _run(  # type: ignore[no-untyped-def]
             link = shape[table, 4]
             if not entered:
                 # 3. The period of the next stream, and the bucket to look into.
-                lo, up = NEVER, -NEVER
+                lo, up = FIRST, LAST
                 for k in range(depth):
                     x = order[d, k]
-                    lo = max(lo, ts[chosen[x]] - hi[y, x])
-                    up = min(up, ts[chosen[x]] + hi[x, y])
+                    lo = max(lo, shifted(ts[chosen[x]], -hi[y, x]))
+                    up = min(up, shifted(ts[chosen[x]], hi[x, y]))
                 low[depth], high[depth] = lo, up
                 b = shape[table, 2]
                 if shape[table, 1] >= 0:
@@ -294,7 +294,7 @@ def _run(  # type: ignore[no-untyped-def]
             entered = False
             # 4. The next stored tuple that is in the period and passes the tests; an equality comes first.
             lo, up, r, last, matched = low[depth], high[depth], cursor[depth], before[depth], False
-            floor = _floor(y, hi, seen) if purge & WHEN_MET else NEVER
+            floor = _floor(y, hi, seen) if purge & WHEN_MET else FIRST
             visited, timed, tested = 0, 0, 0
             test, own, code = keys[d, depth], 0, 0
             if test >= 0:

@@ -44,4 +44,5 @@ def _disorder_us(time: pa.ChunkedArray) -> int:
     if len(known) == 0:
         return 0
     ts = integers(known.combine_chunks())
-    return int(np.max(np.maximum.accumulate(ts) - ts))
+    behind = np.maximum.accumulate(ts).view(np.uint64) - ts.view(np.uint64)  # more than 63 bits, if years are far apart
+    return int(behind.max())

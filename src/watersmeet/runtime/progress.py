@@ -18,6 +18,14 @@ from typing import Any
 from watersmeet.units.watermark import NEVER
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST, _LATEST = (
+    (d - _EPOCH) // timedelta(microseconds=1)
+    for d in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+)
+_CYCLE_US = 146_097 * 86_400_000_000
+"""400 years, after which the calendar repeats itself."""
+Moment = datetime | int | None
+"""An event time: microseconds since 1970 where Python has no datetime for it, before the year 1 and from 10000 on."""
 OBSERVED = "watersmeet"
 """Prefix of the observed metrics' name."""
 
@@ -32,7 +40,7 @@ class Progress:
     results: int
     late: dict[str, int]
     """Late rows dropped in this batch, by stream."""
-    watermarks: dict[str, datetime | None]
+    watermarks: dict[str, Moment]
     """By stream; None while it has not been seen."""
     state_rows: dict[str, int]
     """Retained rows by alias, copies included."""
@@ -122,9 +130,31 @@ def orders_of(units: Iterable[Sequence[str]]) -> dict[str, int]:
     return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
 
 
-def moment(ts: int) -> datetime | None:
-    """An event time in microseconds as a moment; None before all time."""
-    return None if ts <= NEVER else _EPOCH + timedelta(microseconds=ts)
+def moment(ts: int) -> Moment:
+    """An event time in microseconds as a moment; None before all time.
+
+    >>> moment(0), moment(2**60)
+    (datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), 1152921504606846976)
+    """
+    if ts <= NEVER:
+        return None
+    return _EPOCH + timedelta(microseconds=ts) if _EARLIEST <= ts <= _LATEST else ts
+
+
+def show_moment(moment: Moment) -> str:
+    """A moment as text, of any year.
+
+    >>> show_moment(moment(0)), show_moment(moment(2**60)), show_moment(None)
+    ('1970-01-01T00:00:00Z', '+38505-05-01T23:48:24Z', '-')
+    """
+    if moment is None:
+        return "-"
+    cycles = 0
+    if isinstance(moment, int):
+        cycles, rest = divmod(moment, _CYCLE_US)
+        moment = _EPOCH + timedelta(microseconds=rest)
+    year = moment.year + 400 * cycles
+    return f"{f'{year:04}' if 0 <= year <= 9999 else f'{year:+05}'}-{moment:%m-%dT%H:%M:%S}Z"
 
 
 def show_bytes(count: float) -> str:

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import OptionError
+from watersmeet.kernels.instants import shift
 from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan, Stage
 from watersmeet.routing.biclique import Role
 from watersmeet.runtime.network import Network, Simulation
@@ -283,7 +284,7 @@ def _arrivals(plan: Plan, stage: Stage, side: int, wire: pa.Table) -> Arrivals:
     so_far = _highest_so_far(wire)
     kept = wire.drop_columns([PASS] if PASS in wire.column_names else []).take(pa.array(rows))
     before = np.concatenate([[NEVER], so_far[:-1]])[rows] if len(rows) else np.empty(0, np.int64)
-    late = integers(kept.column(TIME).combine_chunks()) < before - plan.join.streams[source.stream].lateness_us
+    late = integers(kept.column(TIME).combine_chunks()) < shift(before, -plan.join.streams[source.stream].lateness_us)
     counted = np.asarray(kept.column(COUNTED).to_numpy(), bool) if COUNTED in kept.column_names else np.zeros_like(late)
     table = kept.filter(pa.array(~late)).combine_chunks()
     return Arrivals(

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.kernels.instants import LAST, moved
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
@@ -110,7 +111,7 @@ class UnitRun:
 
     def finish(self) -> Iterator[pa.Table]:
         """Join the rest; the end of static input is a watermark of infinity."""
-        yield from self._step(UNBOUNDED)
+        yield from self._step(LAST)
 
     def reports(self) -> list[dict[str, Any]]:
         return [*self.heard.units, report_of(self.join.unit, self.heard.report)]
@@ -131,19 +132,19 @@ class UnitRun:
     def _marks(self, mark: int) -> dict[str, int]:
         """What a mark on the times of all sides means for the streams: a side's other members may be older than it."""
         graph, marks = self.plan.join.windows, dict.fromkeys(self.plan.join.streams, mark)
-        if mark >= UNBOUNDED:
+        if mark >= LAST:
             return marks
         for side in self.join.stage.sides:
             for alias in side.aliases:
                 back = 0 if alias == side.reference else graph.lo(side.reference, alias)
                 stream = self.plan.input(alias).stream
-                marks[stream] = min(marks[stream], NEVER if back <= -UNBOUNDED else mark + min(back, 0))
+                marks[stream] = min(marks[stream], NEVER if back <= -UNBOUNDED else moved(mark, min(back, 0)))
         return marks
 
 
 def _hold_back(now: dict[str, list[pa.Table]], then: dict[str, list[pa.Table]], mark: int) -> None:
     """Keep rows at or after a mark for later: units of a biclique must all see tuples in the order of time."""
-    if mark >= UNBOUNDED:
+    if mark >= LAST:
         return
     for side, tables in now.items():
         early = [integers(t.column(TIME).combine_chunks()) < mark for t in tables]
@@ -169,7 +170,7 @@ class SequenceBackfill:
             held_bytes += 0 if blob is None else len(blob)
             stage = self.plan.stages[0]
             held += take_message(self.plan, stage, inbox, Heard(), alias, probe, NEVER, null_times, blob)
-        inbox.marks = dict.fromkeys(self.plan.join.streams, UNBOUNDED)
+        inbox.marks = dict.fromkeys(self.plan.join.streams, LAST)
         yield from self._out(sequencer.step(inbox, manifest, store, last=True))
 
     def _out(self, release: Release) -> Iterator[pa.RecordBatch]:

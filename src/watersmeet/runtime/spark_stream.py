@@ -51,10 +51,11 @@ SETTINGS = {
     PROVIDER: ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 2**20),
 }
 """Set where the user has not. The third: counting rows makes RocksDB read every value that it drops, and ours are whole
-segments. The last: with a bound on bytes Spark adds up the size of all columns after every row; rows are bounded anyway."""
+segments. The last: rows of 70 KB, or messages, would fill an Arrow buffer of the JVM's, which ends at 2 GiB, before their number
+ends the batch."""
 FRAME_ROWS = 65_536
 """Results leave a unit in frames of about this many rows, or of a block's bytes, or less at its end."""
 TURN_ROWS = 8_192

@@ -29,7 +29,7 @@ from watersmeet.units.segment_store import SegmentStore
 from watersmeet.units.settle import FAN_IN
 from watersmeet.units.state import Manifest, SegmentInfo
 from watersmeet.units.views import empty_view, merged, updated
-from watersmeet.units.watermark import NEVER
+from watersmeet.units.watermark import TIMELESS
 
 
 class Merger:
@@ -78,14 +78,14 @@ def group_hash(plan: Plan, view: pa.Table) -> np.ndarray:
 
 def _segment(plan: Plan, view: pa.Table) -> Segment:
     """Groups have no event time: they never expire."""
-    times = pa.array(np.full(view.num_rows, NEVER))
+    times = pa.array(np.full(view.num_rows, TIMELESS))
     return Segment.of(view.append_column(TIME, times).append_column(HASH, pa.array(group_hash(plan, view))))
 
 
 def _rows_of(segment: Segment, hashes: np.ndarray) -> pa.Table:
     """The rows whose hash is among these, each once."""
     once = np.unique(hashes)
-    index, when = segment.index_by(HASH), np.full(len(once), NEVER)
+    index, when = segment.index_by(HASH), np.full(len(once), TIMELESS)
     first, count = hash_window.probe(index, once, when, when)
     found = [row_idx for _, row_idx in pairs(first, count, index.rows, max(int(count.sum()), 1))]
     return segment.table.take(pa.array(np.concatenate([np.empty(0, np.int64), *found])))

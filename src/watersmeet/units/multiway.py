@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.expand import pairs
+from watersmeet.kernels.instants import shift
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 from watersmeet.plan.encoding import exact
 from watersmeet.plan.model import Compare, Difference, Plan, Residual
@@ -286,7 +287,7 @@ class Multiway:
         """Up to which time a new tuple of a side comes before the probing ones, in the order of (time, side)."""
         driver = self._side_of[next(iter(bound))]
         ts = driver.ts()[next(iter(bound.values()))]
-        return ts if self.sides.index(side) < self.sides.index(driver) else ts - 1
+        return ts if self.sides.index(side) < self.sides.index(driver) else shift(ts, -1)
 
     def _shared(self, bound: Iterable[str], side: Side) -> tuple[int, ...]:
         known = {c for x in bound for c in self.members[x].keys}

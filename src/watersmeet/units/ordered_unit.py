@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernels.instants import moved
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.biclique import Role
 from watersmeet.routing.hypercube import Hypercube
@@ -91,7 +92,7 @@ class OrderedUnit(JoinUnit):
         if self.max_delay_us is None:
             return dict.fromkeys(self.plan.join.streams, NEVER)
         known = watermarks(self.plan, self._maxima)
-        return {s: mark if mark <= NEVER else mark - self.max_delay_us for s, mark in known.items()}
+        return {s: moved(mark, -self.max_delay_us) for s, mark in known.items()}
 
     def _joins(
         self,

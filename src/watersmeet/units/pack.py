@@ -17,7 +17,7 @@ from watersmeet.routing.biclique import Biclique, Role
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.sites import BySite
-from watersmeet.units.codes import content_hash, integers
+from watersmeet.units.codes import content_hash
 from watersmeet.units.content import WireContent
 from watersmeet.units.watermark import NEVER
 
@@ -117,7 +117,7 @@ def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Punctuati
         )
         timeless = int(np.count_nonzero(~counted))
         rows = rows[valid_time[rows]]
-    max_ts = NEVER if highest.as_py() is None else int(integers(pa.array([highest]))[0])
+    max_ts = highest.cast(pa.int64()).as_py() if highest.is_valid else NEVER
     return rows, Punctuation(max_ts, timeless)
 
 

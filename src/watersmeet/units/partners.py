@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from watersmeet.kernels.instants import shift
 from watersmeet.kernels.partners import mark
 from watersmeet.query.window import WindowGraph
 from watersmeet.units.side import Side
@@ -81,7 +82,7 @@ class Partners:
         ts, x = driver.ts()[rows], driver.spec.reference
         for side in self.sides:
             if side is not driver and len(rows):
-                lo, hi = (ts + bound(x, side.spec.reference) for bound in (self.windows.lo, self.windows.hi))
+                lo, hi = (shift(ts, bound(x, side.spec.reference)) for bound in (self.windows.lo, self.windows.hi))
                 for _, segment in reversed(side.visible(True)):
                     if found <= most * size:
                         ends = np.searchsorted(segment.times, hi, side="right")

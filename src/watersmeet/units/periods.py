@@ -19,6 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
+from watersmeet.kernels.instants import FIRST, LAST, shift
 from watersmeet.query.window import UNBOUNDED, WindowGraph
 
 Times = Mapping[str, np.ndarray]
@@ -35,7 +36,7 @@ def period(graph: WindowGraph, times: Times, y: str) -> tuple[np.ndarray, np.nda
     if not graph.alternatives:
         return _period(graph, times, y)
     rows = len(next(iter(times.values())))
-    first, last = np.full(rows, UNBOUNDED, np.int64), np.full(rows, -UNBOUNDED, np.int64)
+    first, last = np.full(rows, LAST, np.int64), np.full(rows, FIRST, np.int64)
     for alternative in graph.alternatives:
         lo, hi = _period(alternative, times, y)
         is_open = (lo <= hi) & _satisfied(alternative, times)
@@ -59,19 +60,19 @@ def satisfied(graph: WindowGraph, times: Times) -> np.ndarray:
 
 def _period(graph: WindowGraph, times: Times, y: str) -> tuple[np.ndarray, np.ndarray]:
     rows = len(next(iter(times.values())))
-    lo, hi = np.full(rows, -UNBOUNDED, np.int64), np.full(rows, UNBOUNDED, np.int64)
+    lo, hi = np.full(rows, FIRST, np.int64), np.full(rows, LAST, np.int64)
     for x, ts in times.items():
         low, high = graph.lo(x, y), graph.hi(x, y)
         if low > -UNBOUNDED:
-            np.maximum(lo, ts + low, out=lo)
+            np.maximum(lo, shift(ts, low), out=lo)
         if high < UNBOUNDED:
-            np.minimum(hi, ts + high, out=hi)
+            np.minimum(hi, shift(ts, high), out=hi)
     return lo, hi
 
 
 def _satisfied(graph: WindowGraph, times: Times) -> np.ndarray:
     out = np.ones(len(next(iter(times.values()))), np.bool_)
     for x, y in combinations(times, 2):
-        apart = times[y] - times[x]
-        out &= (apart >= graph.lo(x, y)) & (apart <= graph.hi(x, y))
+        out &= times[y] >= shift(times[x], graph.lo(x, y))
+        out &= times[y] <= shift(times[x], graph.hi(x, y))
     return out

@@ -23,6 +23,7 @@ import numpy as np
 
 from watersmeet.kernels.catalogue import named
 from watersmeet.kernels.filter_refine import Kernel
+from watersmeet.kernels.instants import shift
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.kernels.problem import BAND, LESS, LESS_EQUAL, REAL_BAND, PairTest, Problem, equal_keys, in_time
 from watersmeet.plan.model import TIME, Compare, Plan, Residual
@@ -80,7 +81,7 @@ def _in_turn(sides: Sequence[Side], probing: Side, rows: np.ndarray) -> np.ndarr
     """Of pairs of this batch those in which the probing tuple is the later one in (time, number of the side)."""
     p = sides.index(probing)
     stored = sides[1 - p]
-    latest = probing.ts()[rows[p]] - (p < 1 - p)
+    latest = shift(probing.ts()[rows[p]], -int(p < 1 - p))
     keep = (rows[1 - p] < stored.offsets[len(stored.old)]) | (stored.ts()[rows[1 - p]] <= latest)
     return rows if keep.all() else rows[:, keep]
 

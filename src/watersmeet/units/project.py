@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.kernels.instants import shift
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.expr import ColumnRef
@@ -18,7 +19,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.codes import integers
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.join_unit import ROWS_ONLY
-from watersmeet.units.watermark import NEVER
+from watersmeet.units.watermark import TIMELESS
 
 _ARROW = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
@@ -62,12 +63,12 @@ def last_instant(youngest: np.ndarray, width_us: np.ndarray | np.int64) -> np.nd
     With buckets of width h a time t lies in [b h, (b + 1) h) for b = floor(t / h). Zero: every instant is a bucket;
     UNBOUNDED: all time is one, whose end is put before all time, since it never comes.
 
-    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, NEVER]
+    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, TIMELESS]
     True
     """
     width = np.broadcast_to(width_us, youngest.shape)
-    ends = (youngest // np.maximum(width, 1) + 1) * width - 1
-    return np.where(width >= UNBOUNDED, NEVER, np.where(width == 0, youngest, ends))
+    left = np.maximum(width, 1) - 1 - youngest % np.maximum(width, 1)
+    return np.where(width >= UNBOUNDED, TIMELESS, np.where(width == 0, youngest, shift(youngest, left)))
 
 
 def bucketed(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:

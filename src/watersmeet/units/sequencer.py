@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import COUNTED, SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.rules.sequence import reach
-from watersmeet.query.window import UNBOUNDED
 from watersmeet.units.blocks import slice_by_bytes
 from watersmeet.units.codes import integers
 from watersmeet.units.join_unit import Inbox
@@ -56,9 +56,10 @@ class Sequencer:
         manifest.maxima = advance(manifest.maxima, {s: p.max_ts for s, p in inbox.punctuations.items()})
         marks = inbox.marks if inbox.marks is not None else watermarks(self.plan, manifest.maxima)
         if last:
-            marks = dict.fromkeys(self.plan.join.streams, UNBOUNDED)
+            marks = dict.fromkeys(self.plan.join.streams, LAST)
         until = min(marks[i.stream] for i in self.plan.sequenced)
         out.marks = {s: min(mark, until) for s, mark in marks.items()}
+        until += until == LAST  # then nothing is held back
         self._release(pending, until, manifest, out)
         self._keep(pending, until, manifest, store)
         self._forget(manifest, out)
@@ -206,7 +207,7 @@ class Counts:
         at = number - 1 - self.base
         if at < 0:
             return NEVER
-        return int(self.times[at]) if at < len(self.times) else UNBOUNDED
+        return int(self.times[at]) if at < len(self.times) else LAST
 
     def trim(self, ts: int, oldest: int) -> None:
         """Forget times before ts, which no future tuple asks for, of tuples before the oldest that is in reach."""

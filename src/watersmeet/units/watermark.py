@@ -16,11 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from watersmeet.kernels.instants import FIRST, moved
 from watersmeet.plan.model import Plan
 from watersmeet.query.window import UNBOUNDED
 
-NEVER = -(2**62)
+NEVER = FIRST
 """Before all time: the watermark of a stream that has not been seen."""
+TIMELESS = -(2**62)
+"""What stands for the event time of rows that never expire. It is in stored segments, so it stays what it is."""
 
 Maxima = Mapping[str, int]
 """Highest event time by stream."""
@@ -31,10 +34,10 @@ def watermarks(plan: Plan, maxima: Maxima) -> dict[str, int]:
     out = {}
     for name, spec in plan.join.streams.items():
         own = maxima.get(name, NEVER)
-        mark = own - spec.lateness_us if own > NEVER else NEVER
+        mark = moved(own, -spec.lateness_us)
         others = [t for s, t in maxima.items() if s != name]
         if spec.idle_us is not None and others:
-            mark = max(mark, max(others) - spec.idle_us)
+            mark = max(mark, moved(max(others), -spec.idle_us))
         out[name] = mark
     return out
 
@@ -47,7 +50,7 @@ def cuts(plan: Plan, marks: Mapping[str, int]) -> dict[str, int]:
         for side in stage.sides:
             bounds = [(marks[streams[y]], graph.hi(side.reference, y)) for y in stage.partners(side)]
             out[side.name] = min(
-                (NEVER if hi >= UNBOUNDED or mark <= NEVER else mark - hi for mark, hi in bounds), default=NEVER
+                (NEVER if hi >= UNBOUNDED or mark <= NEVER else moved(mark, -hi) for mark, hi in bounds), default=NEVER
             )
     return out
 
@@ -61,7 +64,7 @@ def stream_cuts(hull: Mapping[tuple[str, str], int], marks: Mapping[str, int]) -
     """
     out: dict[str, int] = {}
     for (x, y), hi in hull.items():
-        cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else marks[y] - hi
+        cut = NEVER if hi >= UNBOUNDED or marks[y] <= NEVER else moved(marks[y], -hi)
         out[x] = min(out.get(x, cut), cut)
     return out
 

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.failures import raise_surfaced, surfaced
-from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.progress import Moment, Progress, moment
 from watersmeet.runtime.rounds.before_start import check_checkpoint
 from watersmeet.runtime.rounds.elastic import Elastic
 from watersmeet.runtime.rounds.folder import StateFolder
@@ -43,7 +42,7 @@ ROUNDS_SETTINGS = {
     f"{_ARROW}.maxBytesPerBatch": SETTINGS[f"{_ARROW}.maxBytesPerBatch"],
     f"{_ARROW}.maxRecordsPerBatch": "32768",
 }
-"""Set where the user has not: rows cross to Python in few, large batches, and Spark does not add up sizes after every row."""
+"""Set where the user has not: rows cross to Python in few, large batches, but not in batches of any size."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,9 @@ class UnitState:
     rows: int
     bytes: int
     segments: int
-    oldest: datetime | None
+    oldest: Moment
     """Event time of the oldest tuple."""
-    newest: datetime | None
+    newest: Moment
     rewritten: int = 0
     """Rewritten queries that wait, under RJoin."""
 

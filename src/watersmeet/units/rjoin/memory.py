@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels import rewriting
+from watersmeet.kernels.instants import LAST, shift
 from watersmeet.kernels.rewriting import ALIAS, AT_TS, BIND, BOUND, ENTRIES, HI, INFO, ROWS, TEMPLATE, TUPLES, WAIT
 from watersmeet.plan.catalogue import BATCH
 from watersmeet.plan.model import TIME
@@ -147,7 +148,7 @@ class Memory:
         is_old, manifest.extra[_VERSION] = manifest.extra.get(_VERSION) != version, version
         held = manifest.segments.get(REWRITTEN, [])
         rows = [i for info in held if (i := self._in_force(info, store, batch, is_old)) is not None]
-        first = min((marks[s] for s in cuts), default=UNBOUNDED)
+        first = min((marks[s] for s in cuts), default=LAST)
         widest = max(self.templates.hull.values(), default=UNBOUNDED)
         manifest.segments[REWRITTEN] = Settler(store, first, widest).settle(rows, None)
 
@@ -168,13 +169,13 @@ class Memory:
     def _timed(self, rows: np.ndarray) -> pa.Table:
         """Rows with the last event time of a tuple that can match them."""
         cat, lay = self.templates.catalogue.arrays, self.templates.catalogue.layout.array
-        template, last = rows[:, TEMPLATE], np.full(len(rows), UNBOUNDED, np.int64)
+        template, last = rows[:, TEMPLATE], np.full(len(rows), LAST, np.int64)
         waits = cat[BIND][rows[:, WAIT], ALIAS]
         aliases = cat[INFO][template, rewriting.ALIASES]
         for b in range(self.templates.catalogue.layout.aliases):
             bound = ((rows[:, BOUND] >> b) & 1).astype(np.bool_)
             hi = cat[HI][template, np.where(bound, b * aliases + waits, 0)]
-            last = np.where(bound & (hi < UNBOUNDED), np.minimum(last, rows[:, lay[AT_TS] + b] + hi), last)
+            last = np.where(bound & (hi < UNBOUNDED), np.minimum(last, shift(rows[:, lay[AT_TS] + b], hi)), last)
         return rows_table(self.templates, rows).append_column(TIME, pa.array(last))
 
 

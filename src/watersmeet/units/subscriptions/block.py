@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hashing import combine
-from watersmeet.kernels.probe_trie import NO_BOUND
+from watersmeet.kernels.instants import NO_BOUND
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.gates import Gate, gates
 from watersmeet.plan.probe_trie import TrieBuilder

@@ -27,7 +27,7 @@ Departs from the paper: projections that repeat are found where answers are made
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,7 @@ import pyarrow.compute as pc
 from watersmeet.kernels.hashing import combine
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.units.blocks import block_bytes
 from watersmeet.units.codes import integers, text_hash
 from watersmeet.units.deduplicator import are_new, firsts
 from watersmeet.units.project import arrow_type, last_instant
@@ -62,6 +63,42 @@ class _Held:
     rows: pa.Table
 
 
+@dataclass
+class _Waiting:
+    """Parts that wait for the end of a turn. Rows that several of them have are dropped each time that they have doubled
+    beyond a block, so what waits is at most a few times the answer."""
+
+    parts: list[_Held] = field(default_factory=list)
+    size: int = 0
+    enough: int = 0
+
+    def add(self, part: _Held) -> None:
+        self.parts.append(part)
+        self.size += part.rows.nbytes
+        if self.size > max(self.enough, block_bytes()) and len(self.parts) > 1:
+            self.parts = _firsts(self.parts)
+            self.size = sum(p.rows.nbytes for p in self.parts)
+            self.enough = 2 * self.size
+
+
+def _firsts(parts: list[_Held]) -> list[_Held]:
+    """The first pairs of all parts together, of every row the earliest."""
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    youngest = np.concatenate([part.pairs.youngest[part.pairs.combination] for part in parts])
+    order = np.argsort(youngest, kind="stable")
+    is_first = np.zeros(len(order), np.bool_)
+    is_first[order[firsts(rows.take(pa.array(order)))]] = True
+    out, begin = [], 0
+    for part in parts:
+        mine = is_first[begin : begin + len(part.pairs.query)]
+        begin += len(mine)
+        if mine.all():
+            out.append(part)
+        elif mine.any():
+            out.append(_Held(part.pairs.where(mine).compact(), part.rows.filter(pa.array(mine))))
+    return out
+
+
 class Distinct:
     """The rows that a unit has answered, during one turn of the unit."""
 
@@ -74,7 +111,7 @@ class Distinct:
 
         Give all of a turn's pairs of a block together: those of DISTINCT leave when all have been seen.
         """
-        held: dict[str, list[_Held]] = {}
+        held: dict[str, _Waiting] = {}
         for pairs in chunks:
             wants = block.distinct[pairs.query]
             if not wants.any():
@@ -85,9 +122,10 @@ class Distinct:
             mine = pairs.where(wants)
             for number, at in grouped(block.row_kind[mine.query]):
                 kind = block.row_kinds[number]
-                held.setdefault(kind, []).extend(self._fresh(block, kind, mine.where(at)))
-        for kind, parts in held.items():
-            yield from self._let_out(kind, parts)
+                for part in self._fresh(block, kind, mine.where(at)):
+                    held.setdefault(kind, _Waiting()).add(part)
+        for kind, waiting in held.items():
+            yield from self._let_out(kind, _firsts(waiting.parts))
 
     def settle(self, blocks: Sequence[Block], marks: Mapping[str, int]) -> None:
         """Keep what has left, and drop what is over or of queries that have been removed; all living queries are in `blocks`."""
@@ -118,23 +156,12 @@ class Distinct:
             yield _Held(pairs.where(at[unknown]).compact(), rows.filter(pa.array(unknown)))
 
     def _let_out(self, kind: str, parts: list[_Held]) -> Iterator[Pairs]:
-        """The first pairs of all parts together; their rows are kept."""
-        if not parts:
-            return
-        rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
-        youngest = np.concatenate([part.pairs.youngest[part.pairs.combination] for part in parts])
-        order = np.argsort(youngest, kind="stable")
-        is_first = np.zeros(len(order), np.bool_)
-        is_first[order[firsts(rows.take(pa.array(order)))]] = True
-        fresh = rows.filter(pa.array(is_first))
+        """The pairs of parts; their rows are kept."""
+        fresh = pa.concat_tables([part.rows for part in parts]).combine_chunks()
         segment = Segment.of(fresh.append_column(HASH, pa.array(_hashes(fresh))))
         self._new.setdefault(kind, []).append(segment)
-        begin = 0
         for part in parts:
-            mine = is_first[begin : begin + len(part.pairs.query)]
-            begin += len(mine)
-            if mine.any():
-                yield part.pairs.where(mine)
+            yield from part.pairs.blocks()
 
     def _trimmed(self, info: SegmentInfo, living: _Living, highest_cut: int) -> Iterator[SegmentInfo]:
         """A segment without its dead rows, as far as they are worth the writing."""

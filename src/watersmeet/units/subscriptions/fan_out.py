@@ -20,6 +20,7 @@ from watersmeet.kernels import hash_window
 from watersmeet.kernels.expand import pairs
 from watersmeet.kernels.fan_out import admit, keys, span
 from watersmeet.kernels.probe_trie import LIMIT
+from watersmeet.units.blocks import block_bytes, cuts
 from watersmeet.units.evaluator import evaluate
 from watersmeet.units.subscriptions.block import Block, Form
 from watersmeet.units.subscriptions.visible import Taken, Visible
@@ -38,6 +39,17 @@ class Pairs:
 
     def where(self, keep: np.ndarray) -> Pairs:
         return Pairs(self.taken, self.places, self.youngest, self.combination[keep], self.query[keep])
+
+    def blocks(self) -> Iterator[Pairs]:
+        """The same pairs in blocks, by the bytes of all tuples that a pair shows."""
+        widths, rows = self.taken.widths(), len(self.query)
+        if rows * self.places.shape[1] * int(widths.max(initial=0)) <= block_bytes():
+            yield self
+            return
+        each = widths[self.places].sum(axis=1)[self.combination]
+        for begin, end in cuts(each, rows, block_bytes()):
+            part = slice(begin, end)
+            yield Pairs(self.taken, self.places, self.youngest, self.combination[part], self.query[part])
 
     def compact(self) -> Pairs:
         """The same pairs, which hold no combination and no tuple that they do not need: for those that must wait."""
@@ -97,7 +109,8 @@ def _among(
                 block.constants, oldest, block.effect, block.active,
             )  # fmt: skip
             if keep.any():
-                yield from _held(block, _taken(visible, tuples, youngest, combination_of[keep], query[keep]))
+                for part in _taken(visible, tuples, youngest, combination_of[keep], query[keep]).blocks():
+                    yield from _held(block, part)
 
 
 def _taken(

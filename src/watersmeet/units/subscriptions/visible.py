@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernels.instants import FIRST, LAST
 from watersmeet.kernels.probe_trie import INDEX_FIELDS, Segments, address, index_addresses
 from watersmeet.plan.catalogue import BATCH, Catalogue, wire_name
 from watersmeet.plan.encoding import Kind
 from watersmeet.plan.probe_trie import CodedColumn
+from watersmeet.units.blocks import table_widths
 from watersmeet.units.segment import Segment, ZonedCondition
 
 
@@ -65,8 +67,8 @@ class Visible:
         self.kernel = Segments(
             self.first,
             self.ts,
-            np.array([2**62 if s is None else s.min_ts for s in self.segments], np.int64),
-            np.array([-(2**62) if s is None else s.max_ts for s in self.segments], np.int64),
+            np.array([LAST if s is None else s.min_ts for s in self.segments], np.int64),
+            np.array([FIRST if s is None else s.max_ts for s in self.segments], np.int64),
             np.array([0 if s is None or not s.is_ordered else s.rows for s in self.segments], np.int64),
             np.array(is_new, np.uint8),
             self.codes,
@@ -135,6 +137,13 @@ class Taken:
                 starts[stream] = int(begin)
                 tables[stream] = table.take(pa.array(places[begin:end] - self.starts[stream]))
         return Taken(self.plan, tables, starts)
+
+    def widths(self) -> np.ndarray:
+        """The bytes of every tuple at hand, by its place; a zero at the end is for no tuple."""
+        out = np.zeros(sum(t.num_rows for t in self.tables.values()) + 1, np.int64)
+        for stream, table in self.tables.items():
+            out[self.starts[stream] : self.starts[stream] + table.num_rows] = table_widths(table)
+        return out
 
     def column(self, stream: str, name: str) -> pa.Array:
         """A column of all of a stream's tuples at hand."""
