@@ -14,7 +14,23 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests import oracle
-from tests.cases import SECOND, Agg, All, Case, Col, Data, Expression, Interval, Op, Pair, Path, Range, Window, op
+from tests.cases import (
+    BASE_US,
+    SECOND,
+    Agg,
+    All,
+    Case,
+    Col,
+    Data,
+    Expression,
+    Interval,
+    Op,
+    Pair,
+    Path,
+    Range,
+    Window,
+    op,
+)
 
 NAN, BIG = math.nan, 2**53
 ROWS_AT_MOST = {2: 25, 3: 14, 4: 8}
@@ -28,16 +44,27 @@ VALUES = (0.0, 1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 0.1 + 0.2, -0.0, -1.0, None, NAN, m
 NAMES = ("x", "x", "x", "X", "x ", "", "é", None)
 
 
-def times(*, null: bool = False) -> st.SearchStrategy[int | None]:
+YEAR = 31_556_952 * SECOND
+FIRST_ERA, LAST_ERA = -(2**63) + 20 * SECOND - BASE_US, 2**63 - 20 * SECOND - BASE_US
+"""As early and as late as 64 bits allow."""
+ERAS = (
+    *[(0,)] * 6, (0, 0, 0, 7976 * YEAR), (7975 * YEAR,), (0, -6024 * YEAR), (247_976 * YEAR, 0, -6024 * YEAR),
+    (LAST_ERA,), (FIRST_ERA,), (FIRST_ERA, 0, LAST_ERA),
+)  # fmt: skip
+"""How far from 2024 the rows of a case lie; 10000, 9999, -4000 and 250000 are among the years."""
+
+
+def times(*, null: bool = False, eras: tuple[int, ...] = (0,)) -> st.SearchStrategy[int | None]:
     """Whole seconds, mostly; one microsecond off, sometimes."""
-    near = st.builds(lambda s, off: s * SECOND + off, st.integers(0, 7), st.sampled_from((0, 0, 0, 0, 0, 1, -1)))
+    off = st.sampled_from((0, 0, 0, 0, 0, 1, -1))
+    near = st.builds(lambda s, off, era: s * SECOND + off + era, st.integers(0, 7), off, st.sampled_from(eras))
     return st.one_of(near, near, near, st.none()) if null else near
 
 
 @st.composite
-def data(draw: Any, most: int, *, null_ts: bool = False, unique_ts: bool = False) -> Data:
+def data(draw: Any, most: int, *, null_ts: bool = False, unique_ts: bool = False, eras: tuple[int, ...] = (0,)) -> Data:
     """A plain table's rows; `id` numbers them, or leaves room for duplicates."""
-    row = st.tuples(*map(st.sampled_from, (KEYS, SMALL, FLOATS, VALUES, NAMES)), times(null=null_ts))
+    row = st.tuples(*map(st.sampled_from, (KEYS, SMALL, FLOATS, VALUES, NAMES)), times(null=null_ts, eras=eras))
     least = draw(st.sampled_from((0, most // 2, most // 2, most, most)))
     if unique_ts:
         least = min(least, 6)
@@ -268,8 +295,10 @@ def cases(
     forms: tuple[str, ...] = FORMS,
     satisfiable: bool = True,
     aliases: int | None = None,
+    far: bool = True,
 ) -> Case:
-    """A query with its data; `equality` demands or forbids keys, `rows` puts [ROWS n] on some alias."""
+    """A query with its data; `equality` demands or forbids keys, `rows` puts [ROWS n] on some alias, `far` lets times be of any year."""
+    eras = draw(st.sampled_from(ERAS)) if far else (0,)
     names = ("a", "b", "c", "d")[: aliases or draw(st.sampled_from((2, 2, 3, 3, 4)))]
     places = draw(st.sampled_from((range(4), range(4), (0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 0, 2))))
     placed = tuple((alias, f"s{i}") for alias, i in zip(names, places, strict=False))
@@ -287,7 +316,9 @@ def cases(
         predicates=(*draw(links(names, equality)), *draw(residuals(names))),
         windows=tuple(found),
         select=draw(selected(names)),
-        data=tuple((s, draw(data(ROWS_AT_MOST[len(names)], null_ts=null_ts, unique_ts=s in ordered))) for s in used),
+        data=tuple(
+            (s, draw(data(ROWS_AT_MOST[len(names)], null_ts=null_ts, unique_ts=s in ordered, eras=eras))) for s in used
+        ),
         rows=counted,
         style=draw(st.sampled_from(("comma", "join", "first"))),
     )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernels.mjoin import UNBOUNDED, Inputs, MJoin
+from watersmeet.kernels.instants import NO_BOUND
+from watersmeet.kernels.mjoin import Inputs, MJoin
 
 ROWS = {2: 12, 3: 9, 4: 6, 5: 4}
 
@@ -18,15 +19,17 @@ ROWS = {2: 12, 3: 9, 4: 6, 5: 4}
 def problems(draw):
     """Inputs with few keys and few times, and the window of every pair."""
     n = draw(st.integers(2, 5))
-    rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=ROWS[n])
+    eras = draw(st.sampled_from(((0,), (0,), (2**63 - 10,), (-(2**63), 0, 2**62, 2**63 - 12))))
+    times = st.builds(int.__add__, st.integers(0, 9), st.sampled_from(eras))
+    rows = st.lists(st.tuples(st.integers(0, 2), times), max_size=ROWS[n])
     data = [draw(rows) for _ in range(n)]
     if draw(st.booleans()):
         data = [sorted(d, key=lambda r: r[1]) for d in data]
-    hi = np.full((n, n), UNBOUNDED)
+    hi = np.full((n, n), NO_BOUND)
     kind = draw(st.sampled_from(("none", "all", "pairs")))
     for x, y in product(range(n), repeat=2):
         if kind != "none" and x != y:
-            hi[x, y] = 3 if kind == "all" else draw(st.sampled_from((0, 2, 5, UNBOUNDED)))
+            hi[x, y] = 3 if kind == "all" else draw(st.sampled_from((0, 2, 5, NO_BOUND)))
     return (
         [np.array([k for k, _ in d], np.int64) for d in data],
         [np.array([t for _, t in d], np.int64) for d in data],
@@ -38,7 +41,8 @@ def nested_loops(keys, ts, hi):
     for rows in product(*(range(len(k)) for k in keys)):
         same = len({int(k[r]) for k, r in zip(keys, rows, strict=True)}) == 1
         pairs = product(range(len(keys)), repeat=2)
-        if same and all(int(ts[y][rows[y]] - ts[x][rows[x]]) <= hi[x, y] for x, y in pairs if x != y):
+        when = [int(t[r]) for t, r in zip(ts, rows, strict=True)]
+        if same and all(when[y] - when[x] <= hi[x, y] or hi[x, y] == NO_BOUND for x, y in pairs if x != y):
             yield rows
 
 

@@ -87,7 +87,7 @@ def expected(window: int, old: dict[str, list[list[Row]]], new: dict[str, list[R
             values = [{"k": row[0], "j": row[1], "ts": row[2]} for _, row, _ in members]
             equal = all(values[x][a] is not None and values[x][a] == values[y][b] for x, a, y, b, _ in template.edges)
             near = all(
-                values[y]["ts"] - values[x]["ts"] <= hi
+                hi >= UNBOUNDED or values[y]["ts"] - values[x]["ts"] <= hi
                 for x, row in enumerate(template.bounds)
                 for y, hi in enumerate(row)
             )
@@ -96,7 +96,10 @@ def expected(window: int, old: dict[str, list[list[Row]]], new: dict[str, list[R
     return out
 
 
-ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 0, 1, None)), st.integers(0, 12)), max_size=9)
+TIMES = st.builds(
+    int.__add__, st.integers(0, 12), st.sampled_from((0, 0, 0, 0, 0, 0, 2**62, 2**63 - 13, -(2**63), 250_000))
+)
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 0, 1, None)), TIMES), max_size=9)
 
 
 @given(st.integers(0, 6), st.tuples(ROWS, ROWS, ROWS), st.tuples(ROWS, ROWS), st.sampled_from((1, 2, 7, 1000)))

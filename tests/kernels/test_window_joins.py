@@ -70,7 +70,9 @@ def graphs(draw: Any, n: int) -> np.ndarray:
 def problems(draw: Any) -> Problem:
     n = draw(st.integers(2, 4))
     most = {2: 20, 3: 10, 4: 6}[n]
-    row = st.tuples(st.integers(0, 12), st.integers(0, 2), st.integers(-2, 2), st.sampled_from((0.0, 0.5, 1.5, np.nan)))
+    eras = draw(st.sampled_from(((0,), (0,), (2**63 - 14,), (1 - 2**63, 0, 2**62, 2**63 - 14))))
+    times = st.builds(int.__add__, st.integers(0, 12), st.sampled_from(eras))
+    row = st.tuples(times, st.integers(0, 2), st.integers(-2, 2), st.sampled_from((0.0, 0.5, 1.5, np.nan)))
     flags = st.lists(st.booleans(), min_size=most, max_size=most)
     streams = [draw(st.lists(row, max_size=most)) for _ in range(n)]
     if draw(st.booleans()):

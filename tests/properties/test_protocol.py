@@ -67,14 +67,14 @@ def check(case: Case, network: Network, protocol: Protocol, **options: Any) -> N
         assert least <= report(got)["late"][stream] <= most, case.sql()
 
 
-@given(cases(aliases=2), NETWORKS, PROTOCOLS, st.sampled_from((2, 3, 6)))
+@given(cases(aliases=2, far=False), NETWORKS, PROTOCOLS, st.sampled_from((2, 3, 6)))
 @settings(max_examples=FEW)
 def test_random_routing_equals_the_oracle(case, network, protocol, units):
     check(case, network, protocol, routing="random", units=units)
 
 
 @given(
-    cases(aliases=2, equality=True),
+    cases(aliases=2, far=False, equality=True),
     NETWORKS,
     PROTOCOLS,
     st.sampled_from(("contrand", "contrand(2, 1)", "contrand(3, 2)")),
@@ -91,13 +91,13 @@ BANDS = [
 ]
 
 
-@given(cases(aliases=2, equality=False), st.sampled_from(BANDS), NETWORKS, PROTOCOLS)
+@given(cases(aliases=2, far=False, equality=False), st.sampled_from(BANDS), NETWORKS, PROTOCOLS)
 @settings(max_examples=FEW)
 def test_range_routing_equals_the_oracle(case, band, network, protocol):
     check(replace(case, predicates=(band, *case.predicates)), network, protocol, routing="range", units=5)
 
 
-@given(cases(), NETWORKS, PROTOCOLS, st.sampled_from(("hypercube", "hash", "matrix")))
+@given(cases(far=False), NETWORKS, PROTOCOLS, st.sampled_from(("hypercube", "hash", "matrix")))
 @settings(max_examples=FEW)
 def test_grids_equal_the_oracle(case, network, protocol, routing):
     with nullcontext() if routing == "hypercube" else suppress(OptionError):
@@ -110,7 +110,7 @@ def test_late_rows(data, case, network, protocol):
     check(data.draw(with_lateness(case)), network, protocol, routing="random", units=3)
 
 
-@given(cases(aliases=2), NETWORKS, PROTOCOLS)
+@given(cases(aliases=2, far=False), NETWORKS, PROTOCOLS)
 @settings(max_examples=max(1, FEW // 2))
 def test_a_simulation_repeats_itself(case, network, protocol):
     first, again = (simulated(case, network, protocol, routing="random", units=3) for _ in range(2))

@@ -28,12 +28,12 @@ def shifted(ts, by):  # type: ignore[no-untyped-def]
         return np.int64(LAST)
     if by <= -NO_BOUND:
         return np.int64(FIRST)
-    moved = ts + by
-    if by > 0 and moved < ts:
+    # Tested before the sum: compiled code takes it for granted that no sum wraps.
+    if by > 0 and ts > LAST - by:
         return np.int64(LAST)
-    if by < 0 and moved > ts:
+    if by < 0 and ts < FIRST - by:
         return np.int64(FIRST)
-    return moved
+    return ts + by
 
 
 def shift(ts: np.ndarray, by: int | np.ndarray) -> np.ndarray:
