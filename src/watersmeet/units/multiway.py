@@ -46,7 +46,7 @@ from watersmeet.units.periods import period, satisfied
 from watersmeet.units.problem import found
 from watersmeet.units.ranges import Ranges, most_selective
 from watersmeet.units.side import Member, Side
-from watersmeet.units.wide_rows import Bound, Columns, in_blocks
+from watersmeet.units.wide_rows import Bound, in_blocks
 
 CHUNK = 131_072
 """The most combinations that one chunk holds."""
@@ -353,11 +353,11 @@ class Multiway:
 
     def _equal_values(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         columns = [(s, self.members[s].keys[c]) for s in (x, y)]
-        return np.concatenate([self._equal(block, columns) for block in in_blocks(self.members, bound, columns)])
-
-    def _equal(self, bound: Bound, columns: Columns) -> np.ndarray:
-        left, right = (self.members[s].take(name, bound[s]) for s, name in columns)
-        return np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), np.bool_)
+        found = []
+        for block in in_blocks(self.members, bound, columns):
+            left, right = (self.members[s].take(name, block[s]) for s, name in columns)
+            found.append(np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), np.bool_))
+        return np.concatenate(found)
 
     def _residual(self, bound: Bound, residual: Compare | Difference) -> np.ndarray:
         (x, left_name), (y, right_name) = residual.left, residual.right
