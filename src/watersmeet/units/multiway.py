@@ -353,11 +353,10 @@ class Multiway:
 
     def _equal_values(self, bound: Bound, x: str, y: str, c: int) -> np.ndarray:
         columns = [(s, self.members[s].keys[c]) for s in (x, y)]
-        found = []
-        for block in in_blocks(self.members, bound, columns):
-            left, right = (self.members[s].take(name, block[s]) for s, name in columns)
-            found.append(np.asarray(pc.equal(left, right).to_numpy(zero_copy_only=False), np.bool_))
-        return np.concatenate(found)
+        pairs = (
+            [self.members[s].take(k, block[s]) for s, k in columns] for block in in_blocks(self.members, bound, columns)
+        )
+        return np.concatenate([np.asarray(pc.equal(*p).to_numpy(zero_copy_only=False), np.bool_) for p in pairs])
 
     def _residual(self, bound: Bound, residual: Compare | Difference) -> np.ndarray:
         (x, left_name), (y, right_name) = residual.left, residual.right
