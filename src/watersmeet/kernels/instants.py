@@ -17,7 +17,7 @@ FIRST, LAST = -(2**63), 2**63 - 1
 NO_BOUND = 2**62
 
 
-@njit("int64(int64, int64)", cache=True, inline="always")
+@njit("int64(int64, int64)", cache=True)
 def shifted(ts, by):  # type: ignore[no-untyped-def]
     """An instant, moved by a span.
 
