@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.watch import Totals
-from watersmeet.runtime.progress import Moment, Progress, show_moment
+from watersmeet.runtime.progress import Progress, show_moment
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -51,7 +51,7 @@ class View:
 
 def line(progress: Progress, totals: Totals) -> str:
     """One batch in one line."""
-    marks = ", ".join(f"{s} {clock(m)}" for s, m in progress.watermarks.items())
+    marks = ", ".join(f"{s} {show_moment(m)}" for s, m in progress.watermarks.items())
     return (
         f"batch {progress.batch_id}: {progress.input_rows:,} rows in {progress.seconds:.1f} s "
         f"({progress.rows_per_second:,.0f} rows/s), {progress.results:,} results ({totals.results:,} in all), "
@@ -81,7 +81,7 @@ def streams_table(totals: Totals) -> Table:
     last = totals.batches[-1] if totals.batches else None
     for stream, state_rows in totals.state_rows.items():
         mark = last.watermarks.get(stream) if last else None
-        table.add_row(stream, clock(mark), f"{state_rows:,}", f"{totals.late[stream]:,}")
+        table.add_row(stream, show_moment(mark), f"{state_rows:,}", f"{totals.late[stream]:,}")
     return table
 
 
@@ -105,12 +105,3 @@ def bars(loads: list[int]) -> str:
     """
     most = max(loads, default=0) or 1
     return "".join(_BARS[round(load / most * (len(_BARS) - 1))] for load in loads)
-
-
-def clock(mark: Moment) -> str:
-    """A watermark to the second; a dash before the stream's first row.
-
-    >>> clock(None), clock(datetime(2026, 1, 2, 3, 4, 5)), clock(2**60)
-    ('-', '2026-01-02 03:04:05', '+38505-05-01 23:48:24')
-    """
-    return show_moment(mark).replace("T", " ").removesuffix("Z")

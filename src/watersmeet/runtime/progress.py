@@ -81,7 +81,7 @@ class Progress:
     def __repr__(self) -> str:
         late = sum(self.late.values())
         dropped = f", {late:,} late ({_listed(self.late)})" if late else ""
-        marks = ", ".join(f"{s} {'-' if m is None else f'{m:%Y-%m-%d %H:%M:%S}'}" for s, m in self.watermarks.items())
+        marks = ", ".join(f"{s} {show_moment(m)}" for s, m in self.watermarks.items())
         held = f"{sum(self.state_rows.values()):,} rows ({_listed(self.state_rows)}), {show_bytes(self.state_bytes)}"
         lines = [
             f"batch {self.batch_id}: {self.input_rows:,} rows in {self.seconds:.2f} s, {self.rows_per_second:,.0f} rows/s, {self.results:,} results{dropped}",
@@ -142,10 +142,10 @@ def moment(ts: int) -> Moment:
 
 
 def show_moment(moment: Moment) -> str:
-    """A moment as text, of any year.
+    """A moment to the second, in UTC, of any year; a dash before a stream's first row.
 
-    >>> show_moment(moment(0)), show_moment(moment(2**60)), show_moment(None)
-    ('1970-01-01T00:00:00Z', '+38505-05-01T23:48:24Z', '-')
+    >>> show_moment(moment(0)), show_moment(moment(2**60)), show_moment(moment(-(2**60))), show_moment(None)
+    ('1970-01-01 00:00:00', '+38504-08-17 21:30:06', '-34565-05-17 02:29:53', '-')
     """
     if moment is None:
         return "-"
@@ -154,7 +154,7 @@ def show_moment(moment: Moment) -> str:
         cycles, rest = divmod(moment, _CYCLE_US)
         moment = _EPOCH + timedelta(microseconds=rest)
     year = moment.year + 400 * cycles
-    return f"{f'{year:04}' if 0 <= year <= 9999 else f'{year:+05}'}-{moment:%m-%dT%H:%M:%S}Z"
+    return f"{f'{year:04}' if 0 <= year <= 9999 else f'{year:+05}'}-{moment:%m-%d %H:%M:%S}"
 
 
 def show_bytes(count: float) -> str:

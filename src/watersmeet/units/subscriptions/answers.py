@@ -29,7 +29,7 @@ _MOMENT = "%Y-%m-%dT%H:%M:%S.%f"
 _TEXT = {
     "string": "CAST(to_json({0}) AS VARCHAR)",
     "binary": _QUOTED.format("to_base64({0})"),
-    "date": _QUOTED.format("CAST({0} AS VARCHAR)"),
+    "date": _QUOTED.format("strftime({0}, '%Y-%m-%d')"),
     "timestamp": _QUOTED.format(f"strftime(timezone('UTC', {{0}}), '{_MOMENT}Z')"),
     "timestamp_ntz": _QUOTED.format(f"strftime({{0}}, '{_MOMENT}')"),
 }
