@@ -109,5 +109,7 @@ def _pieces(segment: Segment) -> list[Segment]:
         return []
     if segment.table.nbytes <= block_bytes(SEGMENT_BYTES):
         return [segment]
-    in_time = segment.table.take(pa.array(np.argsort(segment.ts, kind="stable")))
+    in_time = segment.table
+    if not segment.is_ordered:
+        in_time = in_time.take(pa.array(np.argsort(segment.ts, kind="stable")))
     return [Segment.of(block) for block in slice_by_bytes(in_time, SEGMENT_BYTES)]
