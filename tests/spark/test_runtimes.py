@@ -49,6 +49,21 @@ def test_times_without_a_zone(spark: Any, tmp_path: Path, runtime: Runtime) -> N
     assert progress[-1].watermarks["t"] == datetime(2026, 1, 1, 0, 0, 23, tzinfo=UTC)
 
 
+def test_wide_rows_of_a_far_year(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    """Milliseconds read as seconds, in the year 58,000; 36 results of 1.2 MB are more than a block."""
+    far = 1_767_225_600_000 - 1_767_225_600
+    wide = [(1, "w" * (1_200_000 + n), far + n) for n in range(6)]
+    s = write(tmp_path, "s", [table(wide), table([(1, "x", far + 30)])])
+    t = write(tmp_path, "t", [table([(1, "", far + n) for n in range(6)]), table([(1, "", far + 31)])])
+    text = "SELECT length(a.v) AS n, unix_seconds(b.ts) AS at FROM s a, t b WHERE a.k = b.k WINDOW = 10 SECONDS"
+    out, progress = run(wm.sql(text, s=stream(spark, s), t=stream(spark, t)), tmp_path / "ck", runtime=runtime)
+    seconds = 1_767_225_600_000
+    near = [(1_200_000 + n, seconds + m) for n in range(6) for m in range(6)]
+    assert out == Counter([*near, (1, seconds + 31)])
+    assert progress[-1].watermarks["s"] == (seconds + 30) * 1_000_000
+    assert "s +57971-" in repr(progress[-1])
+
+
 def test_late_rows_and_null_times_are_dropped_and_counted_once(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = write(
         tmp_path, "s", [table([(1, 1, 100)]), table([(1, 2, 80), (1, 3, 95), (1, 4, None), (None, 5, 1), (1, -1, 2)])]
