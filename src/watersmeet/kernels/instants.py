@@ -11,13 +11,14 @@ itself: a sum beyond the end of time is the end of time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from watersmeet.kernels.compiled import kernel
 
 FIRST, LAST = -(2**63), 2**63 - 1
 NO_BOUND = 2**62
 
 
-@njit("int64(int64, int64)", cache=True)
+@kernel("int64(int64, int64)")
 def shifted(ts, by):  # type: ignore[no-untyped-def]
     """An instant, moved by a span.
 

@@ -11,7 +11,6 @@ Implements: Hammad, Aref, Elmagarmid (2002), section 3.2, mode 1, for one stream
 from __future__ import annotations
 
 from watersmeet.kernels.compiled import kernel
-
 from watersmeet.kernels.instants import shifted
 
 AHEAD = 16
