@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import watersmeet as wm
 from tests import oracle
 from tests.cases import COLUMNS, SCHEMA, SECOND, Case, Col, Data
-from tests.strategies import ROWS_AT_MOST, cases, data, distinct_cases
+from tests.strategies import ERAS, ROWS_AT_MOST, cases, data, distinct_cases
 from watersmeet.errors import UnsupportedError
 from watersmeet.units.subscriptions.block import Block
 from watersmeet.units.subscriptions.compiled import compiled_in_process
@@ -54,8 +54,10 @@ def plans(draw: Any) -> Plan:
         found += [replace(found[0], distinct=not found[0].distinct)]
     spans = st.sampled_from((8 * SECOND, 8 * SECOND, 8 * SECOND, SECOND))
     late, most = draw(st.booleans()), max(ROWS_AT_MOST[len(case.names)] for case in found)
+    eras = draw(st.sampled_from([eras for eras in ERAS if late or len(eras) == 1]))
     streams = tuple(
-        (s, replace(draw(data(most, null_ts=late)), lateness_us=draw(spans) if late else 8 * SECOND)) for s in STREAMS
+        (s, replace(draw(data(most, null_ts=late, eras=eras)), lateness_us=draw(spans) if late else 8 * SECOND))
+        for s in STREAMS
     )
     queries = [(case, draw(st.sampled_from((0, 0, 1, 2))), draw(st.sampled_from((9, 9, 1, 2, 4)))) for case in found]
     return Plan(tuple(queries), streams, draw(st.sampled_from((3, 5, 25, 2))), draw(st.sampled_from((1, 1, 3))))

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels import bloom
+from watersmeet.kernels.instants import moved
 from watersmeet.plan.model import TIME, Plan, Side
 from watersmeet.plan.sites.bloom_cost import HASHES, filter_bytes
 from watersmeet.plan.sites.schedule import Leg, Schedule
@@ -38,8 +39,7 @@ class Keeping:
         self.marks = watermarks(plan, call.manifest.maxima)
         self.cuts = cuts(plan, self.marks)
         self.made: list[Iterator[pa.Table]] = []
-        """Results, which are made when they leave: they are many more than the tuples."""
-        """Results of this round."""
+        """Results of this round, which are made when they leave: they are many more than the tuples."""
         self._out: dict[tuple[int, str, int | None], list[pa.Table]] = {}
 
     def _alias(self, n: int) -> str:
@@ -58,9 +58,8 @@ class Keeping:
     def _asked_until(self, n: int) -> int:
         """Up to when a value counts as asked for: both sites reckon with the same maxima, those before the batch."""
         kept = self._retention(n)
-        return max(self.call.manifest.maxima.values(), default=0) + (
-            _FOR_EVER_US if kept >= UNBOUNDED else max(kept, 0)
-        )
+        highest = max(self.call.manifest.maxima.values(), default=0)
+        return moved(highest, _FOR_EVER_US if kept >= UNBOUNDED else max(kept, 0))
 
     def _stored(self, name: str) -> int:
         return sum(info.rows for info in self.call.manifest.segments.get(name, []))

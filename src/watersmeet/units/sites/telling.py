@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernels.instants import shift
 from watersmeet.plan.model import TIME
 from watersmeet.plan.sites.schedule import News
 from watersmeet.units.segment import Segment
@@ -70,7 +71,7 @@ class Telling(Keeping):
         values, last = _latest(codes, np.concatenate([s.ts for s in segments]))
         name = keyed("told", news.stream, news.classes, news.to)
         untold = ~self.held.knows(name, CODE, values, last)
-        told = codes_table(values[untold], last[untold] + self._spare(news.stream))
+        told = codes_table(values[untold], shift(last[untold], self._spare(news.stream)))
         if told.num_rows:
             self.held.add(name, told)
             self._mail(news.to, keyed("values", news.stream, news.classes), told)
