@@ -92,7 +92,7 @@ def test_the_plan_may_change_in_every_batch(data, case, batch_rows):
     assert bag(rows_of(got)) == bag(case.expected(batch_rows).rows), (case.sql(), [*map(str, plans)])
 
 
-@given(st.data(), distinct_cases() | grouped_cases(far=False), BATCHES)
+@given(st.data(), distinct_cases(far=False) | grouped_cases(far=False), BATCHES)
 @settings(max_examples=FEW)
 def test_distinct_and_groups(data, case, batch_rows):
     streams = data.draw(at_sites(case))
