@@ -22,7 +22,7 @@ from watersmeet.runtime import spark_versions
 from watersmeet.runtime.spark_versions import (
     TESTED,
     arrow_schema,
-    check_stateful,
+    check_connect,
     check_version,
     ids_by_hash,
     refuse_connect,
@@ -78,16 +78,16 @@ def test_what_needs_a_jvm_refuses_connect_in_one_line(what: str) -> None:
 
 
 @pytest.mark.parametrize("version", TESTED)
-def test_streams_on_connect_need_a_spark_that_keeps_state_there(
+def test_frames_of_connect_need_a_spark_whose_connect_can(
     version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_versions, "INSTALLED", version)
-    check_stateful(object())
+    check_connect(object())
     if version >= (4, 1):
-        check_stateful(ConnectFrame())
+        check_connect(ConnectFrame())
     else:
-        with pytest.raises(StreamError, match=r"from Spark 4\.1 on: .* classic session for dataframe\(\)"):
-            check_stateful(ConnectFrame())
+        with pytest.raises(StreamError, match=r"dataframe\(\) runs on Spark Connect from Spark 4\.1 on.* classic"):
+            check_connect(ConnectFrame())
 
 
 def test_timestamps_are_utc_in_arrow() -> None:

@@ -54,10 +54,12 @@ def main(folder: str) -> None:
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     streams = {name: wm.Stream(reader.parquet(f"{folder}/{name}"), time="ts") for name in "ab"}
     query = wm.sql(QUERY, **streams, units=2)
+    refused = refusal(lambda: drain(query.dataframe(), folder))
+    joined = wm.sql(QUERY, **static, units=2)
     seen = {
-        "static": rows(wm.sql(QUERY, **static, units=2).dataframe()),
-        "refused": refusal(lambda: drain(query.dataframe(), folder)),
-        "streaming": rows(spark.read.parquet(f"{folder}/out")) if os.path.exists(f"{folder}/out") else [],
+        "refused": refused,
+        "static": refusal(joined.dataframe) if refused else rows(joined.dataframe()),
+        "streaming": [] if refused else rows(spark.read.parquet(f"{folder}/out")),
         "start": refusal(lambda: query.start(sink="memory", checkpoint=f"{folder}/other")),
         "subscriptions": refusal(lambda: wm.subscriptions(streams, sink="memory", checkpoint=f"{folder}/other")),
     }

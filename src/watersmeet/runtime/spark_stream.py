@@ -38,7 +38,7 @@ from watersmeet.runtime.spark_sequencer import SequencerProcessor
 from watersmeet.runtime.spark_stages import StageProcessor, report_of
 from watersmeet.runtime.spark_state import Heard, UnitProcessor, inbox_of
 from watersmeet.runtime.spark_types import SPARK
-from watersmeet.runtime.spark_versions import arrow_schema, check_stateful
+from watersmeet.runtime.spark_versions import arrow_schema, check_connect
 from watersmeet.runtime.worker_heap import after_task
 from watersmeet.units.blocks import block_bytes
 from watersmeet.units.join_unit import JoinUnit
@@ -66,8 +66,8 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The query's result as a DataFrame over these sources, by stream."""
     streaming = next(iter(frames.values())).isStreaming
     spark = next(iter(frames.values())).sparkSession
+    check_connect(next(iter(frames.values())))
     if streaming:
-        check_stateful(next(iter(frames.values())))
         settle_session(spark)
     packed = {
         i.alias: wire(plan, i, frames[i.stream]).mapInArrow(Packer(plan, i.position, not streaming), MESSAGE)

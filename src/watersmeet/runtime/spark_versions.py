@@ -4,7 +4,7 @@
     classes of streaming    in `streaming`  in packages below it
     repartitionById         none            there
     to_arrow_schema         timestamp_utc                   timezone
-    state on Connect        none            there
+    dataframe() on Connect  no              yes
 
 Invariant: no other module compares versions, tries an import or looks at a session's kind; what is asked here has the same
 meaning on all of them.
@@ -67,16 +67,15 @@ def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
     for name, frame in frames.items():
         if _is_connect(frame):
             raise StreamError(
-                f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on both"
+                f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on Connect, too"
             )
 
 
-def check_stateful(frame: Any) -> None:
-    """Refuse a stream whose session cannot keep state in Python."""
+def check_connect(frame: Any) -> None:
+    """Refuse a frame of a Connect that can neither keep state in Python nor observe an array."""
     if _is_connect(frame) and INSTALLED < (4, 1):
         raise StreamError(
-            "Spark Connect has transformWithState from Spark 4.1 on: with 4.0, streams need a classic session for "
-            "dataframe(); static DataFrames run on both"
+            "dataframe() runs on Spark Connect from Spark 4.1 on, and this is 4.0: give it frames of a classic session"
         )
 
 
