@@ -150,11 +150,11 @@ def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path, runtime: R
 def test_a_checkpoint_of_another_query_or_placement_is_refused(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     def said(query: Any) -> str:
         with pytest.raises((StreamingQueryException, wm.WatersmeetError)) as error:
-            run(query, tmp_path / "ck", runtime=runtime)
+            run(query, tmp_path / "ck", tmp_path / "out", runtime)
         return str(error.value)
 
     s = write(tmp_path, "s", [table([(1, 1, 1)])])
-    run(wm.sql(PAIR, s=stream(spark, s), t=stream(spark, s)), tmp_path / "ck", runtime=runtime)
+    run(wm.sql(PAIR, s=stream(spark, s), t=stream(spark, s)), tmp_path / "ck", tmp_path / "out", runtime)
     write(tmp_path, "s", [table([(1, 2, 2)])], first=1)
     wider = said(wm.sql(PAIR.replace("10 SECONDS", "20 SECONDS"), s=stream(spark, s), t=stream(spark, s)))
     assert "another query or placement" in "".join(wider.splitlines()[:2]), "ours comes before Spark's frames"
