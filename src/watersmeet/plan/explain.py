@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from watersmeet.errors import OptionError
 from watersmeet.plan.drivers import INTERLEAVED, WHY
 from watersmeet.plan.explain_finish import finish_sections
-from watersmeet.plan.explain_short import explain_short, show_widened
+from watersmeet.plan.explain_short import explain_short, show_widened, unproven
 from watersmeet.plan.explain_sites import shown
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.plan.order import probe_order
@@ -67,6 +67,7 @@ def _explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_n
         ("keys", [f"K{n} ({c.type}): {c}" for n, c in enumerate(plan.classes)] or ["none"]),
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
+        *([("warning", unsure)] if (unsure := unproven(plan, runtime)) else []),
         ("routing", list(_routing(plan))),
         *across,
         *travel,

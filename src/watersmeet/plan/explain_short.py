@@ -8,6 +8,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.state_bound import bounds, warnings
 from watersmeet.query.duration import show_us
 from watersmeet.query.join import Join
+from watersmeet.query.predicate import as_expr
 from watersmeet.query.window import WindowGraph
 
 MORE = 'explain("full") has the rest'
@@ -19,11 +20,21 @@ def explain_short(plan: Plan, runtime: str, routing: str) -> str:
         ("windows", show_windows(plan.join.windows)),
         *(("", text) for text in show_widened(plan.join)),
         ("state", show_state(plan)),
-        *(("warning", text) for text in warnings(plan)),
+        *(("warning", text) for text in (*warnings(plan), *unproven(plan, runtime))),
         ("runs on", f"{runtime.split(' (')[0]}: {routing.split(';')[0]}; kernel {plan.kernel}"),
         ("placement", f"fingerprint {plan.fingerprint()}; {MORE}"),
     ]
     return "\n".join(f"{title:<11}{text}" for title, text in lines)
+
+
+def unproven(plan: Plan, runtime: str) -> list[str]:
+    """Expressions of a run without Spark that nobody has compared with Spark's answers."""
+    join = plan.join
+    exprs = (*join.filters, *map(as_expr, join.predicates), *(o.expr for o in join.select))
+    found = dict.fromkeys(str(e) for e in exprs if not e.portable and e.spark_template != "{0}")
+    if not found or not runtime.startswith("local"):
+        return []
+    return [f"not compared with Spark: {', '.join(found)}; DuckDB's answers may differ at the edges"]
 
 
 def show_windows(graph: WindowGraph) -> str:
