@@ -199,6 +199,7 @@ class _Maker:
         return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found))
 
     def answer(self, name: str, expr: Expr) -> Answer:
+        refuse_unlisted(expr)
         is_plain = expr.spark_template == "{0}"
         kind = _type(self.join, expr.columns[0]) if is_plain else self.types.type_of(expr)
         if _PLAIN.fullmatch(kind) is None:
