@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WatersmeetError,
         WindowError,
+        WorkerError,
     )
     from watersmeet.plan.model import Plan
     from watersmeet.query.scaling import Scaling
@@ -57,6 +58,7 @@ __all__ = [
     "UnsupportedError",
     "WatersmeetError",
     "WindowError",
+    "WorkerError",
     "join",
     "local",
     "sql",

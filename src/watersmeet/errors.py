@@ -14,6 +14,7 @@ programmers; these are for users, and `except WatersmeetError` catches them all.
     ├── DataError               a value in the data for which an expression of the query has no result
     ├── BrokenQueryError        a unit cannot answer its registered queries: one of them will be found to be the reason
     ├── OptionError             a forced choice that cannot do what the query asks
+    ├── WorkerError             Spark's Python workers run an interpreter that cannot run watersmeet
     └── CheckpointError         a checkpoint that belongs to another query or placement, or is damaged
 """
 
@@ -60,6 +61,10 @@ class BrokenQueryError(WatersmeetError):
 
 class OptionError(WatersmeetError):
     """A forced choice that cannot do what the query asks."""
+
+
+class WorkerError(WatersmeetError):
+    """Spark's Python workers run an interpreter that cannot run watersmeet."""
 
 
 class CheckpointError(WatersmeetError):

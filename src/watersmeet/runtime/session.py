@@ -17,6 +17,7 @@ from typing import Any
 from watersmeet.errors import WatersmeetError
 from watersmeet.runtime.java import java_problem
 from watersmeet.runtime.spark_stream import SETTINGS
+from watersmeet.runtime.worker_probe import trust_workers
 
 _GB = 2**30
 _STDERR = 2
@@ -47,6 +48,7 @@ def local_session(
     with _stderr_to(log):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    trust_workers(spark)
     try:
         yield spark
     finally:

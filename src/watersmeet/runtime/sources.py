@@ -128,8 +128,11 @@ def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     """The query's result as a DataFrame."""
     frames = _frames(streams, "dataframe()")
     from watersmeet.runtime import spark_plan, spark_stream
+    from watersmeet.runtime.worker_probe import probe_workers
 
-    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
+    spark = next(iter(frames.values())).sparkSession
+    spark_plan.check_session(plan.join, spark)
+    probe_workers(spark)
     return spark_stream.dataframe(plan, frames)
 
 

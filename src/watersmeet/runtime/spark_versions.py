@@ -62,10 +62,15 @@ def check_version(session: Any) -> None:
             )
 
 
+def is_connect(thing: Any) -> bool:
+    """Whether a session or a frame is of Spark Connect."""
+    return type(thing).__module__.startswith("pyspark.sql.connect")
+
+
 def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
     """Refuse frames of Spark Connect for what needs the driver's own JVM."""
     for name, frame in frames.items():
-        if _is_connect(frame):
+        if is_connect(frame):
             raise StreamError(
                 f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on Connect, too"
             )
@@ -73,14 +78,10 @@ def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
 
 def check_connect(frame: Any) -> None:
     """Refuse a frame of a Connect that can neither keep state in Python nor observe an array."""
-    if _is_connect(frame) and INSTALLED < (4, 1):
+    if is_connect(frame) and INSTALLED < (4, 1):
         raise StreamError(
             "dataframe() runs on Spark Connect from Spark 4.1 on, and this is 4.0: give it frames of a classic session"
         )
-
-
-def _is_connect(frame: Any) -> bool:
-    return type(frame).__module__.startswith("pyspark.sql.connect")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -34,6 +34,7 @@ from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark_stream import SETTINGS
+from watersmeet.runtime.worker_probe import probe_workers
 from watersmeet.units.programs.of_plan import program_of as program_of
 from watersmeet.units.state import OTHER, REWRITTEN
 
@@ -72,8 +73,10 @@ def start(
     """Start a query over streaming DataFrames, by stream."""
     if not all(f.isStreaming for f in frames.values()):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
+    trigger_of(trigger)
     folder, to, elastic = folder_of(checkpoint), sink(sink_), Elastic(plan, scaling)
     spark = next(iter(frames.values())).sparkSession
+    probe_workers(spark)
     folder.prepare()
     steps = Supersteps(plan, program_of(following(plan, ())), frames, folder)
     shipping = Shipping(plan, _bandwidth(plan, spark), plan.shipping == "auto" and steps.posts and scaling is None)

@@ -39,6 +39,7 @@ from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
+from watersmeet.runtime.worker_probe import probe_workers
 from watersmeet.units.evaluator import knows
 
 MOST_UNITS = 8
@@ -119,6 +120,7 @@ class Subscriptions:
         """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first."""
         if self._handle is not None and self._handle.is_active:
             raise OptionError("these subscriptions are running already; stop() them first")
+        probe_workers(self._spark)
         if self._feed is not None:
             self._feed.start(trigger_of(self._given_trigger))
         program = engines.engine_of(self._plan, FolderQueries(FolderLog(self._folder)))
