@@ -10,6 +10,7 @@ from watersmeet.cli.arguments import Sink, Source, query_text, sink, sources, tr
 from watersmeet.errors import WatersmeetError
 
 TEXT = "SELECT a.k FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND"
+SELF = TEXT.replace("a, b", "a, a b")
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_a_mistake_in_an_option_of_run(folders, arguments, said):
 
 
 def test_without_java_the_message_says_how_to_install_it(folders):
-    result = command("explain", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp")
+    result = command("explain", SELF, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp")
     assert result.exit_code == 2
     assert "needs Java 17" in result.stderr
     assert "install it with:" in result.stderr
@@ -86,7 +87,7 @@ def test_results_of_another_checkpoint_are_not_mixed(folders):
     (folders / "other" / "part-0.parquet").write_text("rows of a batch job")
     for to, said in ("out", "another checkpoint"), ("other", "would vanish"):
         result = command(
-            "run", TEXT, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", f"json:{to}"
+            "run", SELF, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", f"json:{to}"
         )
         assert result.exit_code == 2
         assert said in result.stderr

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from watersmeet.cli.arguments import Source, query_text, sink, sources, trigger
+from watersmeet.cli.columns import check_query
 from watersmeet.cli.failure import OURS, reported
 from watersmeet.plan.rules.choose_kernel import Wanted
 
@@ -116,6 +117,7 @@ def run(
         found = _sources(stream, time, lateness, idle, schema, static)
         to, when = sink(sink_), trigger(trigger_)
         options = _options(units, kernel, routing, driver, runtime, shipping)
+        check_query(text, found)
     from watersmeet.cli import run as runs
 
     if static:
@@ -149,6 +151,7 @@ def explain(
         text = query_text(query, query_file)
         found = _sources(stream, time, lateness, idle, schema, static)
         options = _options(units, kernel, routing, driver, runtime, shipping)
+        check_query(text, found)
     from watersmeet.cli import run as runs
 
     runs.explain(text, found, options, streaming=not static, full=full)

@@ -142,6 +142,9 @@ def _source(name: str, where: str, said: Mapping[str, str], streaming: bool) -> 
     if streaming and not folder.is_dir():
         raise StreamError(f"stream {name}: {path} is a file; a stream is a folder of files (or add --static)")
     if format == "parquet" and "schema" not in said and folder.is_dir() and not any(folder.rglob("*.parquet")):
+        for other in FORMATS[1:]:
+            if any(folder.rglob(f"*.{other}")):
+                raise StreamError(f"stream {name}: {path} holds {other} files; write --stream {name}={path}:{other}")
         raise StreamError(
             f"stream {name}: {path} holds no parquet file yet, so its columns are unknown; say them with --schema {name}='...'"
         )
@@ -150,6 +153,17 @@ def _source(name: str, where: str, said: Mapping[str, str], streaming: bool) -> 
             f"stream {name}: {format} files do not tell their types; say them with --schema {name}='id bigint, ts timestamp'"
         )
     return Source(name, folder, format, **said)
+
+
+def time_column(name: str, dtypes: Sequence[tuple[str, str]]) -> str:
+    """The column of event time, if nobody has said it: the one named ts, or the only timestamp."""
+    times = [column for column, kind in dtypes if kind in ("timestamp", "timestamp_ntz")]
+    if "ts" in times:
+        return "ts"
+    if len(times) != 1:
+        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
+        raise StreamError(f"stream {name}: which column is the event time? {found}; say it with --time {name}=COLUMN")
+    return times[0]
 
 
 def _split_format(where: str) -> tuple[str, str]:

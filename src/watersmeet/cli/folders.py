@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 import watersmeet as wm
-from watersmeet.cli.arguments import Sink, Source
+from watersmeet.cli.arguments import Sink, Source, time_column
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.runtime.rounds.sink_folder import SinkFolder
 
@@ -31,7 +31,7 @@ def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigge
         raise StreamError(
             f"stream {source.name}: Spark cannot read {source.path} as {source.format}: {said}"
         ) from error
-    time = source.time or _time_column(source.name, frame.dtypes)
+    time = source.time or time_column(source.name, frame.dtypes)
     return wm.Stream(frame, time=time, lateness=source.lateness, idle=source.idle)
 
 
@@ -49,16 +49,6 @@ def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int |
     if files_per_trigger:
         reader = reader.option("maxFilesPerTrigger", files_per_trigger)
     return reader.format(source.format).load(path)
-
-
-def _time_column(name: str, dtypes: list[tuple[str, str]]) -> str:
-    times = [column for column, kind in dtypes if kind in ("timestamp", "timestamp_ntz")]
-    if "ts" in times:
-        return "ts"
-    if len(times) != 1:
-        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
-        raise StreamError(f"stream {name}: which column is the event time? {found}; say it with --time {name}=COLUMN")
-    return times[0]
 
 
 def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,18 @@ def stream(
             try:
                 with view.shown():
                     watch.until(stop.is_set)
-            finally:
                 running.stop()
-            watch.catch_up()
+                watch.catch_up()
+            except Exception:
+                if not stop.is_set():
+                    raise
+                # A signal to the whole process group ends Spark's Python workers, too: the batch that they were in
+                # is as if it had not begun, and is repeated by the next start.
+                with suppress(Exception):
+                    running.stop()
+            except BaseException:
+                running.stop()
+                raise
         _sum_up(on, view.totals, sink, stopped=stop.is_set(), lasting=lasting)
 
 

@@ -8,7 +8,9 @@ warnings and its Python workers' chatter go there for good, and the terminal sta
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,7 +47,7 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app)
     for name, value in {**defaults(cores), **(conf or {})}.items():
         builder = builder.config(name, value)
-    with _stderr_to(log):
+    with _stderr_to(log), _ignoring(signal.SIGTERM):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     trust_workers(spark)
@@ -84,6 +86,19 @@ def driver_memory_gb() -> int:
     except (ValueError, OSError, AttributeError):
         return 2
     return int(min(max(total / 4 // _GB, 1), 8))
+
+
+@contextmanager
+def _ignoring(number: signal.Signals) -> Iterator[None]:
+    """A process started now ignores the signal: who ends the process group ends this process, which then stops Spark."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 @contextmanager
