@@ -228,3 +228,13 @@ def test_an_unknown_zone_is_named(zone: str) -> None:
     ):
         with pytest.raises(OptionError, match=zone.replace("+", r"\+")):
             call()
+
+
+def test_a_band_does_not_overflow() -> None:
+    times = pa.array([0, 1, 2, 3], pa.timestamp("us", "UTC"))
+    given_rows = pa.table({"id": range(4), "k": [1] * 4, "t": pa.array([127, 126, -128, -127], pa.int8()), "ts": times})
+    for condition in ("a.t - b.t BETWEEN -1 AND 1", "abs(a.t - b.t) <= 1"):
+        text = f"SELECT a.id AS x, b.id AS y FROM s a, s b WHERE a.k = b.k AND {condition}"
+        found = wm.local.run(text, {"s": given_rows})
+        near = {(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3), (3, 2), (3, 3)}
+        assert set(zip(found["x"].to_pylist(), found["y"].to_pylist(), strict=True)) == near

@@ -26,6 +26,7 @@ from watersmeet.runtime.worker_heap import after_task
 from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.blocks import block_bytes, enlarge, slice_by_bytes
 from watersmeet.units.codes import integers
+from watersmeet.units.evaluator import in_utc
 from watersmeet.units.pack import Part, Punctuation, split, split_for_sequencer
 from watersmeet.units.segment import to_bytes
 from watersmeet.units.watermark import NEVER
@@ -147,7 +148,7 @@ class Packer:
     def _flush(self, held: list[pa.RecordBatch], total: Punctuation, last: bool) -> Iterator[pa.RecordBatch]:
         parts: list[Part] = []
         if held:
-            punctuation, parts = self._split(enlarge(pa.Table.from_batches(held)))
+            punctuation, parts = self._split(enlarge(in_utc(pa.Table.from_batches(held))))
             total.include(punctuation)
         messages = part_messages(parts, self._entry[0].first, self.position, sliced=self.sliced)
         words = [Message(unit, self.position, None, punctuation=total) for unit in range(self.units)] if last else []

@@ -103,7 +103,7 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
     try:
         for name, table in tables.items():
             con.register(name, table)
-        return _in_utc(con.sql(sql).to_arrow_table())
+        return in_utc(con.sql(sql).to_arrow_table())
     except duckdb.Error as error:
         if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
             _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
@@ -116,14 +116,21 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
                 con.unregister(name)
 
 
-def _in_utc(table: pa.Table) -> pa.Table:
-    """Instants are marked as UTC, whatever zone they were made in; the values are the same."""
-    fields = [f.with_type(pa.timestamp(f.type.unit, UTC)) if _is_zoned(f.type) else f for f in table.schema]
+def in_utc(table: pa.Table) -> pa.Table:
+    """Instants are marked as UTC, whatever zone they came from; the values are the same."""
+    fields = [f.with_type(_utc_type(f.type)) for f in table.schema]
     return table if fields == list(table.schema) else table.cast(pa.schema(fields))
 
 
-def _is_zoned(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(kind) and kind.tz not in (None, UTC))
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, UTC)
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_utc_type(f.type)) for f in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_utc_type(kind.value_type)))
+    return kind
 
 
 def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:

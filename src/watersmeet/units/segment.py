@@ -29,7 +29,7 @@ from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import dimension_code
 from watersmeet.units.blocks import enlarge, is_fixed, row_widths
 from watersmeet.units.codes import codes, floats, integers
-from watersmeet.units.evaluator import mask
+from watersmeet.units.evaluator import in_utc, mask
 
 ZonedCondition = tuple[str, str]
 """A condition over a table's columns, and the time zone in which it is evaluated."""
@@ -203,9 +203,9 @@ def to_bytes(table: pa.Table) -> bytes:
 
 
 def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
-    """The table of an Arrow IPC stream."""
+    """The table of an Arrow IPC stream; instants are UTC, whatever the session was that wrote it."""
     with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
-        return enlarge(reader.read_all())
+        return enlarge(in_utc(reader.read_all()))
 
 
 class SegmentCache:

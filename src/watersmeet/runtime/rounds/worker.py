@@ -35,6 +35,7 @@ from watersmeet.runtime.worker_words import errors_first
 from watersmeet.units.blocks import enlarge
 from watersmeet.units.codes import integers
 from watersmeet.units.content import WireContent
+from watersmeet.units.evaluator import in_utc
 from watersmeet.units.join_unit import StepReport
 from watersmeet.units.leave import final_fields
 from watersmeet.units.pack import route
@@ -341,7 +342,7 @@ def by_alias(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 def wire_of(slots: Slots, position: int, rows: pa.Table) -> pa.Table:
     """Rows of the union as an alias' wire rows."""
     names = slots.of[position]
-    return rows.select(list(names.values())).rename_columns(list(names)).combine_chunks()
+    return in_utc(rows.select(list(names.values())).rename_columns(list(names)).combine_chunks())
 
 
 def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> Arrivals:
