@@ -12,7 +12,6 @@ from watersmeet.plan.model import TIME
 from watersmeet.runtime.rounds import files
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, opened
 from watersmeet.runtime.rounds.folder import MAIL, MANIFESTS, SEGMENTS, StateFolder
-from watersmeet.units.blocks import enlarge
 from watersmeet.units.host_cache import HostCache
 from watersmeet.units.program import Mail
 from watersmeet.units.segment import CACHE, Segment
@@ -103,7 +102,7 @@ def test_mail_of_one_task_is_one_file_and_arrives_by_parcel(folder: StateFolder)
     post.close()
     assert folder.names(MAIL) == [post.name]
     found = {p.begin: t for p, t in opened(folder, post.parcels)}
-    assert [found[p.begin] for p in post.parcels] == [enlarge(t.slice(1)) for t in tables]
+    assert [found[p.begin] for p in post.parcels] == [t.slice(1) for t in tables]
     assert [p.to for p in post.parcels] == [0, 1, 0, 1]
 
 
