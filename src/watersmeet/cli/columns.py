@@ -20,6 +20,7 @@ from watersmeet.sql.parse import parse
 
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s+(\w+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)\s*(?:NOT\s+NULL\s*)?", re.IGNORECASE)  # fmt: skip
 _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float", "dec": "decimal"}
+_PLAIN = {"bigint", "int", "smallint", "tinyint", "float", "double", "decimal", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"}  # fmt: skip
 
 
 def check_query(text: str, sources: Sequence[Source]) -> None:
@@ -45,8 +46,8 @@ def schema_of(source: Source) -> Mapping[str, str] | None:
 def read_ddl(text: str) -> dict[str, str] | None:
     """The columns of a schema of plain types.
 
-    >>> read_ddl("id bigint, `a b` DECIMAL(10, 2) NOT NULL, ts timestamp"), read_ddl("m map<int,int>")
-    ({'id': 'bigint', 'a b': 'decimal(10,2)', 'ts': 'timestamp'}, None)
+    >>> read_ddl("id bigint, `a b` DECIMAL(10, 2) NOT NULL, ts timestamp"), read_ddl("m map<int,int>"), read_ddl("k whatever")
+    ({'id': 'bigint', 'a b': 'decimal(10,2)', 'ts': 'timestamp'}, None, None)
     """
     found, at = dict[str, str](), 0
     while at < len(text):
@@ -54,7 +55,10 @@ def read_ddl(text: str) -> dict[str, str] | None:
         if column is None or text[column.end() : column.end() + 1] not in ("", ","):
             return None
         kind = re.sub(r"\s", "", column[3]).lower()
-        found[column[1] or column[2]] = _NAMES.get(kind, kind)
+        kind = _NAMES.get(kind, kind)
+        if kind.partition("(")[0] not in _PLAIN:
+            return None
+        found[column[1] or column[2]] = kind
         at = column.end() + 1
     return found or None
 
