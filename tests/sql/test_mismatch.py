@@ -113,7 +113,9 @@ def test_is_refused_when_it_is_bound_on_spark(spark, frame):
         wm.sql(f"SELECT nonsense(a.i) AS y {TAIL}", **streams)
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        assert "a.b = b.i" in wm.sql("SELECT a.i FROM r a, z b WHERE a.b = b.i WINDOW = 1 SECOND", **streams).explain()
+        assert "a.b = b.i" in wm.sql("SELECT a.i FROM r a, z b WHERE a.b = b.i WINDOW = 1 SECOND", **streams).explain(
+            "full"
+        )
     finally:
         spark.conf.set("spark.sql.ansi.enabled", "true")
 
