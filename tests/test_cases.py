@@ -15,7 +15,8 @@ from tests.strategies import cases, grouped_cases
 
 def without_windows(case: Case, micros: str) -> str:
     """The query as any SQL engine reads it; `micros` is its function from a timestamp to microseconds."""
-    difference = f"{micros}({{1}}.ts) - {micros}({{0}}.ts)"
+    wide = f"CAST({micros}({{}}.ts) AS DECIMAL(38, 0))"  # first and last instant are further apart than 64 bits hold
+    difference = f"{wide.format('{1}')} - {wide.format('{0}')}"
     terms = [f"({p.sql()})" for p in case.predicates]
     for x, y, lo, hi in case.query().windows:
         terms += [f"{difference.format(x, y)} >= {lo}"] if lo is not None else []
