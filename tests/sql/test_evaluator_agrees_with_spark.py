@@ -252,12 +252,13 @@ def examples(spark):
 
 
 def value_and_type(spark, sql):
-    """None if the analyser refuses it: then a query is refused when it is bound."""
+    """None if the analyser refuses it, or PySpark does not know its type: then a query is refused when it is bound."""
     try:
         frame = spark.sql(f"SELECT {sql} AS it")
+        kind = frame.schema[0].dataType
     except Exception:
         return None
     try:
-        return frame.schema[0].dataType, str(frame.collect())
+        return kind, str(frame.collect())
     except Exception as error:
-        return frame.schema[0].dataType, type(error).__name__
+        return kind, type(error).__name__
