@@ -62,7 +62,7 @@ test-fast: $(READY)
 	@echo "tests without Spark: passed"
 
 test-spark: java $(READY)
-	@$(BIN)/python -m pytest -m "spark and not slow"
+	@$(BIN)/python -m pytest -m spark
 	@echo "tests with Spark: passed"
 
 test-all: java check

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
-TESTS = ("-m", "spark and not slow")
+TESTS = ("-m", "spark")
 
 
 @dataclass(frozen=True)
