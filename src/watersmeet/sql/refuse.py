@@ -49,6 +49,7 @@ NONDETERMINISTIC = {
     "rand", "random", "randn", "uuid", "current_timestamp", "now", "localtimestamp", "current_date", "curdate", "current_time", "unix_timestamp", "shuffle",
     "monotonically_increasing_id", "spark_partition_id", "input_file_name", "current_user", "user", "session_user", "current_database", "current_catalog",
     "current_schema", "current_timezone", "version", "randstr", "uniform", "reflect", "java_method", "input_file_block_start", "input_file_block_length", "getdate",
+    "aes_encrypt",
 }  # fmt: skip
 _ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
 _GROUPED = ("count", "sum", "min", "max", "avg")
