@@ -78,7 +78,7 @@ class World:
             self.living.remove(id)
             self.failed.add(id)
             self.twin.remove(id)
-            del self.breaks[id]
+            self.breaks.pop(id, None)  # a batch that a failing sink ended may have struck it out already
         self.number, self.is_open = self.number + 1, False
 
     def add(self, text: str, id: str | None = None, breaks: int | None = None) -> None:
