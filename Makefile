@@ -4,15 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 BENCH ?= --quick
 SPARKS ?=
 TESTS ?=
-# Tests without Spark use one core each; those with it use all, and have the machine to themselves.
+# Tests without Spark use one core each. Those with it wait for each other's processes most of the time: two at once are faster than one.
 WORKERS ?= --numprocesses logical --maxprocesses 4 --dist worksteal
+SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix crash bench demo clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix crash bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -23,6 +25,7 @@ help:
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
+	@echo "make docs       the documentation as a site, with the API reference, in site/"
 	@echo "make setup      only set up $(VENV)"
 
 setup: $(READY)
@@ -36,12 +39,12 @@ python:
 java: python
 	@$(PYTHON) -I src/watersmeet/runtime/java.py
 
-# The stamp is newer than pyproject.toml as long as what is installed is what it says.
-$(READY): pyproject.toml | python
+# The stamp is newer than both pyproject.toml as long as what is installed is what they say.
+$(READY): pyproject.toml lab/pyproject.toml | python
 	@echo "setting up $(VENV); the first time takes some minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --editable ./lab --group dev
 	@touch $(READY)
 
 fmt: $(READY)
@@ -62,7 +65,7 @@ test-fast: $(READY)
 	@echo "tests without Spark: passed"
 
 test-spark: java $(READY)
-	@$(BIN)/python -m pytest -m spark
+	@$(BIN)/python -m pytest -m "spark and not thorough" $(SPARK_WORKERS)
 	@echo "tests with Spark: passed"
 
 test-all: java check
@@ -83,5 +86,16 @@ bench: java $(READY)
 demo: java $(READY)
 	@$(BIN)/watersmeet demo
 
+# The stamp says that the group docs is installed, too.
+$(DOCS_READY): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $(DOCS_READY)
+
+# A link or an anchor that leads nowhere fails it, unless it is --quiet, which hides warnings from --strict, too.
+# It reads sources only: nothing is imported, run or downloaded.
+docs: $(DOCS_READY)
+	@$(BIN)/mkdocs build --strict
+	@echo "docs: open site/index.html"
+
 clean:
-	rm -rf $(VENV) .venv-spark-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-spark-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site lab/dist

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from watersmeet.units import blocks
+from watersmeet.columns import arrow
 
 
 @contextmanager
 def blocks_of(most: int | None) -> Iterator[None]:
     """While it lasts, blocks hold at most so many bytes; None leaves them as they are."""
-    before = blocks.BLOCK_BYTES
-    blocks.BLOCK_BYTES = before if most is None else most
+    before = arrow.BLOCK_BYTES
+    arrow.BLOCK_BYTES = before if most is None else most
     try:
         yield
     finally:
-        blocks.BLOCK_BYTES = before
+        arrow.BLOCK_BYTES = before

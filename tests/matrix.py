@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
-TESTS = ("-m", "spark")
+TESTS = ("-m", "spark and not thorough", "--numprocesses", "2", "--dist", "worksteal")
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,18 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def virtualenv(version: str) -> str:
-    """The interpreter of a version's virtualenv, which is made if it is missing or older than pyproject.toml."""
+    """The interpreter of a version's virtualenv, which is made if it is missing or older than a pyproject.toml."""
     folder = ROOT / f".venv-spark-{version}"
     python, ready = str(folder / "bin" / "python"), folder / ".ready"
-    if ready.exists() and ready.stat().st_mtime > (ROOT / "pyproject.toml").stat().st_mtime:
+    changed = max((ROOT / where / "pyproject.toml").stat().st_mtime for where in (".", "lab"))
+    if ready.exists() and ready.stat().st_mtime > changed:
         return python
     print(f"setting up {folder.name}; the first time takes some minutes", flush=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
         [*pip, "pip>=25.1"],
-        [*pip, "--editable", ".", "--group", "dev", f"pyspark=={version}.*"],
+        [*pip, "--editable", ".", "--editable", "./lab", "--group", "dev", f"pyspark=={version}.*"],
     ):
         subprocess.run(command, cwd=ROOT, check=True)
     ready.touch()

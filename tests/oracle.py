@@ -1,4 +1,4 @@
-"""The oracle: nested loops over complete inputs, a transcription of DESIGN.md section 2.
+"""The oracle: nested loops over complete inputs, a transcription of the semantics in docs/sql.md.
 
 It shares no code with `src`, knows no SQL and is never fast. A query is a structured description, a tuple a dict whose
 `ts` is whole microseconds or None, a condition a callable that answers True, False or None (SQL's three-valued logic).
@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any
+
+from tests.oracle_tree import NULLS, Evaluation, Tree
 
 Row = Mapping[str, Any]
 Env = Mapping[str, Row]
@@ -51,6 +54,8 @@ class OracleQuery:
     keys: int = 0
     """GROUP BY: so many columns of `select` are the group."""
     paths: Sequence[tuple[Sequence[str], Sequence[int]]] = ()
+    tree: Tree | None = None
+    """Outer, semi, anti and as-of joins; then its nodes have the windows and the conditions of ON, and `predicates` are those of WHERE."""
 
 
 @dataclass(frozen=True)
@@ -298,13 +303,39 @@ def combinations(
     return results
 
 
-def run(query: OracleQuery, arrivals: Mapping[str, Arrival]) -> Outcome:
-    """The join, made distinct or grouped if the query says so."""
+def tree_rows(
+    query: OracleQuery, arrivals: Mapping[str, Arrival], kept: Mapping[str, list[tuple[int, Row]]], *, ends: bool
+) -> list[tuple[int, int, tuple[Any, ...]]]:
+    """The same of a join tree: a row's batch is the one in which it leaves. What never leaves is left out."""
+    assert query.tree is not None
+    count, stream_of = _batches(arrivals), dict(query.aliases)
+
+    def mark(alias: str, batch: int) -> float:
+        maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
+        return watermark(stream_of[alias], arrivals, maxima)
+
+    found = Evaluation({alias: kept[stream] for alias, stream in query.aliases}, cache(mark), count, ends)
+    return [
+        (int(batch), max(row["ts"] for row in env.values() if row is not NULLS), query.select(env))
+        for env, batch in found.rows(query.tree)
+        if batch < math.inf and all(p.holds(env) is True for p in query.predicates)
+    ]
+
+
+def _batches(arrivals: Mapping[str, Arrival]) -> int:
+    return max((len(arrival.batches) for arrival in arrivals.values()), default=0)
+
+
+def run(query: OracleQuery, arrivals: Mapping[str, Arrival], *, ends: bool = False) -> Outcome:
+    """The join, made distinct or grouped if the query says so; if the input `ends`, what waits leaves in one batch more."""
     arrivals = {stream: arrivals[stream] for _, stream in query.aliases}
-    count = max((len(arrival.batches) for arrival in arrivals.values()), default=0)
+    count = _batches(arrivals)
     kept, late = admitted(arrivals, count)
-    found = combinations(query, kept)
-    remains = [retained(query, arrivals, kept, batch) for batch in range(count)]
+    if query.tree is not None:
+        found, remains = tree_rows(query, arrivals, kept, ends=ends), []
+    else:
+        found = combinations(query, kept)
+        remains = [retained(query, arrivals, kept, batch) for batch in range(count)]
     if query.distinct:
         firsts = once_per_bucket(query, found)
         rows = [(batch, row) for batch, _, row in firsts]

@@ -1,7 +1,9 @@
-"""Imports point upward only (DESIGN.md section 4), whether at the top of a module, in a function or under TYPE_CHECKING.
+"""Imports point upward only, whether at the top of a module, in a function or under TYPE_CHECKING.
 
-The table says which layers each layer may import besides itself. sqlglot is known only to `sql`, pyspark only to
+The tables say which layers each layer may import besides itself. sqlglot is known only to `sql`, pyspark only to
 `runtime` and the programs above it; `kernels` know NumPy and Numba and nothing else.
+
+The laboratory may import all of the product; the product imports nothing of the laboratory, and only `extensions` asks what is installed.
 """
 
 from __future__ import annotations
@@ -15,28 +17,56 @@ import pytest
 
 import watersmeet
 
-PACKAGE = Path(watersmeet.__file__).parent
-TOP = ("cli", "bench", "reproduce")
-LAYERS = {"errors", "query", "sql", "routing", "kernels", "plan", "units", "runtime", "api", *TOP}
+PACKAGES = {
+    "watersmeet": Path(watersmeet.__file__).parent,
+    "watersmeet_lab": Path(__file__).parents[1] / "lab" / "watersmeet_lab",
+}
+_BASE = {"errors", "query"}
+_PLANNED = _BASE | {"kernels", "routing", "plan"}
+_COLUMNS = _PLANNED | {"columns", "expressions"}
+_FLOWING = _COLUMNS | {"storage", "dataflow"}
 MAY_IMPORT = {
     "errors": set(),
+    "extensions": {"errors"},
     "query": {"errors"},
-    "sql": {"query", "errors"},
-    "kernels": {"errors"},
-    "routing": {"query", "errors", "kernels"},
-    "plan": {"query", "errors", "routing"},
-    "units": {"query", "plan", "kernels", "routing", "errors"},
-    "runtime": {"sql", "query", "plan", "kernels", "routing", "units", "errors"},
+    "sql": _BASE,
+    "kernels": {"errors", "extensions"},
+    "routing": _BASE | {"kernels"},
+    "plan": _BASE | {"extensions", "routing", "sites.planning"},
+    "sites.planning": _BASE,
+    "columns": _PLANNED,
+    "expressions": _PLANNED | {"columns"},
+    "storage": _COLUMNS,
+    "dataflow": {"errors", "query", "kernels", "storage"},
+    "operators": _FLOWING,
+    "sites": _FLOWING | {"operators", "sites.planning"},
+    "registry": _FLOWING | {"operators"},
+    "runtime": _FLOWING | {"operators", "sites", "sites.planning", "registry", "sql", "extensions"},
     "api": {"sql", "query", "plan", "runtime", "errors"},
     "__init__": {"query", "plan", "api", "runtime", "errors"},
     "__main__": {"cli"},
-    "cli": LAYERS | {""},
-    "bench": LAYERS | {""},
-    "reproduce": LAYERS | {""},
 }
+LAYERS = {*MAY_IMPORT, "cli"}
+MAY_IMPORT["cli"] = LAYERS | {""}
 """The layer "" is the package itself: `import watersmeet`."""
 
-ONLY_IN = {"sqlglot": {"sql"}, "pyspark": {"runtime", *TOP}}
+ONLY_IN = {"sqlglot": {"sql"}, "pyspark": {"runtime", "cli"}, "watersmeet_lab": set[str]()}
+ENTRY_POINTS = (
+    "importlib.metadata.entry_points",
+    "importlib.metadata.EntryPoints",
+    "importlib_metadata",
+    "pkg_resources",
+)
+LAB_MAY_IMPORT = {
+    "__init__": set(),
+    "kernels": set(),
+    "simulate": set(),
+    "trace": set(),
+    "bench": {"kernels"},
+    "reproduce": {"kernels", "simulate", "bench"},
+    "commands": set(),
+}
+"""Of the laboratory itself; of the product it may import everything, but its kernels only kernels."""
 
 
 def imported(source: str, module: str, *, is_package: bool = False) -> Iterator[str]:
@@ -56,13 +86,18 @@ def imported(source: str, module: str, *, is_package: bool = False) -> Iterator[
 
 def layer_of(module: str) -> str:
     """The layer of one of our modules; a name taken from the package itself belongs to no layer."""
-    second = (*module.split("."), "")[1]
+    second, third = (*module.split("."), "", "")[1:3]
+    if f"{second}.{third}" in LAYERS:
+        return f"{second}.{third}"
     return second if second in LAYERS else ""
 
 
 def violations(source: str, module: str, *, is_package: bool = False) -> list[str]:
     """What a module imports and must not."""
-    own = "__init__" if module == "watersmeet" else module.split(".")[1]
+    package, _, rest = module.partition(".")
+    own = (layer_of(module) if package == "watersmeet" else "") or rest.split(".")[0] or "__init__"
+    if package == "watersmeet_lab":
+        return lab_violations(source, module, own, is_package=is_package)
     found = []
     for name in imported(source, module, is_package=is_package):
         root = name.split(".")[0]
@@ -70,17 +105,33 @@ def violations(source: str, module: str, *, is_package: bool = False) -> list[st
             if layer_of(name) not in MAY_IMPORT[own] | {own}:
                 found.append(f"{module}: {own} must not import {name}")
         elif own not in ONLY_IN.get(root, {own}):
-            found.append(f"{module}: only {', '.join(sorted(ONLY_IN[root]))} may import {root}")
+            found.append(f"{module}: only {', '.join(sorted(ONLY_IN[root])) or 'the laboratory'} may import {root}")
+        elif own != "extensions" and (name == "importlib.metadata" or name.startswith(ENTRY_POINTS)):
+            found.append(f"{module}: only extensions ask what is installed")
         elif own == "kernels" and root not in {"numpy", "numba", *sys.stdlib_module_names}:
             found.append(f"{module}: kernels know NumPy and Numba, not {root}")
     return found
 
 
+def lab_violations(source: str, module: str, own: str, *, is_package: bool) -> list[str]:
+    """What a module of the laboratory imports and must not."""
+    known = {"numpy", "numba", *sys.stdlib_module_names}
+    found = []
+    for name in imported(source, module, is_package=is_package):
+        root, layer = (*name.split("."), "")[:2]
+        if root == "watersmeet_lab":
+            if layer not in LAB_MAY_IMPORT[own] | {own}:
+                found.append(f"{module}: {own} must not import {name}")
+        elif own == "kernels" and root not in known and (root, layer) != ("watersmeet", "kernels"):
+            found.append(f"{module}: kernels know NumPy, Numba and kernels, not {name}")
+    return found
+
+
 def modules() -> list[tuple[str, Path]]:
-    paths = sorted(PACKAGE.rglob("*.py"))
     return [
-        (".".join(("watersmeet", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"), path)
-        for path in paths
+        (".".join((package, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"), path)
+        for package, folder in PACKAGES.items()
+        for path in sorted(folder.rglob("*.py"))
     ]
 
 
@@ -89,9 +140,11 @@ def test_imports_point_upward(module, path):
     assert violations(path.read_text(), module, is_package=path.name == "__init__.py") == []
 
 
-def test_every_layer_is_in_the_table():
-    layers = {(*name.split("."), "__init__")[1] for name, _ in modules()}
-    assert layers <= MAY_IMPORT.keys()
+@pytest.mark.parametrize(("package", "table"), [("watersmeet", MAY_IMPORT), ("watersmeet_lab", LAB_MAY_IMPORT)])
+def test_every_layer_is_in_the_table(package, table):
+    layers = {(*name.split("."), "__init__")[1] for name, _ in modules() if name.split(".")[0] == package}
+    assert layers
+    assert layers <= table.keys()
 
 
 @pytest.mark.parametrize(
@@ -103,17 +156,30 @@ def test_every_layer_is_in_the_table():
         ("watersmeet.query.join", "from ..plan.build import plan"),
         ("watersmeet.query.join", "from .. import plan"),
         ("watersmeet.plan.build", "from watersmeet import kernels"),
-        ("watersmeet.plan.build", "def f():\n    import watersmeet.units.join"),
+        ("watersmeet.plan.build", "def f():\n    import watersmeet.operators.join"),
         (
             "watersmeet.plan.build",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pyspark.sql import DataFrame",
         ),
-        ("watersmeet.units.join", "import importlib\nimportlib.import_module('watersmeet.runtime.local')"),
+        ("watersmeet.operators.join", "import importlib\nimportlib.import_module('watersmeet.runtime.local')"),
         ("watersmeet.runtime.local", "import sqlglot.expressions as exp"),
         ("watersmeet.runtime.local", "from watersmeet.cli import app"),
         ("watersmeet.kernels.hash", "import pyarrow"),
         ("watersmeet.kernels.hash", "def f():\n    from pandas import DataFrame"),
         ("watersmeet.api", "import pyspark"),
+        ("watersmeet.cli.app", "import watersmeet_lab"),
+        ("watersmeet.runtime.local", "def f():\n    from watersmeet_lab.simulate import network"),
+        ("watersmeet.extensions", "import importlib\nimportlib.import_module('watersmeet_lab.commands')"),
+        (
+            "watersmeet.runtime.local",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from watersmeet_lab.simulate.network import Link",
+        ),
+        ("watersmeet.cli.app", "from importlib.metadata import entry_points"),
+        ("watersmeet.cli.app", "import importlib.metadata"),
+        ("watersmeet_lab.kernels.mjoin", "from watersmeet.storage.segment import Segment"),
+        ("watersmeet_lab.kernels.mjoin", "import pyarrow"),
+        ("watersmeet_lab.simulate.network", "from watersmeet_lab.bench.data import SEED"),
+        ("watersmeet_lab.bench.kernel", "from watersmeet_lab.reproduce import report"),
     ],
 )
 def test_the_check_sees_a_violation(module, source):
@@ -126,10 +192,14 @@ def test_the_check_sees_a_violation(module, source):
         ("watersmeet.query.join", "from watersmeet.errors import QueryError\nfrom .expr import Expr"),
         (
             "watersmeet.kernels.hash",
-            "import math\nimport numpy as np\nfrom numba import njit\nfrom watersmeet.kernels.expand import expand",
+            "import math\nimport numpy as np\nfrom numba import njit\nfrom watersmeet.kernels.hash_window import expand",
         ),
-        ("watersmeet.runtime.spark_stream", "from pyspark.sql import DataFrame\nfrom watersmeet.units import step"),
-        ("watersmeet.bench.trial", "import watersmeet as wm\nimport pyspark"),
+        ("watersmeet.runtime.stream.static", "from pyspark.sql import DataFrame\nfrom watersmeet.storage import unit"),
+        ("watersmeet.extensions", "from importlib.metadata import EntryPoint, entry_points"),
+        ("watersmeet.runtime.workers", "from importlib.metadata import version"),
+        ("watersmeet_lab.bench.trials.trial", "import watersmeet as wm\nimport pyspark"),
+        ("watersmeet_lab.kernels.catalogue", "from watersmeet.kernels import catalogue\nimport numpy as np"),
+        ("watersmeet_lab.reproduce.wjoin.lab", "from watersmeet_lab.kernels.catalogue import named"),
     ],
 )
 def test_the_check_lets_the_allowed_pass(module, source):

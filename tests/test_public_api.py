@@ -1,8 +1,10 @@
-"""`watersmeet/__init__.py` is the whole public API, and it is as DESIGN.md section 3 writes it."""
+"""`watersmeet/__init__.py` is the whole public API, and nothing else is."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import pickle
 import subprocess
 import sys
 import tomllib
@@ -17,22 +19,21 @@ import pytest
 
 import watersmeet as wm
 from watersmeet import errors
-from watersmeet.api.options import Choices
-from watersmeet.plan.build import Options
-from watersmeet.sql.fluent import Builder
+from watersmeet.plan.options import Choices, Options
 
 
 def parameters(function: object) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
+PAIR = "SELECT a.s, b.t FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND"
 ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 
 
 def test_exactly_these_names_are_public():
     functions = {"sql", "join", "local", "subscriptions"}
     streams = {"Stream", "Sites", "Line", "Scaling"}
-    made = {"Query", "JoinBuilder", "Plan", "Handle", "Progress", "Subscriptions"}
+    made = {"Query", "JoinBuilder", "Plan", "Explanation", "Counts", "Handle", "Progress", "Subscriptions"}
     assert set(wm.__all__) == functions | streams | made | ERRORS
     assert len(wm.__all__) == len(set(wm.__all__))
     assert all(getattr(wm, name).__doc__ for name in wm.__all__)
@@ -48,11 +49,12 @@ def test_the_version_is_that_of_the_package():
 def test_names_are_loaded_when_they_are_used_and_stay_what_they_are():
     code = """if True:
         import sys
-        import watersmeet.runtime.rounds.worker, watersmeet.runtime.spark_stream
+        import watersmeet.runtime.rounds.worker, watersmeet.runtime.stream.dataframe
         assert "sqlglot" not in sys.modules, "every Python worker of Spark would load it"
         import watersmeet as wm
         from watersmeet.sql.parse import parse
         assert callable(wm.sql) and wm.local.run and set(wm.__all__) <= set(dir(wm))
+        assert callable(wm.subscriptions), "wm.local has loaded a package of this name"
     """
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
@@ -67,9 +69,104 @@ def test_stream():
     assert found["idle"].default is None
 
 
-def test_sql_and_join_take_streams_by_name():
-    assert any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters(wm.sql).values())
-    assert any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters(wm.join).values())
+TAKING_STREAMS = {
+    "sql": lambda *given, **named: wm.sql(PAIR, *given, **named).explain(),
+    "join": lambda *given, **named: wm.join(*given, **named).on("s.k = t.k").explain(),
+    "run": lambda *given, **named: wm.local.run(PAIR, *given, **named),
+    "explain": lambda *given, **named: wm.local.explain(PAIR, *given, **named),
+    "local subscriptions": wm.local.subscriptions,
+    "subscriptions": lambda *given, **named: wm.subscriptions(*given, **{"checkpoint": "c", "sink": "x"} | named),
+}
+"""All calls that take streams; the last needs Spark to go on."""
+RUNNING = [call for call in TAKING_STREAMS if call != "subscriptions"]
+
+
+@pytest.mark.parametrize("call", RUNNING)
+def test_streams_are_given_in_a_mapping_or_as_keywords_or_both(call):
+    take, given = TAKING_STREAMS[call], streams()
+    shown = [repr(take(given)), repr(take(**given)), repr(take({"s": given["s"]}, t=given["t"]))]
+    if call != "local subscriptions":  # which show their address
+        assert len(set(shown)) == 1
+
+
+@pytest.mark.parametrize("call", TAKING_STREAMS)
+@pytest.mark.parametrize(
+    ("given", "named", "said"),
+    [
+        ((), {}, r"needs streams: .*\{'clicks': .*\}.* clicks=\.\.\."),
+        (({},), {}, "needs streams: "),
+        (({"s": "S"},), {"s": "S"}, r"stream s is given twice, in the mapping and as s="),
+        (({"s": "S"},), {"units": "S"}, r"units= is an option of .*\{'units': .*\}"),
+        (("S",), {}, r"a Stream without a name: .*\{'clicks': "),
+        (({7: "S"},), {}, "a stream is called 7: names are texts"),
+        ((), {"s": "S", "unit": 4}, r"no option unit=4 \(did you mean units\?\)"),
+        (
+            (),
+            {"s": "S", "clicks": [1]},
+            r"clicks=list: .*wm\.Stream\(clicks, time=\.\.\.\).* or name one of the options .*units",
+        ),
+    ],
+)
+def test_streams_that_are_unclear_are_named_with_the_remedy(call, given, named, said):
+    def real(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: real(v) for name, v in value.items()}
+        return streams()["s"] if value == "S" else value
+
+    with pytest.raises(wm.WatersmeetError, match=said):
+        TAKING_STREAMS[call](*map(real, given), **real(named))
+
+
+def test_a_stream_in_a_mapping_may_be_called_like_an_option():
+    text = PAIR.replace("FROM s a, t b", "FROM units a, network b")
+    named = {"units": tables()["s"], "network": tables()["t"]}
+    assert wm.local.run(text, named, units=2).num_rows == 1
+    wrapped = {name: wm.Stream(table, time="ts") for name, table in named.items()}
+    assert wm.sql(text, wrapped, units=2).plan.units == 2
+
+
+@pytest.mark.parametrize("name", ["batch_rows", "network", "protocol", "sites", "timezone", "kernel"])
+def test_a_table_is_no_option(name):
+    with pytest.raises(wm.StreamError, match=rf"{name}= is an option of run\(\), .*{{'{name}': table}}"):
+        wm.local.run(PAIR, **{name: tables()["s"]})
+
+
+def test_only_a_feed_is_a_dataframe():
+    how = {"checkpoint": "c", "sink": "x"}
+    with pytest.raises(wm.StreamError, match="feed= is an option of subscriptions"):
+        wm.subscriptions(streams(), feed=streams()["s"], **how)
+    frame = SimpleNamespace(isStreaming=True, dtypes=[])
+    with pytest.raises(wm.StreamError, match="name= is an option of subscriptions"):
+        wm.subscriptions(streams(), name=frame, **how)
+    with pytest.raises(wm.StreamError, match=r"stream s is a Table: subscriptions\(\) needs Spark DataFrames"):
+        wm.subscriptions(streams(), feed=frame, **how)
+
+
+def test_counts_are_an_object():
+    found = wm.local.run(PAIR, tables(), batch_rows=1)
+    counts = wm.local.counts(found)
+    assert counts == wm.Counts.of(found)
+    assert (counts.late, counts.retained, counts.batches) == ({"s": 0, "t": 0}, {"a": 1, "b": 1}, 1)
+    assert (counts.kernels, counts.pruned, counts.drivers, counts.kept) == ({"hw": 2}, 0, {"a, b": 1}, 0)
+    assert (counts.shipped, counts.changes, counts.simulated) == ({}, (), {})
+    assert repr(counts) == "Counts: 1 batch, nothing late, retained a 1, b 1, kernels hw 2"
+    assert wm.local.counts(found.slice(0, 0)) == counts
+    distinct = wm.local.run(PAIR.replace("SELECT", "SELECT DISTINCT"), tables())
+    assert wm.local.counts(distinct).kept == 1
+
+
+@pytest.mark.parametrize("table", [pa.table({"k": [1]}), None])
+def test_a_table_without_counts_is_named(table):
+    with pytest.raises(wm.DataError, match=r"no result of wm\.local\.run"):
+        wm.local.counts(table)
+
+
+def test_counts_survive_the_way():
+    shipped, sites = {("a>b", "c"): (1, 2, 3)}, ("from x to y",)
+    counts = wm.Counts(late={"s": 1}, batches=2, shipped=shipped, changes=sites, simulated={"rows": 7})
+    assert wm.Counts.of(counts.attach(tables()["s"])) == counts
+    said = "Counts: 2 batches, late s 1, 3 bytes between sites, 1 change of plan, simulated: rows"
+    assert repr(counts) == said
 
 
 def test_local_run():
@@ -139,13 +236,26 @@ def test_the_fluent_form_is_the_same_query():
     assert "10 s" in query.explain()
 
 
-def test_a_builder_has_every_method_of_the_fluent_form_with_its_parameters():
-    for name, method in inspect.getmembers(Builder, inspect.isfunction):
-        if not name.startswith("_") and name != "bind":
-            own = getattr(wm.JoinBuilder, name)
-            assert [p.kind for p in parameters(own).values()] == [p.kind for p in parameters(method).values()]
-            assert own.__annotations__["return"] == "JoinBuilder"
-            assert own.__doc__
+def test_a_builder_shows_every_method_with_its_type():
+    for name in (
+        "on",
+        "where",
+        "window",
+        "within",
+        "dwindow",
+        "path",
+        "range",
+        "rows",
+        "select",
+        "distinct",
+        "group_by",
+        "cross",
+    ):
+        method = getattr(wm.JoinBuilder, name)
+        assert method.__annotations__["return"] == "Self"
+        assert method.__doc__
+    for name in ("explain", "dataframe", "start"):
+        assert getattr(wm.JoinBuilder, name) is getattr(wm.Query, name)
     assert set(Choices.__annotations__) == {f.name for f in fields(Options)}
 
 
@@ -180,9 +290,6 @@ def test_a_misspelt_method_is_told_the_right_one(name, said):
 def test_a_misspelt_option_is_told_the_right_one(call, said):
     with pytest.raises(wm.WatersmeetError, match=said):
         call()
-
-
-PAIR = "SELECT a.s, b.t FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND"
 
 
 def test_queries_streams_and_builders_show_themselves():
@@ -237,6 +344,41 @@ def test_explain_is_short():
     full = wm.sql(PAIR, **streams()).explain("full")
     assert len(full.splitlines()) > 10
     assert lines[3].split(";")[0] in full
+
+
+def test_an_explanation_is_text_and_facts():
+    query = wm.sql(PAIR, **streams(), units=4)
+    for found in (query.explain(), query.explain("full")):
+        assert repr(found) == str(found) == "\n".join(found.to_dict()["lines"])
+        facts = found.to_dict()
+        assert json.loads(json.dumps(facts)) == facts
+        assert facts["query"] == PAIR
+        assert facts["runtime"].startswith("local")
+        assert {a: (i["stream"], i["time"], i["lateness_us"]) for a, i in facts["aliases"].items()} == {
+            "a": ("s", "ts", 10_000_000),
+            "b": ("t", "ts", 10_000_000),
+        }
+        assert facts["windows"] == [
+            {"first": "a", "second": "b", "least_us": -1_000_000, "most_us": 1_000_000, "written": True}
+        ]
+        assert facts["state"] == [
+            {"side": side, "kept_us": 1_000_000, "late_us": 10_000_000, "rows": None} for side in ("a", "b")
+        ]
+        assert facts["routing"] == [{"sides": ["a", "b"], "kind": "hash", "units": 4}]
+        assert (facts["kernel"], facts["units"], facts["warnings"]) == ("hw", 4, [])
+        assert (facts["keys"], facts["fingerprint"]) == (["a.k = b.k"], query.plan.fingerprint())
+    facts["aliases"].clear()
+    assert found.to_dict()["aliases"], "facts are not shared with the caller"
+    again = pickle.loads(pickle.dumps(found))
+    assert (again, again.to_dict()) == (found, found.to_dict())
+    assert query.explain().to_dict() | {"lines": []} == found.to_dict() | {"lines": []}
+
+
+def test_facts_of_what_nothing_bounds():
+    facts = wm.sql(PAIR.removesuffix(" WINDOW = 1 SECOND"), streams()).explain().to_dict()
+    assert [(w["least_us"], w["most_us"], w["written"]) for w in facts["windows"]] == [(None, None, False)]
+    assert [s["kept_us"] for s in facts["state"]] == [None, None]
+    assert facts["warnings"][0].startswith("no window bounds a, b")
 
 
 def test_explain_warns_in_one_line_each():

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
         WindowError,
         WorkerError,
     )
+    from watersmeet.plan.explain.explanation import Explanation
     from watersmeet.plan.model import Plan
     from watersmeet.query.scaling import Scaling
     from watersmeet.query.sites import Line, Sites
     from watersmeet.query.stream import Stream
     from watersmeet.runtime import local
+    from watersmeet.runtime.counts import Counts
     from watersmeet.runtime.progress import Progress
     from watersmeet.runtime.rounds.handle import Handle
     from watersmeet.runtime.subscriptions.handle import Subscriptions
@@ -38,7 +40,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BrokenQueryError",
     "CheckpointError",
+    "Counts",
     "DataError",
+    "Explanation",
     "Handle",
     "JoinBuilder",
     "Line",
@@ -66,6 +70,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Counts": "runtime.counts",
+    "Explanation": "plan.explain.explanation",
     "Handle": "runtime.rounds.handle",
     "JoinBuilder": "api",
     "Line": "query.sites",
@@ -84,7 +90,7 @@ _HOMES = {
 _HOMES |= {name: "errors" for name in __all__ if name.endswith("Error")}
 import_module(f"{__name__}.sql")
 del globals()["sql"]
-# An import names a package in its parent when it is loaded first, and `sql` is to be the function.
+# An import names a package in its parent when it is loaded first, and this name is to be the function.
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "watersmeet.cli"]
+COMMAND = [sys.executable, "-m", "watersmeet"]
 
 
 def watersmeet(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

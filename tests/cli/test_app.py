@@ -93,22 +93,6 @@ def test_results_of_another_checkpoint_are_not_mixed(folders):
         assert said in result.stderr
 
 
-def test_reproduce():
-    assert "reproduce bistream" in command("reproduce").output
-    result = command("reproduce", "cobol")
-    assert result.exit_code == 2
-    assert "there is no reproduction 'cobol'; there are: bistream, wjoin" in result.stderr
-    for name in ("bistream", "rjoin"):
-        assert "--plots" in command("reproduce", name, "--help").output
-    assert "--plots" in command("reproduce", "semijoin", "--help").output
-
-
-def test_bench():
-    assert "bench spark" in command("bench").output
-    assert command("bench", "cobol").exit_code == 2
-    assert "--files-per-trigger" in command("bench", "spark", "--help").output
-
-
 def test_every_command_explains_itself():
     for verb in ("demo", "run", "explain"):
         result = command(verb, "--help")

@@ -189,4 +189,4 @@ def test_rounds_go_on_where_they_stopped(spark, tmp_path, monkeypatch):
     assert results(tmp_path) == expected(tmp_path)
     again = command("run", QUERY, *options)
     assert again.exit_code == 0, "nothing is new, so nothing runs"
-    assert "spark_rounds" in command("explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds").output
+    assert "runs on    rounds: " in command("explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds").output

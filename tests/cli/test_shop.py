@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet as wm
-from watersmeet.cli.demo import QUERY
+from watersmeet.cli.demo import QUERY, verdict
 from watersmeet.cli.shop import LATENESS, TIMES, Shop
-from watersmeet.cli.verdict import verdict
 
 FILES = 24
 
@@ -71,11 +70,11 @@ def test_the_check_agrees_with_the_engine_and_sees_any_difference(shop, tmp_path
     assert results.num_rows > 100
     pq.write_table(results, tmp_path / "all.parquet")
     right = verdict(shop.folder, tmp_path)
-    assert right.right
+    assert right.is_right
     assert str(right) == f"{results.num_rows:,} results, equal to DuckDB's {results.num_rows:,}"
     pq.write_table(pa.concat_tables([results.slice(1), results.slice(5, 1)]), tmp_path / "all.parquet")
     wrong = verdict(shop.folder, tmp_path)
-    assert (wrong.missing, wrong.surplus, wrong.right) == (1, 1, False)
+    assert (wrong.missing, wrong.surplus, wrong.is_right) == (1, 1, False)
 
 
 def test_no_results_at_all_are_missing(shop, tmp_path):

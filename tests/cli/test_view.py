@@ -10,7 +10,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from watersmeet.cli.failure import OURS, THEIRS, essence, reported
+from watersmeet.cli.failure import OURS, THEIRS, essence, report_errors
 from watersmeet.cli.view import View, line
 from watersmeet.cli.watch import Totals, Watch
 from watersmeet.errors import QueryError
@@ -48,7 +48,7 @@ def test_totals(totals):
 def test_one_line_per_batch_where_there_is_no_terminal(totals):
     console = Console(file=io.StringIO(), width=40)
     view = View(totals, console)
-    with view.shown():
+    with view.show():
         view.batch(batch(1))
     text = console.file.getvalue()
     assert text.count("\n") == 1
@@ -59,7 +59,7 @@ def test_one_line_per_batch_where_there_is_no_terminal(totals):
 def test_the_table_on_a_terminal(totals):
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     view = View(totals, console)
-    with view.shown():
+    with view.show():
         view.batch(batch(1))
         view.rows(3, ["id"], [("7",), ("8",)])
     text = console.file.getvalue()
@@ -137,7 +137,7 @@ def spark_error(text: str) -> Exception:
     ],
 )
 def test_errors_become_messages_and_codes(capsys, tmp_path, error, code, said):
-    with pytest.raises(typer.Exit) as end, reported(tmp_path / "spark.log"):
+    with pytest.raises(typer.Exit) as end, report_errors(tmp_path / "spark.log"):
         raise error
     assert end.value.exit_code == code
     text = capsys.readouterr().err
@@ -147,5 +147,5 @@ def test_errors_become_messages_and_codes(capsys, tmp_path, error, code, said):
 
 
 def test_a_defect_is_not_hidden():
-    with pytest.raises(ZeroDivisionError), reported():
+    with pytest.raises(ZeroDivisionError), report_errors():
         raise ZeroDivisionError

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash import subscriber
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.subscriptions import log
 from watersmeet.runtime.subscriptions.registry import Registry

@@ -41,7 +41,7 @@ from tests.crash.subscriber_steps import MOMENTS
 from tests.crash.subscriber_steps import NEVER as NO_MOMENT
 
 ENGINE = os.environ.get("CRASH_ENGINE", "")
-KILLS = int(os.environ.get("CRASH_KILLS", "0")) or 5
+KILLS = int(os.environ.get("CRASH_KILLS", "0")) or 2
 RUN = "subscriptions"
 INSIDE = ["intent", "mail", "segments", "sink"]
 """Phases of a batch that has decided what to do and is not done: it is repeated. They come first."""

@@ -18,7 +18,7 @@ from tests.crash.driver import session
 def imported(batches: Iterator[Any]) -> Iterator[Any]:
     """In a worker: load what the runtimes will need."""
     import watersmeet.runtime.rounds.worker
-    import watersmeet.runtime.spark_stream  # noqa: F401
+    import watersmeet.runtime.stream.dataframe  # noqa: F401
 
     yield from batches
 

@@ -130,6 +130,19 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(target), f"{page.name}: {path}#{anchor}"
 
 
+PYTHON_FILES = [
+    p.relative_to(ROOT).as_posix() for d in ("src", "lab", "tests", "examples") for p in (ROOT / d).rglob("*.py")
+]
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=lambda p: p.relative_to(ROOT).as_posix()
+)
+def test_modules_that_pages_name_are_there(page):
+    named = re.findall(r"`([\w/]+\.py)[^`]*`", page.read_text())
+    assert [n for n in named if not any(f"/{path}".endswith(f"/{n}") for path in PYTHON_FILES)] == []
+
+
 def test_every_decision_is_listed():
     folder = ROOT / "docs" / "decisions"
     listed = set(re.findall(r"\(([^)]+\.md)\)", (folder / "README.md").read_text()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from watersmeet.kernels import bloom
-from watersmeet.plan.sites.bloom_cost import BYTES_PER_VALUE, FALSE_POSITIVES, HASHES, filter_bytes
+from watersmeet.sites.planning.cost import BYTES_PER_VALUE, FALSE_POSITIVES, HASHES, filter_bytes
 
 
 def test_what_is_in_passes_and_what_is_not_seldom_does():
     inside, outside = np.arange(5000) * 7, np.arange(200_000) * 7 + 3
     bits = bloom.build(inside, len(inside) * BYTES_PER_VALUE, HASHES)
-    assert bloom.passing(bits, inside, HASHES).all()
-    falsely = bloom.passing(bits, outside, HASHES).mean()
+    assert bloom.find_passing(bits, inside, HASHES).all()
+    falsely = bloom.find_passing(bits, outside, HASHES).mean()
     assert 0.2 * FALSE_POSITIVES < falsely < 3 * FALSE_POSITIVES
 
 
@@ -20,10 +20,10 @@ def test_small_filters_let_little_pass_too():
     outside = np.arange(10, 100_000)
     for n in range(1, 9):
         bits = bloom.build(np.arange(n), filter_bytes(n), HASHES)
-        assert bloom.passing(bits, outside, HASHES).mean() < 0.01
+        assert bloom.find_passing(bits, outside, HASHES).mean() < 0.01
 
 
 def test_an_empty_filter_passes_nothing():
     bits = bloom.build(np.empty(0, np.int64), filter_bytes(0), HASHES)
-    assert not bloom.passing(bits, np.arange(100), HASHES).any()
-    assert not bloom.passing(np.empty(0, np.uint8), np.arange(100), HASHES).any()
+    assert not bloom.find_passing(bits, np.arange(100), HASHES).any()
+    assert not bloom.find_passing(np.empty(0, np.uint8), np.arange(100), HASHES).any()

@@ -92,18 +92,22 @@ def test_where_kernels_may_be_kept(environment, expected, monkeypatch: pytest.Mo
 
 
 def test_the_digest_of_a_kernel_covers_what_it_calls(monkeypatch: pytest.MonkeyPatch):
-    texts = {"a": "from watersmeet.kernels.b import f", "b": "import watersmeet.kernels.c", "c": "x = 1", "d": ""}
-    monkeypatch.setattr(code_cache, "_text", lambda name: texts[name])
+    """Also across distributions: a and b may be of the laboratory, c of the product."""
+    imports = {"a": "from watersmeet_lab.kernels.b import f", "b": "import watersmeet.kernels.c"}
+    texts = {"c": "x = 1", "d": "", **imports}
+    monkeypatch.setattr(code_cache, "_text", lambda name: texts[name.rpartition(".")[2]])
     found = []
     for name, text in [("d", "changed"), ("c", "x = 2"), ("a", "y = 1")]:
         code_cache.source.cache_clear()
-        found.append(code_cache.source("a"))
+        found.append(code_cache.source("watersmeet_lab.kernels.a"))
         texts[name] = text
     code_cache.source.cache_clear()
-    assert found[0] == found[1] != found[2] != code_cache.source("a")
+    assert found[0] == found[1] != found[2] != code_cache.source("watersmeet_lab.kernels.a")
     code_cache.source.cache_clear()
     monkeypatch.undo()
-    assert code_cache.source("hash_window") != code_cache.source("hashing")
+    assert code_cache.source("watersmeet.kernels.hash_window") != code_cache.source("watersmeet.kernels.hashing")
+    with pytest.raises(OSError, match="__main__ is in no package"):
+        code_cache.source("__main__")
 
 
 @kernel(["int64(int64)", "float64(float64)"])

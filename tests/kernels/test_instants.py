@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernels.instants import FIRST, LAST, NO_BOUND, moved, shift, shifted
+from watersmeet.kernels.instants import FIRST, LAST, NO_BOUND, add_span, shift, shift_instant
 
 INSTANTS = st.integers(FIRST, LAST) | st.sampled_from((FIRST, FIRST + 1, -1, 0, 1, LAST - 1, LAST))
 SPANS = st.integers(-NO_BOUND + 1, NO_BOUND - 1)
@@ -16,8 +16,8 @@ SPANS = st.integers(-NO_BOUND + 1, NO_BOUND - 1)
 def test_sums_saturate_and_never_wrap(rows: list[tuple[int, int]]) -> None:
     ts, by = (np.array(c, np.int64) for c in zip(*rows, strict=True))
     want = [min(max(t + span, FIRST), LAST) for t, span in rows]
-    assert [int(shifted(t, span)) for t, span in rows] == want
-    assert [moved(t, span) for t, span in rows] == want
+    assert [int(shift_instant(t, span)) for t, span in rows] == want
+    assert [add_span(t, span) for t, span in rows] == want
     assert shift(ts, by).tolist() == want
     assert [int(shift(ts[n : n + 1], span)[0]) for n, (_, span) in enumerate(rows)] == want
 
@@ -25,11 +25,11 @@ def test_sums_saturate_and_never_wrap(rows: list[tuple[int, int]]) -> None:
 @given(INSTANTS)
 def test_no_bound_reaches_the_end_of_time_from_everywhere(ts: int) -> None:
     for by, end in ((NO_BOUND, LAST), (-NO_BOUND, FIRST)):
-        assert shifted(ts, by) == shift(np.array([ts]), by)[0] == shift(np.array([ts]), np.array([by]))[0] == end
+        assert shift_instant(ts, by) == shift(np.array([ts]), by)[0] == shift(np.array([ts]), np.array([by]))[0] == end
 
 
 @given(INSTANTS, INSTANTS, SPANS)
 def test_windows_are_decided_exactly(x: int, y: int, hi: int) -> None:
     if FIRST < y < LAST:
-        assert (y <= shifted(x, hi)) == (y - x <= hi)
-        assert (y >= shifted(x, hi)) == (y - x >= hi)
+        assert (y <= shift_instant(x, hi)) == (y - x <= hi)
+        assert (y >= shift_instant(x, hi)) == (y - x >= hi)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.kernels import hash_window, nested_loop
-from watersmeet.kernels.expand import pairs
+from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.hashing import combine, hash_bytes, order_floats, remainder
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 

@@ -1,4 +1,4 @@
-"""Every tuple-at-a-time kernel against all combinations tested one by one, and what the kernels count."""
+"""The sweeps against all combinations tested one by one, and what they count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernels.catalogue import KERNELS, named
+from watersmeet.kernels.catalogue import KERNELS, Kernel, find_kernel
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.kernels.problem import (
     BAND,
@@ -26,15 +26,12 @@ from watersmeet.kernels.problem import (
     in_time,
     round_robin,
 )
-from watersmeet.kernels.tuplewise import ripple, xjoin
 
 FREE = 2**61
 WAYS = {
-    **{name: named(name) for name in (*KERNELS, *(f"gca({name})" for name in KERNELS))},
+    **{name: find_kernel(name) for name in (*KERNELS, *(f"gca({name})" for name in KERNELS))},
     "mw, refined early": lambda p, a, c, n: mw(p, a, c, n, "early"),
     "lca, refined early": lambda p, a, c, n: lca(p, a, c, n, "early"),
-    "ripple, purged often": lambda p, a, c, n: ripple(p, a, c, n, 3),
-    "xjoin, purged often": lambda p, a, c, n: xjoin(p, a, c, n, 2),
 }
 
 
@@ -116,16 +113,25 @@ def combinations(p: Problem) -> set[tuple[int, ...]]:
 
 
 def run(
-    way: str, p: Problem, arrival: np.ndarray | None, counts: np.ndarray | None, limit: int
+    kernel: Kernel, p: Problem, arrival: np.ndarray | None, counts: np.ndarray | None, limit: int
 ) -> list[tuple[int, ...]]:
-    chunks = list(WAYS[way](p, arrival, counts, limit))
+    chunks = list(kernel(p, arrival, counts, limit))
     assert all(0 < chunk.shape[1] <= limit for chunk in chunks)
     return [tuple(map(int, rows)) for chunk in chunks for rows in chunk.T]
 
 
+ORDERS = (round_robin, in_time, None)
+LIMITS = (1, 2, 7, 1000)
+
+
 @pytest.mark.parametrize("way", WAYS)
-@given(problems(), st.sampled_from((1, 2, 7, 1000)), st.sampled_from((round_robin, in_time, None)))
+@given(problems(), st.sampled_from(LIMITS), st.sampled_from(ORDERS))
 def test_finds_every_combination_once(way, problem, limit, order):
+    check(WAYS[way], problem, limit, order)
+
+
+def check(kernel: Kernel, problem: Problem, limit: int, order: Any) -> None:
+    """A kernel finds every combination once, and counts them."""
     arrival = None
     if order is not None:
         arrival = order(problem)
@@ -133,7 +139,7 @@ def test_finds_every_combination_once(way, problem, limit, order):
             arrival if problem.new is None else arrival[np.argsort(np.concatenate(problem.new)[arrival], kind="stable")]
         )
     counts = counters()
-    found = run(way, problem, arrival, counts, limit)
+    found = run(kernel, problem, arrival, counts, limit)
     assert len(found) == len(set(found))
     assert set(found) == combinations(problem)
     assert counts[COUNTERS.index("results")] == len(found)
@@ -153,30 +159,11 @@ def streams(rates: list[int], rows: int = 2000, values: int = 20) -> Problem:
     )
 
 
-def counted(way: str, p: Problem, arrival: np.ndarray) -> dict[str, int]:
+def counted(kernel: Kernel, p: Problem, arrival: np.ndarray) -> dict[str, int]:
     counts = counters()
-    for _ in WAYS[way](p, arrival, counts, 1000):
+    for _ in kernel(p, arrival, counts, 1000):
         pass
     return dict(zip(COUNTERS, map(int, counts), strict=True))
-
-
-def test_what_the_kernels_count():
-    """Unequal rates, read in turn: a sweep drops what has no partner, a scan meets it again and again."""
-    p = streams([1000, 100])
-    arrival = round_robin(p)
-    scan, bucket, sweep = (counted(way, p, arrival) for way in ("nlw", "hw", "mw"))
-    assert scan["results"] == bucket["results"] == sweep["results"] > 0
-    assert 10 * (sweep["times"] + sweep["tests"]) < scan["times"] + scan["tests"]
-    assert bucket["visits"] < scan["visits"]
-    assert sweep["admitted"] + sweep["purged"] >= sum(map(len, p.ts)) - 100
-    assert sweep["switches"] > 0 == scan["switches"]
-    assert scan["most_stored"] > 10 * sweep["most_stored"]
-
-
-def test_periodic_purging_meets_more():
-    p = streams([500, 500])
-    for ours, theirs in (("nlw", "ripple"), ("hw", "xjoin")):
-        assert counted(ours, p, in_time(p))["visits"] < counted(theirs, p, in_time(p))["visits"]
 
 
 def test_local_windows_admit_less_than_the_largest():
@@ -184,6 +171,6 @@ def test_local_windows_admit_less_than_the_largest():
     hi = np.full((4, 4), 3_000)
     hi[2, 3] = hi[3, 2] = 30_000
     p = Problem(p.ts, p.columns, hi, p.tests)
-    local, largest = (counted(way, p, in_time(p)) for way in ("lca", "gca(mw)"))
+    local, largest = (counted(WAYS[way], p, in_time(p)) for way in ("lca", "gca(mw)"))
     assert local["results"] == largest["results"]
     assert local["tests"] * 2 < largest["tests"]

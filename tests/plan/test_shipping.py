@@ -7,9 +7,8 @@ import pytest
 
 import watersmeet as wm
 from watersmeet.plan.model import Plan
-from watersmeet.plan.patience import MARGIN, PATIENCE
-from watersmeet.plan.rules.ship import following, offers
-from watersmeet.plan.shipping import NETWORK, ROUND, STORE, Traffic, choose, price
+from watersmeet.plan.rules.ship import defer_payloads, offers
+from watersmeet.plan.shipping import MARGIN, NETWORK, PATIENCE, ROUND, STORE, Traffic, choose, price
 
 
 def plan(**options: object) -> Plan:
@@ -22,7 +21,7 @@ def plan(**options: object) -> Plan:
     )
     text = "SELECT a.v AS v, b.v AS u, a.k AS k FROM s a, t b WHERE a.k = b.k WINDOW = 2 SECONDS"
     made = wm.sql(text, s=wm.Stream(table, time="ts"), t=wm.Stream(table, time="ts"), **options).plan
-    return following(made, offers(made))
+    return defer_payloads(made, offers(made))
 
 
 def traffic(rows: int, payload: int, results: float, batches: int = PATIENCE) -> Traffic:

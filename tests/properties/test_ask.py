@@ -119,12 +119,12 @@ def test_an_answer_is_as_of_the_latest_batch_and_leaves_no_trace() -> None:
     subs.push({s: stream((1, 1, 0)) for s in "rs"})
     narrow, wide = subs.add(PAIR), subs.add(PAIR.replace("10 SECONDS", "20 SECONDS"))
     subs.push({s: stream((2, 1, 1)) for s in "rs"})
-    before = json.dumps([m.to_json() for m in subs._manifests]), subs.list()
+    before = json.dumps([m.to_json() for m in subs._units.states.values()]), subs.list()
     assert pairs(subs) == [(2, 2)], "a tuple that came before all queries is not kept"
     subs.remove(wide)
     assert pairs(subs) == [(2, 2)]
-    assert len(subs._store.segments) >= 2
-    assert (json.dumps([m.to_json() for m in subs._manifests]), [*subs.list(), before[1][1]]) == before
+    assert len(subs._units.store.segments) >= 2
+    assert (json.dumps([m.to_json() for m in subs._units.states.values()]), [*subs.list(), before[1][1]]) == before
     subs.push({s: stream((3, 1, 15)) for s in "rs"})
     assert pairs(subs) == [(3, 3)], "after 15 seconds a window of 10 keeps one of the two"
     subs.remove(narrow)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.properties.test_local import check
 from tests.strategies import BATCHES, cases, with_lateness
-from watersmeet.plan.drivers import POLICIES
-from watersmeet.units import driving
+from watersmeet.operators.probing import driving
+from watersmeet.plan.options import POLICIES
 
 FORCED = st.sampled_from(POLICIES)
 FEW = max(1, settings.default.max_examples // 2)

@@ -19,16 +19,13 @@ from tests.cases import Case, bag, rows_of
 from tests.properties.test_local import sources
 from tests.strategies import BATCHES, cases, with_lateness
 from watersmeet.errors import OptionError
-from watersmeet.plan.build import Options
+from watersmeet.plan.options import Options
 from watersmeet.routing.biclique import Biclique, Keys
 from watersmeet.routing.epochs import Epochs
+from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.local_sources import source_of
+from watersmeet.runtime.sources import source_of
 from watersmeet.sql.parse import parse
-from watersmeet.units.join_unit import Inbox, JoinUnit
-from watersmeet.units.pack import Part, route, rows_kept
-from watersmeet.units.segment_store import MemoryStore
-from watersmeet.units.state import Manifest
 
 
 class ElasticRun(LocalRun):
@@ -43,27 +40,11 @@ class ElasticRun(LocalRun):
         self.epochs, self.draw, self.fresh = Epochs((planned,)), random.Random(seed), planned.units
         self.most_routings = 1
 
-    def _delivered(self, slices: Mapping[str, pa.Table]) -> list[Inbox]:
+    def push(self, wires: Mapping[str, pa.Table], *, ended: bool = False) -> list[pa.Table]:
         self._rescale()
-        stage, inboxes = self.plan.stages[0], [Inbox() for _ in self.units]
-        for source in self.plan.inputs:
-            wire = slices[source.alias].combine_chunks()
-            if wire.num_rows == 0:
-                continue
-            kept, punctuation = rows_kept(source, wire)
-            for inbox in inboxes:
-                inbox.punctuate(source.stream, punctuation)
-            rows = wire.take(pa.array(kept)).drop_columns([c for c in ("_pass",) if c in wire.column_names])
-            parts: list[Part] = route(self.plan, stage, source.position, rows, self.epochs)
-            for part in parts:
-                for unit in part.units:
-                    inboxes[unit].take(source.alias, part.role, part.table)
-        return inboxes
-
-    def _step(self, inboxes: list[Inbox]) -> Any:
-        self.batches += 1
-        for unit, inbox, manifest, store in zip(self.units, inboxes, self.manifests, self.stores, strict=True):
-            yield from unit.step(inbox, manifest, store)
+        flow = self.flows.under({"routing": self.epochs.to_json()})
+        seen, messages = enter(flow, wires, self.units.batch)
+        return self.units.play(flow, messages, seen)
 
     def _rescale(self) -> None:
         routing, sides = self.epochs.current, []
@@ -72,15 +53,10 @@ class ElasticRun(LocalRun):
         changed = replace(routing, sides=(sides[0], sides[1]))
         if isinstance(changed.by, Keys) and self.draw.random() < 0.5:
             changed = changed.with_hot({*changed.by.hot, self.draw.randrange(3)})
-        occupied = {u.unit for u, m in zip(self.units, self.manifests, strict=True) if any(m.rows().values())}
+        occupied = {unit for unit, state in self.units.states.items() if any(state.rows().values())}
         self.epochs = self.epochs.then(changed)
-        self.epochs = self.epochs.pruned(self.epochs.units - occupied)
+        self.epochs = self.epochs.prune(self.epochs.units - occupied)
         self.most_routings = max(self.most_routings, len(self.epochs.routings))
-        while len(self.units) <= max(self.epochs.units):
-            self.units.append(JoinUnit(self.plan, len(self.units)))
-            maxima = dict(self.manifests[0].maxima)
-            self.manifests.append(replace(Manifest.fresh(self.plan), maxima=maxima))
-            self.stores.append(MemoryStore())
 
     def _resized(self, units: tuple[int, ...]) -> tuple[int, ...]:
         chance = self.draw.random()
@@ -108,4 +84,4 @@ def test_scaling_changes_nothing(data: Any, case: Case, batch_rows: int, routing
     want = case.expected(batch_rows)
     assert bag(rows_of(found)) == bag(want.rows), case.sql()
     for stream, (least, most) in case.late_bounds(want).items():
-        assert least <= run._late().get(stream, 0) <= most
+        assert least <= run.units.late.get(stream, 0) <= most

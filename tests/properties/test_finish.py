@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.cases import BASE_US, SECOND, Agg, All, Case, Col, Data, Interval, bag, op, rounded, rows_of
-from tests.properties.test_local import ROUTINGS, local, may_refuse, report
+from tests.properties.test_local import ROUTINGS, local, may_refuse
 from tests.strategies import BATCHES, distinct_cases, grouped_cases, shuffled, with_lateness
 from watersmeet.errors import OptionError
 
@@ -65,7 +65,7 @@ def test_distinct_over_rows_windows(case, batch_rows, units):
 def test_rows_are_forgotten_when_their_bucket_is_over(data, case, batch_rows):
     """Dead rows go with their segment, so a tenth more than the living may be kept."""
     case = data.draw(with_lateness(case, idle=True))
-    kept = report(local(case, batch_rows=batch_rows, units=1))["kept"]
+    kept = wm.local.counts(local(case, batch_rows=batch_rows, units=1)).kept
     assert kept <= 1.1 * max(case.expected(batch_rows).kept, default=0), case.sql()
 
 
@@ -150,7 +150,7 @@ def test_the_state_of_distinct_does_not_grow_while_the_streams_advance():
     seconds = [float(i) for i in range(60)]
     case = pair(seconds, seconds, All("WINDOW", SECOND), select=(Col("a", "ts"), Col("b", "ts")))
     case = replace(case, data=tuple((s, replace(d, lateness_us=0)) for s, d in case.data))
-    assert report(local(case, batch_rows=1))["kept"] <= 6
+    assert wm.local.counts(local(case, batch_rows=1)).kept <= 6
 
 
 def tables(**columns: Any) -> dict[str, pa.Table]:
@@ -261,10 +261,3 @@ def test_updates_of_the_oracle_end_in_its_final_values():
     outcome = case.expected(1)
     assert [n for _, (_, n, _) in outcome.results] == [1, 4, 7]
     assert outcome.results[-1][1] == outcome.final[0]
-
-
-@pytest.mark.parametrize("changes", [{"distinct": True}, {"distinct": False, "aggregates": (Agg("count"),)}])
-def test_a_simulated_network_changes_nothing(changes):
-    case = pair([0, 1, 2, 3], [0, 2, 2, 3], All("WINDOW", SECOND), **changes)
-    found = wm.local.run(case.sql(), case.tables(), network=wm.local.Network(), routing="random", units=4)
-    assert bag(rows_of(found)) == expected(case, 1000)

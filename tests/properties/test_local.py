@@ -6,7 +6,6 @@ makes rows late, which must cost exactly the oracle's results, be counted and be
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from contextlib import nullcontext, suppress
@@ -26,7 +25,7 @@ from tests import oracle
 from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, Path, bag, columns_of, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
 from watersmeet.errors import OptionError
-from watersmeet.units import partners
+from watersmeet.operators.probing import tactics
 
 FEW = max(1, settings.default.max_examples // 2)
 
@@ -51,17 +50,13 @@ def local(case: Case, **options: Any) -> pa.Table:
         return wm.local.run(case.sql(), sources(case), **options)
 
 
-def report(result: pa.Table) -> dict[str, Any]:
-    return json.loads(result.schema.metadata[b"watersmeet"])
-
-
 def check(case: Case, batch_rows: int, **options: Any) -> pa.Table:
     """The oracle's results, and a count of late rows within the oracle's bounds (which mostly coincide)."""
     want = case.expected(batch_rows)
     got = local(case, batch_rows=batch_rows, **options)
     assert bag(rows_of(got)) == bag(want.rows), case.sql()
     for stream, (least, most) in case.late_bounds(want).items():
-        assert least <= report(got)["late"].get(stream, 0) <= most, case.sql()
+        assert least <= wm.local.counts(got).late.get(stream, 0) <= most, case.sql()
     return got
 
 
@@ -215,7 +210,7 @@ def test_retained_rows_obey_the_bound(data, case, batch_rows):
     case = data.draw(with_lateness(case, idle=True))
     want = case.expected(batch_rows)
     assume(want.retained)
-    kept = report(local(case, batch_rows=batch_rows, units=1))["retained"]
+    kept = wm.local.counts(local(case, batch_rows=batch_rows, units=1)).retained
     assert kept.keys() == set(case.names)
     assert {alias: n for alias, n in kept.items() if 10 * n > 11 * want.most_retained()[alias]} == {}, (
         case.sql(),
@@ -229,7 +224,7 @@ def test_retained_rows_obey_the_bound(data, case, batch_rows):
 def test_number_of_batches(case, batch_rows):
     longest = max(len(data.rows) for _, data in case.data)
     assume(longest)
-    assert report(local(case, batch_rows=batch_rows))["batches"] == -(-longest // batch_rows)
+    assert wm.local.counts(local(case, batch_rows=batch_rows)).batches == -(-longest // batch_rows)
 
 
 # ---------------------------------------------------------------- choices change only the cost
@@ -263,8 +258,8 @@ def test_what_time_alone_decides_changes_nothing(probe_ns, case, batch_rows):
     """Always probe, choose by the sample, always sweep; and drop tuples without partners wherever one is sampled."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("FEW", 1), ("PAYS", 1.0), ("PROBE_NS", probe_ns)):
-            patch.setattr(partners, name, value)
-        ran = report(check(case, batch_rows))["kernels"]
+            patch.setattr(tactics, name, value)
+        ran = wm.local.counts(check(case, batch_rows)).kernels
     assert probe_ns > 0 or "lca" not in ran
 
 
@@ -336,7 +331,7 @@ def test_late_rows_are_said():
     with pytest.warns(UserWarning, match=r"(?s)s0.*late|late.*s0"):
         result = wm.local.run(late.sql(), sources(late), batch_rows=1)
     assert rows_of(result) == [(BASE_US + 5 * SECOND, BASE_US + 5 * SECOND)]
-    assert report(result)["late"].get("s0") == 1
+    assert wm.local.counts(result).late.get("s0") == 1
 
 
 def test_nothing_is_said_when_nothing_is_late():
@@ -350,7 +345,7 @@ def test_state_does_not_grow_while_the_streams_advance():
     """Both streams advance by one second per batch: with a window of one second at most two rows stay."""
     rows = tuple(row(i * SECOND) for i in range(40))
     result = check(pair(rows, rows, lateness_us=0), 1, units=1)
-    assert all(n <= 2 for n in report(result)["retained"].values())
+    assert all(n <= 2 for n in wm.local.counts(result).retained.values())
 
 
 def test_empty_streams_keep_the_schema():
@@ -505,7 +500,7 @@ def test_a_missing_pair_gets_the_bound_that_the_others_imply():
         tuple(Col(x, "ts") for x in names),
         tuple((f"s{i}", Data(rows, 0)) for i in range(3)),
     )
-    assert report(check(case, 1, units=1))["retained"]["a"] <= 3
+    assert wm.local.counts(check(case, 1, units=1)).retained["a"] <= 3
 
 
 def stops(*times: tuple[int, ...], hops: tuple[int, ...] = (SECOND, SECOND)) -> Case:
@@ -532,10 +527,3 @@ def test_a_path_does_not_turn_round(kernel, batch_rows):
     found = check(stops((1, 2, 3), (3, 2, 1)), batch_rows, kernel=kernel)
     seen = sorted(tuple((t - BASE_US) // SECOND for t in r) for r in rows_of(found))
     assert seen == [(1, 2, 3), (1, 2, 3), (3, 2, 1), (3, 2, 1)]
-
-
-@pytest.mark.parametrize("routing", ["hash", "random"])
-def test_a_path_over_a_simulated_network(routing):
-    case = stops((0, 1), (2, 2), (4, 3), (4, 6), hops=(SECOND,))
-    found = wm.local.run(case.sql(), case.tables(), network=wm.local.Network(), routing=routing, units=4)
-    assert bag(rows_of(found)) == bag(case.expected().rows)

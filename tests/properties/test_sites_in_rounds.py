@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.cases import Case, bag, rounded, rows_of
-from tests.properties.test_local import FEW, report, sources
-from tests.sites.cases import linear_plans
+from tests.properties.test_local import FEW, sources
+from tests.sites.plans import linear_plans
 from tests.strategies import BATCHES, cases, distinct_cases, grouped_cases, shuffled, with_lateness
-from watersmeet.plan.build import Options
-from watersmeet.plan.sites.model import LinearPlan
-from watersmeet.plan.sites.placed import written
+from watersmeet.plan.options import Options
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.local_sources import source_of
+from watersmeet.runtime.sources import source_of
+from watersmeet.sites.planning.model import LinearPlan
+from watersmeet.sites.planning.placed import write_plan
 from watersmeet.sql.parse import parse
 
 PLACES = ("paris", "tokyo", "rome", "lima")
@@ -68,7 +68,7 @@ def test_late_rows_are_dropped_and_counted(data, case, batch_rows):
     want = case.expected(batch_rows)
     assert bag(rows_of(got)) == bag(want.rows), case.sql()
     for stream, (least, most) in case.late_bounds(want).items():
-        assert least <= report(got)["late"].get(stream, 0) <= most, case.sql()
+        assert least <= wm.local.counts(got).late.get(stream, 0) <= most, case.sql()
 
 
 @given(st.data(), cases(far=False), st.sampled_from((1, 2, 5)))
@@ -80,14 +80,14 @@ def test_the_plan_may_change_in_every_batch(data, case, batch_rows):
     rounds = run.sites
     assert rounds is not None
     plans: list[LinearPlan] = data.draw(st.lists(linear_plans(rounds.plan.sites.query), min_size=2, max_size=4))
-    settle = rounds._settle
+    settle = rounds.settle
 
     def then_another(*args: Any) -> None:
         settle(*args)
-        rounds.plan = run.plan.at(written(plans[rounds.batch % len(plans)]))
+        rounds.sequences = write_plan(plans[run.units.batch % len(plans)])
 
-    rounds._settle = then_another
-    rounds.plan = run.plan.at(written(plans[0]))
+    rounds.settle = then_another
+    rounds.sequences = write_plan(plans[0])
     got = results(run, batch_rows)
     assert bag(rows_of(got)) == bag(case.expected(batch_rows).rows), (case.sql(), [*map(str, plans)])
 

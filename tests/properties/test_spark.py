@@ -123,8 +123,14 @@ def test_static(spark, tmp_path, title):
     assert found(wm.sql(query.sql(), **streams, **OPTIONS.get(title, {})).dataframe()) == want
 
 
-@pytest.mark.parametrize("title", QUERIES)
-@pytest.mark.parametrize("runtime", ["stream", "rounds"])
+RUNS = [
+    pytest.param("stream", title, marks=pytest.mark.thorough) if n % 3 else ("stream", title)
+    for n, title in enumerate(QUERIES)
+]
+"""`make test` runs a third of them on `dataframe()`, and all on `start()`."""
+
+
+@pytest.mark.parametrize(("runtime", "title"), [*RUNS, *(("rounds", title) for title in QUERIES)])
 def test_streaming(spark, tmp_path, title, runtime):
     query = QUERIES[title]
     streams = {}

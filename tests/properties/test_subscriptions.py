@@ -6,10 +6,11 @@ import json
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,8 +21,9 @@ from tests import oracle
 from tests.cases import COLUMNS, SCHEMA, SECOND, Case, Col, Data
 from tests.strategies import ERAS, ROWS_AT_MOST, cases, data, distinct_cases
 from watersmeet.errors import UnsupportedError
-from watersmeet.units.subscriptions.block import Block
-from watersmeet.units.subscriptions.compiled import compiled_in_process
+from watersmeet.registry.shared.block import Block
+from watersmeet.registry.shared.compiled import find_compiled
+from watersmeet.storage.segment import Coded
 
 STREAMS = ("s0", "s1", "s2", "s3")
 
@@ -92,8 +94,7 @@ def answered(plan: Plan) -> tuple[dict[int, list[tuple[int, tuple[Any, ...]]]], 
 def shown(value: Any, is_time: bool) -> Any:
     """A value as an answer shows it."""
     if is_time and value is not None:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return f"{np.datetime64(value, 'us')}Z"
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -175,7 +176,7 @@ def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -
     )
     out = subs.push({"r": stream((7, 1, 0), (600, 1, 0)), "s": stream((1, 1, 0), (2, 1, 0))})
     assert Counter(out.column("query").to_pylist()) == {ids[7]: 2}
-    (block,) = compiled_in_process(subs._view.name, 0).blocks
+    (block,) = find_compiled(subs._view.name, 0).blocks
     assert len(block.trie.nodes) == 2, "one template, two drivers"
     assert len(block.class_ids) == 1
 
@@ -188,9 +189,10 @@ def test_tuples_that_no_query_of_a_template_wants_are_not_joined() -> None:
     subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id = 5 AND s.name IS NULL WINDOW = 10 SECONDS")
     out = subs.push({s: stream(*((i, 1, 0) for i in range(100))) for s in ("r", "s")})
     assert Counter(out.column("answer").to_pylist()) == {'{"id":3}': 100, '{"id":5}': 100}
-    (block,) = compiled_in_process(subs._view.name, 0).blocks
-    stored = subs._store.segments.values()
-    indexed = [c.index.rows.tolist() for segment in stored for c in segment._coded.values() if c.index is not None]
+    (block,) = find_compiled(subs._view.name, 0).blocks
+    stored = subs._units.store.segments.values()
+    coded = [c for segment in stored for c in segment.derived.values() if isinstance(c, Coded)]
+    indexed = [c.index.rows.tolist() for c in coded if c.index is not None]
     assert sorted(indexed, key=len)[0] == [3, 5], "of r two rows can matter"
     assert {gate is None for stream_, _, _, gate in block.columns if stream_ == "r"} == {False, True}, (
         "constants are looked up ungated"
@@ -210,7 +212,7 @@ def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch
         if n == 3:
             subs.remove(added)
     assert max(made) <= 24
-    assert sum(b.alive for b in compiled_in_process(subs._view.name, 0).blocks) == 111
+    assert sum(b.alive for b in find_compiled(subs._view.name, 0).blocks) == 111
 
 
 @pytest.mark.parametrize(
@@ -267,6 +269,7 @@ def test_values_of_all_plain_types_are_written_so_that_they_read_back() -> None:
         "text": pa.array(['a"\\ \n{é}']),
         "raw": pa.array([b"\x00\xff"]),
         "day": pa.array([date(2024, 2, 29)]),
+        "eon": pa.array([365_000_000], pa.int32()).cast(pa.date32()),
         "wall": pa.array([1_704_067_200_000_001], pa.timestamp("us")),
         "none": pa.array([None], pa.string()),
     }
@@ -278,9 +281,21 @@ def test_values_of_all_plain_types_are_written_so_that_they_read_back() -> None:
     (answer,) = subs.push({"r": one}).column("answer").to_pylist()
     assert json.loads(answer, parse_float=str) == {
         "i8": -5, "i64": 2**63 - 1, "f32": "0.1", "f64": "1e+300", "nan": "NaN", "inf": "-Infinity", "dec": "12.50", "yes": True,
-        "text": 'a"\\ \n{é}', "raw": "AP8=", "day": "2024-02-29", "wall": "2024-01-01T00:00:00.000001", "none": None,
+        "text": 'a"\\ \n{é}', "raw": "AP8=", "day": "2024-02-29", "eon": "1001306-01-22", "wall": "2024-01-01T00:00:00.000001", "none": None,
         "ts": "2024-01-01T00:00:00.000001Z", "seven": 7, "quoted": "CAST(3 AS INT) {0}", "big": True, "twice": "25.00",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ["UTC", None])
+@pytest.mark.parametrize("us", [-(2**63), -(2**63) + 1, -(2**63) + 2, -(2**63) + 20 * SECOND, 0, 2**63 - 2, 2**63 - 1])
+def test_any_instant_of_64_bits_has_a_text(us: int, zone: str | None) -> None:
+    one = pa.table({"k": [1], "ts": pa.array([us]).cast(pa.timestamp("us", tz=zone))})
+    subs = wm.local.subscriptions({"r": wm.Stream(one.slice(0, 0), time="ts")})
+    subs.add("SELECT a.ts FROM r a, r b WHERE a.k = b.k WINDOW = 1 SECOND")
+    (answer,) = subs.push({"r": one}).column("answer").to_pylist()
+    since = us - np.iinfo(np.int64).min  # numpy keeps one value for "no time"
+    text = "-290308-12-21T19:59:05.224192" if since == 0 else str(np.datetime64(us, "us"))
+    assert json.loads(answer) == {"ts": text + ("Z" if zone else "")}
 
 
 def test_a_query_may_select_nothing_but_expressions() -> None:

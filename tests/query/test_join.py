@@ -29,7 +29,7 @@ def join(*aliases: str, **changes: Any) -> Join:
 
 
 def less(x: str, y: str) -> Comparison:
-    return Comparison(column(x, "v"), "<", column(y, "v"), binary(column(x, "v"), "<", column(y, "v")))
+    return Comparison(column(x, "v"), column(y, "v"), binary(column(x, "v"), "<", column(y, "v")), "<")
 
 
 def equal(x: str, y: str) -> Equality:
@@ -81,21 +81,6 @@ def test_a_condition_on_no_alias_stands_with_the_first():
     query = join("a", "b", predicates=(equal("a", "b"),), filters=(constant, over("b")))
     assert query.filters_of("a") == (constant,)
     assert query.filters_of("b") == (over("b"),)
-
-
-def test_views_of_the_predicates():
-    equality, comparison, condition = (
-        equal("a", "b"),
-        less("a", "b"),
-        Condition(over("a", "b")),
-    )
-    query = join("a", "b", predicates=(condition, equality, comparison))
-    assert (query.equalities, query.comparisons, query.conditions, query.bands) == (
-        (equality,),
-        (comparison,),
-        (condition,),
-        (),
-    )
 
 
 def test_the_stream_behind_an_alias():

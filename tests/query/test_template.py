@@ -1,14 +1,11 @@
-"""Templates: slots, the canonical form, and what cannot be constructed."""
+"""Templates: slots, and what cannot be constructed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.rings import Query, expected, templates, tuples
 from watersmeet.errors import QueryError, WindowError
 from watersmeet.query.template import Template, within
 
@@ -24,25 +21,6 @@ def test_equal_columns_are_one_slot():
 def test_equality_is_transitive_and_takes_constants_along():
     star = Template(CHAIN.streams, (((0, "a"), (1, "a")), ((1, "a"), (2, "a"))), ((0, "a"),), (((2, "a"), 7),))
     assert [(s.places, s.constant) for s in star.slots] == [(((0, "a"), (1, "a"), (2, "a")), 7)]
-
-
-@given(templates(), tuples(), st.randoms(use_true_random=False))
-def test_the_canonical_form_is_the_same_query(template, data, random):
-    order = list(range(len(template.streams)))
-    random.shuffle(order)
-    at = {a: n for n, a in enumerate(order)}
-    turned = replace(
-        template,
-        streams=tuple(template.streams[a] for a in order),
-        equalities=tuple(((at[y], d), (at[x], c)) for (x, c), (y, d) in reversed(template.equalities)),
-        select=tuple((at[a], c) for a, c in template.select),
-        constants=tuple(((at[a], c), v) for (a, c), v in template.constants),
-        bounds=tuple(tuple(template.bounds[x][y] for y in order) for x in order) if template.bounds else (),
-        rows=tuple(template.rows[a] for a in order) if template.rows else (),
-    )
-    assert expected(Query(template.canonical, 0), data) == expected(Query(turned, 0), data)
-    if len(set(template.streams)) == len(order):
-        assert turned.canonical == template.canonical
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from watersmeet.units.subscriptions import fan_out
-from watersmeet.units.subscriptions.compiled import Compiled
+from watersmeet.registry.shared import fan_out
+from watersmeet.registry.shared.compiled import Compiled
 
 BREAKS_COMPILED, BREAKS_ANSWERED = "compiled!", "answered!"
 BREAKING_BATCH = 3
@@ -28,7 +28,7 @@ def broken(column: str) -> str:
 @contextmanager
 def breaking(first_id: int) -> Iterator[None]:
     """While it lasts, such queries break; ids from `first_id` on are those of the breaking batch."""
-    become, held = Compiled._become, fan_out._held
+    become, held = Compiled._become, fan_out._filter_held
 
     def compile_or_break(self: Compiled, queries: Mapping[str, Any]) -> None:
         if any(o.name == BREAKS_COMPILED for q in queries.values() for o in q.query.outputs):
@@ -43,5 +43,5 @@ def breaking(first_id: int) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Compiled, "_become", compile_or_break)
-        patch.setattr(fan_out, "_held", answer_or_break)
+        patch.setattr(fan_out, "_filter_held", answer_or_break)
         yield

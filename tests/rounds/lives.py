@@ -18,23 +18,20 @@ from tests.rounds.mini_spark import FolderSink, MiniSpark, plain
 from tests.rounds.test_sites_in_files import Stage, prepared
 from tests.rounds.test_subscriptions import SPECS, InProcess, batch_of, once, sql
 from watersmeet import Stream
-from watersmeet.plan.catalogue import catalogue
+from watersmeet.registry.plan import RegistryPlan
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import orders, sinks, supersteps, worker
-from watersmeet.runtime.rounds.before_start import check_checkpoint
-from watersmeet.runtime.rounds.elastic import Elastic
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds import files, sinks, supersteps, worker
+from watersmeet.runtime.rounds.checkpoint import StateFolder
+from watersmeet.runtime.rounds.decide import Decider
+from watersmeet.runtime.rounds.handle import check_checkpoint
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.shipping import Shipping
-from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
+from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.units.pack import split
-from watersmeet.units.program import Mail
-from watersmeet.units.segment import CACHE
+from watersmeet.storage.segment import CACHE
 
 FILES = 6
 """Of each stream; a batch takes up to two."""
@@ -67,14 +64,8 @@ class Played(Stage):
         return Rows(super().over(count, step))
 
     def run(self, batch: Batch, deliver: Any) -> Account:
-        parts, highest, count = [], dict[str, int](), 0
-        for source in self.plan.inputs:
-            wire = pa.concat_tables([self.wires[source.alias].slice(4 * f, 4) for f in batch.entered.files])
-            punctuation, mine = split(self.plan, source, wire)
-            highest[source.stream] = punctuation.max_ts
-            parts += [Mail(u, source.alias, p.table) for p in mine for u in p.units]
-            count += wire.num_rows
-        batch.entered = self.entered(parts, Seen(count, highest, {}), batch.attempt)
+        wires = {a: pa.concat_tables([w.slice(4 * f, 4) for f in batch.entered.files]) for a, w in self.wires.items()}
+        batch.entered = self.entered(wires, batch.decisions, batch.attempt)
         return _Running(self, batch, deliver).run()  # type: ignore[arg-type]
 
 
@@ -93,10 +84,9 @@ class Life:
     def made(self, seconds: int) -> Protocol:
         run = wires(seconds)
         steps: Any = Played(run.plan, run, self.folder)
-        for module in (orders, worker):
+        for module in (files, worker):
             module.TaskContext = steps  # type: ignore[attr-defined]
-        plan = run.plan
-        return Protocol(plan, steps, self.folder, self.sink, Elastic(plan), Shipping(plan, 1.0, False))
+        return Protocol(run.plan, steps, self.folder, self.sink, Decider(run.plan))
 
     def run(self, files: int, dies: str = "") -> None:
         """Join what there is; dies: where, in the last batch."""
@@ -120,14 +110,13 @@ class Registered(Life):
     def made(self, seconds: int) -> Protocol:
         log = FolderLog(self.folder)
         log.prepare()
-        plan = catalogue(SPECS, *log.placement(2, "shared"))
+        plan = RegistryPlan(SPECS, *log.placement(2, "shared"))
         registry = Registry(SPECS, log)
         if not registry.list():
             for n in range(4):  # so that a snapshot is due
                 registry.add_all([(f"q{n}", sql(seconds + n)), (f"once{n}", once(10 + 2 * n))])
         steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), self.folder)
-        answered = Answered(registry)
-        return Protocol(plan, steps, self.folder, self.sink, Elastic(plan), Shipping(plan, 1.0, False), answered)
+        return Protocol(plan, steps, self.folder, self.sink, registered=Answered(registry))
 
     def frame(self, taken: list[int], session: Any) -> Any:
         tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}
@@ -138,6 +127,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of lives run in this process."""
     for module in (supersteps, sinks):
         monkeypatch.setattr(module, "run_all", lambda frame: frame() if callable(frame) else None)
-    for module in (orders, worker):
+    for module in (files, worker):
         monkeypatch.setattr(module, "TaskContext", None)
     monkeypatch.setattr(log_module, "MOST_CHANGES", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -56,4 +57,4 @@ def test_a_format_is_not_taken_for_a_folder(given, said):
 def test_folders(given):
     made = sink(given)
     assert isinstance(made, FileSink)
-    assert made.path == str(given)
+    assert made.path == (str(given) if ":" in str(given) else os.path.abspath(given))

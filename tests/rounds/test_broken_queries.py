@@ -19,10 +19,10 @@ from tests.rounds.broken import BREAKS_ANSWERED, BREAKS_COMPILED, breaking, brok
 from tests.rounds.test_lives import killed
 from tests.rounds.test_subscriptions import SCHEMA, Life, Sink, batch_of, in_memory, sql
 from watersmeet.errors import BrokenQueryError, CheckpointError
-from watersmeet.plan.subscription import Computed
-from watersmeet.runtime.culprits import first_to_fail
-from watersmeet.runtime.rounds.folder import INTENTS
-from watersmeet.units.subscriptions.compiled import Compiled
+from watersmeet.registry.shared.compiled import Compiled
+from watersmeet.registry.subscription import Computed
+from watersmeet.runtime.failures import first_to_fail
+from watersmeet.runtime.rounds.checkpoint import INTENTS
 
 GOOD = sql(5)
 ENGINES = pytest.mark.parametrize("engine", ["shared", "rjoin"])
@@ -89,7 +89,9 @@ def test_a_registry_in_process_goes_on_as_well(engine: str) -> None:
         "good": ("running", None),
         "bad": ("failed", "IndexError: answered by nobody"),
     }
-    assert {i.id for m in subs._manifests for infos in m.segments.values() for i in infos} == set(subs._store.segments)
+    assert {i.id for m in subs._units.states.values() for infos in m.segments.values() for i in infos} == set(
+        subs._units.store.segments
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import TIME
 from watersmeet.runtime.rounds import files
-from watersmeet.runtime.rounds.files import FileStore, PostOffice, opened
-from watersmeet.runtime.rounds.folder import MAIL, MANIFESTS, SEGMENTS, StateFolder
-from watersmeet.units.host_cache import HostCache
-from watersmeet.units.program import Mail
-from watersmeet.units.segment import CACHE, Segment
+from watersmeet.runtime.rounds.checkpoint import MAIL, MANIFESTS, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
+from watersmeet.storage.host_cache import HostCache
+from watersmeet.storage.segment import CACHE, Segment
 
 
 class Far(StateFolder):
@@ -98,10 +98,10 @@ def test_mail_of_one_task_is_one_file_and_arrives_by_parcel(folder: StateFolder)
     text = pa.array(["é"] * 3, pa.large_string())  # as units have it
     tables = [pa.table({"x": list(range(n, n + 3)), "s": text}) for n in range(4)]
     for n, table in enumerate(tables):
-        post.post(Mail(n % 2, "rows", table.slice(1)), 1)
+        post.post(Message(n % 2, "rows", table.slice(1)), 1)
     post.close()
     assert folder.names(MAIL) == [post.name]
-    found = {p.begin: t for p, t in opened(folder, post.parcels)}
+    found = {p.begin: t for p, t in open_parcels(folder, post.parcels)}
     assert [found[p.begin] for p in post.parcels] == [t.slice(1) for t in tables]
     assert [p.to for p in post.parcels] == [0, 1, 0, 1]
 
@@ -130,9 +130,9 @@ def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_for_several_units_is_written_once(folder: StateFolder) -> None:
     post, table = PostOffice(folder, "1-a"), pa.table({"x": list(range(1000))})
     for unit in range(5):
-        post.post(Mail(unit, "rows", table), 1)
-    post.post(Mail(9, "rows", table, round=3), 1)
+        post.post(Message(unit, "rows", table), 1)
+    post.post(Message(9, "rows", table), 3)
     post.close()
     assert len({(p.begin, p.bytes) for p in post.parcels}) == 1
     assert [p.round for p in post.parcels] == [1, 1, 1, 1, 1, 3]
-    assert all(found.equals(table) for _, found in opened(folder, post.parcels))
+    assert all(found.equals(table) for _, found in open_parcels(folder, post.parcels))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.rounds.broken import BREAKING_BATCH, BREAKS_ANSWERED, BREAKS_COMPILED, breaking, broken
 from tests.rounds.test_subscriptions import Life, Sink, batch_of, in_memory, once, sql
-from watersmeet.runtime.rounds.folder import INTENTS, StateFolder
+from watersmeet.runtime.rounds.checkpoint import INTENTS, StateFolder
 from watersmeet.runtime.subscriptions import log as log_module
 
 Answers = dict[str, Counter[tuple[Any, ...]]]

@@ -17,20 +17,24 @@ import pytest
 
 import watersmeet as wm
 from tests.sites.test_in_rounds import DRIFT, bag, drifting, plain
+from watersmeet.dataflow.clock import Seen
+from watersmeet.dataflow.contract import round_of
+from watersmeet.operators.assemble import PlanFlows
 from watersmeet.plan.model import Plan
+from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.local_sources import source_of
-from watersmeet.runtime.rounds import orders, supersteps, worker
-from watersmeet.runtime.rounds.files import PostOffice
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds import files, supersteps, worker
+from watersmeet.runtime.rounds.checkpoint import StateFolder
+from watersmeet.runtime.rounds.decide import SitePlans
+from watersmeet.runtime.rounds.entering import Entrance
+from watersmeet.runtime.rounds.files import Orders, PostOffice
 from watersmeet.runtime.rounds.manifest import BatchManifest
-from watersmeet.runtime.rounds.orders import Orders
-from watersmeet.runtime.rounds.sites import SitePlans, shipped
-from watersmeet.runtime.rounds.supersteps import Account, Batch, Seen, _Running
+from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.rounds.worker import Task
-from watersmeet.units.pack import split
-from watersmeet.units.program import Mail
-from watersmeet.units.programs.of_plan import program_of
+from watersmeet.runtime.sources import source_of
+from watersmeet.sites.adapt import sum_shipments
+from watersmeet.sites.flow import SiteFlows
+from watersmeet.storage.unit import Identity
 
 
 class Rows(Task):
@@ -45,7 +49,8 @@ class Stage:
 
     def __init__(self, plan: Plan, run: LocalRun, folder: StateFolder) -> None:
         self.plan, self.folder, self.posts, self.partitions, self.most_rounds = plan, folder, True, 2, 64
-        self.task = Rows(plan, program_of(plan), None, folder, None, False)  # type: ignore[arg-type]
+        self.flows, identity = PlanFlows(plan) if plan.sites is None else SiteFlows(plan), Identity.of(plan)
+        self.task = Rows(plan, self.flows, identity, None, folder, None, Entrance())  # type: ignore[arg-type]
         self.wires, self.text, self.partition = run.wires, "", 0
         self.spark = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=self._said))
 
@@ -63,32 +68,27 @@ class Stage:
         self.partition = number
         return list(step(self.task)(iter([pa.RecordBatch.from_pydict({"id": [number]})])))
 
-    def seen(self, entered: Any) -> Seen:
+    def observe(self, entered: Any) -> tuple[int, Seen]:
         return entered.seen
 
     def batch(self, state: BatchManifest, number: int, rows: int, sites: Any, attempt: str) -> tuple[Any, Account]:
         """A batch of the wires: results, and what it did."""
-        parts, highest, count = [], dict[str, int](), 0
-        for source in self.plan.inputs:
-            wire = self.wires[source.alias].slice(number * rows, rows)
-            if wire.num_rows:
-                punctuation, mine = split(self.plan, source, wire)
-                highest[source.stream] = max(punctuation.max_ts, highest.get(source.stream, punctuation.max_ts))
-                parts += [Mail(u, source.alias, p.table) for p in mine for u in p.units]
-                count += wire.num_rows
-
-        entered = self.entered(parts, Seen(count, highest, {}), attempt)
+        decisions = {"sites": sites}
+        entered = self.entered({a: w.slice(number * rows, rows) for a, w in self.wires.items()}, decisions, attempt)
         found: list[pa.RecordBatch] = []
-        account = _Running(self, Batch(entered, state, attempt, sites=sites), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
+        account = _Running(self, Batch(entered, state, attempt, decisions), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
         return found, account
 
-    def entered(self, parts: list[Mail], seen: Seen, attempt: str) -> _Entered:
-        """A source task that posts mail."""
+    def entered(self, wires: dict[str, pa.Table], decisions: dict[str, Any], attempt: str) -> _Entered:
+        """A source task that posts wire rows."""
+        flow = self.flows.under(decisions)
+        brought, messages = enter(flow, wires)
+        seen = sum(w.num_rows for w in wires.values()), Seen(brought.highest)
 
         def post() -> list[pa.RecordBatch]:
-            orders, office = Orders.given(self.folder), PostOffice(self.folder, attempt)
-            for mail in parts:
-                office.post(mail, 0)
+            orders, office = Orders.read(self.folder), PostOffice(self.folder, attempt)
+            for message in messages:
+                office.post(message, round_of(flow, message, -1))
             office.close()
             self.partition = 0
             self.task.report(orders, [], office.parcels)
@@ -99,7 +99,7 @@ class Stage:
 
 
 class _Entered:
-    def __init__(self, post: Any, seen: Seen, jdf: Any) -> None:
+    def __init__(self, post: Any, seen: tuple[int, Seen], jdf: Any) -> None:
         self.post, self.seen, self._jdf = post, seen, jdf
 
     def __call__(self) -> Any:
@@ -112,7 +112,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = StateFolder.under(str(tmp_path))
         folder.prepare()
         out = Stage(run.plan, run, folder)
-        for module in (orders, worker):
+        for module in (files, worker):
             monkeypatch.setattr(module, "TaskContext", out)
         monkeypatch.setattr(supersteps, "run_all", lambda frame: frame())
         return out
@@ -138,7 +138,7 @@ def test_state_in_files_and_attempts_that_fail_also_where_the_plan_changes(stage
     run = prepared(DRIFT, streams, sites=wm.Sites(latency="1 ms", bandwidth=1e5))
     rows, plans = 50, SitePlans(run.plan)
     made, results, said, sent = stage(run), list[pa.Table](), list[str](), Counter[str]()
-    manifest = BatchManifest.fresh(run.plan, "q")
+    manifest = BatchManifest.fresh(Identity.of(run.plan), "q")
     for number in range(3000 // rows):
         sites = plans.next(manifest)
         before = manifest
@@ -147,8 +147,9 @@ def test_state_in_files_and_attempts_that_fail_also_where_the_plan_changes(stage
             after.batch = number
             found, account = made.batch(after, number, rows, sites, f"{number}-{attempt}")
         results += [pa.Table.from_batches([b]) for b in found]
-        said += plans.settle(after, sites, account.reports, before.maxima)
-        for pair, (_, _, size) in shipped(run.plan, account.reports).items():
+        intent: Any = SimpleNamespace(sites=sites)
+        said += plans.settle(before, after, intent, account)
+        for pair, (_, _, size) in sum_shipments(run.plan, account.reports).items():
             sent[">".join(pair)] += size
         manifest = reread(after)
     names = ["x", "y", "v", "w"]
@@ -181,7 +182,7 @@ def test_every_kind_of_message_and_state_survives_json_and_files(stage: Any) -> 
         one, other = kinds
         plan = {"a": f"b {one}, c {other}", "b": f"a {other}, c {one}", "c": f"b {one}, a {other}"}
         run = prepared(text, streams, sites=wm.Sites(plan=plan))
-        made, manifest, results = stage(run), BatchManifest.fresh(run.plan, "q"), []
+        made, manifest, results = stage(run), BatchManifest.fresh(Identity.of(run.plan), "q"), []
         for number in range(4):
             after = reread(manifest)
             after.batch = number

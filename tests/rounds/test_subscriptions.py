@@ -21,28 +21,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import watersmeet as wm
-from watersmeet.plan.catalogue import Catalogue, catalogue, wire_name
+from watersmeet.dataflow.clock import advance
+from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Rounds, Turn, put
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.plan import RegistryPlan, wire_name
+from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.runtime.progress import Progress
-from watersmeet.runtime.rounds.elastic import Elastic
+from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.folder import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.answered import Answered
-from watersmeet.runtime.subscriptions.ask import answered, bind
+from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
-from watersmeet.runtime.subscriptions.played import Inbox, play
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.subscriptions.versions import View
-from watersmeet.units.program import Answering, Call, Mail, id_of
-from watersmeet.units.state import Manifest
-from watersmeet.units.subscriptions.block import FOR_EVER, UNTIL
-from watersmeet.units.watermark import advance
+from watersmeet.storage.unit import Identity, Manifest
 
 SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])
@@ -92,46 +89,44 @@ class Sink:
 class InProcess:
     """Supersteps without Spark."""
 
-    def __init__(self, plan: Catalogue, program: Answering, folder: StateFolder) -> None:
-        self.plan, self.program, self.folder, self.spark = plan, program, folder, None
+    def __init__(self, plan: RegistryPlan, flows: Flows, folder: StateFolder) -> None:
+        self.plan, self.flows, self.folder, self.spark = plan, flows, folder, None
 
     def run(self, batch: Batch, deliver: Callable[[Any], None]) -> Account:
-        assert batch.read is not None
-        given, state = batch.entered.tables, batch.state
+        given, state, flow = batch.entered.tables, batch.state, self.flows.under(batch.decisions)
         wires = {s: t.rename_columns([wire_name(SPECS[s], c) for c in t.column_names]) for s, t in given.items()}
         seen = {s: max(t.column("ts").cast(pa.int64()).to_pylist()) for s, t in given.items()}
-        entering = [
-            mail
+        whose, tables = Identity.of(self.plan), list[pa.Table]()
+
+        def carry(number: int, messages: list[Message], awake: range) -> Iterator[Message]:
+            inboxes: dict[int, Inbox] = {unit: {} for unit in awake}
+            for message in messages:
+                put(inboxes, message)
+            known = {u: Manifest.from_json(text, whose) for u in state.units if (text := state.state_of(u))}
+            peers = {u: m.snapshot() for u, m in known.items()}
+            for unit, inbox in sorted(inboxes.items()):
+                manifest, store = known.get(unit) or Manifest.fresh(whose), FileStore(self.folder, batch.attempt)
+                clock = flow.clock(manifest.maxima, seen)
+                turn = Turn(unit, inbox, manifest, store, clock, number, state.batch, peers)
+                for item in flow.operator(unit).step(turn):
+                    if isinstance(item, Message):
+                        yield item
+                    else:
+                        tables.append(item)
+                state.put(unit, manifest.to_json())
+
+        rounds: Rounds[Message] = Rounds(flow)
+        rounds.post(
+            m
             for n, (s, wire) in enumerate(wires.items())
-            if s in batch.read
-            for mail in self.program.address(s, batch.read[s], wire, id_of(state.batch, n, 0))
-        ]
-        peers: dict[int, dict[int, Manifest]] = {}
-
-        def turn(number: int, unit: int, inbox: Inbox) -> Iterator[pa.Table | Mail]:
-            known = {u: Manifest.from_json(text, self.plan) for u in state.units if (text := state.state_of(u))}
-            others = peers.setdefault(number, known)
-            manifest = known.get(unit) or Manifest.fresh(self.plan)
-            store = FileStore(self.folder, batch.attempt)
-            call = Call(
-                number,
-                unit,
-                inbox,
-                manifest,
-                store,
-                seen,
-                batch=state.batch,
-                queries=batch.queries,
-                peers={u: m.seen_by_others() for u, m in others.items()},
-            )
-            yield from self.program.step(call)
-            state.put(unit, manifest.to_json())
-
-        tables = list(play(self.program, self.plan.units, entering, turn))
+            if s in flow.entries
+            for m in flow.entries[s].read(wire, Origin(state.batch, n, 0))[1]
+        )
+        rounds.play(carry)
         computed = SimpleNamespace(queryExecution=lambda: SimpleNamespace(toRdd=lambda: SimpleNamespace(count=int)))
         deliver(SimpleNamespace(tables=tables, sparkSession=None, _jdf=computed))
         state.maxima = advance(state.maxima, seen)
-        state.expire(self.program.cuts(state.maxima))
+        state.expire(flow.cuts(flow.clock(state.maxima, {})))
         return Account(rows=sum(t.num_rows for t in given.values()))
 
 
@@ -143,12 +138,10 @@ class Life:
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
-        plan = catalogue(SPECS, units, engine)
+        plan = RegistryPlan(SPECS, units, engine)
         self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
         steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), folder)
-        self.protocol = Protocol(
-            plan, steps, folder, sink, Elastic(plan), Shipping(plan, 1.0, False), Answered(self.registry)
-        )
+        self.protocol = Protocol(plan, steps, folder, sink, registered=Answered(self.registry))
 
     def add(self, seconds: int) -> str:
         return self.registry.add_all([(None, sql(seconds))])[0]
@@ -275,8 +268,8 @@ def test_rows_of_distinct_lie_in_segments_and_outlive_the_process(tmp_path: Path
 def asked(life: Life, sql: str) -> Counter[tuple[Any, ...]]:
     plan = life.protocol.plan
     join = bind(sql, plan)
-    answer = answered(join, Latest(plan, life.folder).tables(join))
-    return Counter(zip(*(c.to_pylist() for c in answer.columns), strict=True))
+    found = answer(join, Latest(plan, life.folder).tables(join))
+    return Counter(zip(*(c.to_pylist() for c in found.columns), strict=True))
 
 
 def test_a_one_time_query_reads_the_latest_batch_from_files(tmp_path: Path) -> None:

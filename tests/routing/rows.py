@@ -25,7 +25,7 @@ class Rows:
         self._values = {name: np.array(v, np.float64) for name, v in (values or {}).items()}
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        return dimension_code(classes, self._keys)
+        return dimension_code([self._keys[c] for c in classes])
 
     def spread(self) -> np.ndarray:
         return self._spread

@@ -48,7 +48,7 @@ def test_each_subgroup_decides_for_itself() -> None:
     for _ in range(3):
         decision = decide(PAPER, routing, loads, memory)
     assert decision.routing.sides == (((0, 1, 8, 9), (2, 3)), ((4, 5), (6, 7)))
-    assert decision.said == ("side 0, subgroup 0: 2 -> 4 units",)
+    assert decision.changes == ("side 0, subgroup 0: 2 -> 4 units",)
 
 
 def test_there_are_never_more_units_than_allowed() -> None:
@@ -78,9 +78,9 @@ def test_equation_7(load: float, units: int, number: int) -> None:
 def test_an_old_routing_is_kept_as_long_as_its_units_hold_rows() -> None:
     wide, narrow = biclique(2, 3), biclique(2, 2)
     epochs = Epochs((wide,)).then(narrow)
-    assert epochs.pruned(set()).routings == (wide, narrow)
-    assert epochs.pruned({4}).routings == (narrow,)
-    assert Epochs((narrow,)).then(wide).pruned(set()).routings == (wide,)
+    assert epochs.prune(set()).routings == (wide, narrow)
+    assert epochs.prune({4}).routings == (narrow,)
+    assert Epochs((narrow,)).then(wide).prune(set()).routings == (wide,)
     assert Epochs.from_json(epochs.to_json()) == epochs
 
 

@@ -1,4 +1,4 @@
-"""More than 2 GiB, in earnest: what `tests/units/test_blocks.py` does with small blocks. Each test takes up to 5 GB of memory."""
+"""More than 2 GiB, in earnest: what `tests/columns/test_arrow.py` does with small blocks. Each test takes up to 5 GB of memory."""
 
 from __future__ import annotations
 

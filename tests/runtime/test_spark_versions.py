@@ -28,8 +28,8 @@ from watersmeet.runtime.spark_versions import (
     refuse_connect,
 )
 
-SOURCES = sorted(Path(watersmeet.__file__).parent.rglob("*.py"))
 ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*Path(watersmeet.__file__).parent.rglob("*.py"), *(ROOT / "lab" / "watersmeet_lab").rglob("*.py")])
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.4.0", "5.0.0.dev1"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from watersmeet.errors import OptionError, QueryError, StreamError, UnknownNameError, WindowError
-from watersmeet.plan.sites.model import Algorithm, LinearPlan, SiteQuery, SiteStream, TreePlan
-from watersmeet.plan.sites.statistics import Sample, Statistics, StreamStatistics
-from watersmeet.units.sites.streams import Streams
+from watersmeet.errors import OptionError, QueryError, UnknownNameError, WindowError
+from watersmeet.sites.planning.model import Algorithm, LinearPlan, SiteQuery, SiteStream, TreePlan
+from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
 
 ABC = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.x"], window_us=1)
 
@@ -35,8 +33,6 @@ ABC = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.x"], w
         (lambda: TreePlan.of(ABC, "a, b SP-S/SP-D"), OptionError, "names each of a, b, c once"),
         (lambda: TreePlan.of(ABC, "a, b SP-S"), OptionError, "write a stream, then streams with two"),
         (lambda: TreePlan.of(ROWS, "a, b SP-S/SP-D"), OptionError, "use a linear plan"),
-        (lambda: Streams(ROWS, {"a": sample([1, 2])}), StreamError, "stream b: there is no data"),
-        (lambda: Streams(ROWS, {"a": sample([2, 1]), "b": sample([])}), StreamError, "sort them"),
         (lambda: Statistics({}).check(ROWS), OptionError, "none of stream a"),
         (lambda: Statistics({"a": StreamStatistics(1, 1, {}, {})}).check(ROWS), OptionError, "k is joined"),
         (lambda: Statistics({"a": StreamStatistics(0, 1, {"k": 1}, {"k": 1})}).check(ROWS), OptionError, "above 0"),
@@ -52,10 +48,6 @@ ROWS = SiteQuery.of({"a": "A", "b": "B"}, ["a.k = b.k"], window_rows=2)
 
 def linear(text: str) -> LinearPlan:
     return LinearPlan.of(ABC, {"a": text, "b": "a SP-S, c SP-S", "c": "b SP-S, a SP-S"})
-
-
-def sample(ts: list[int]) -> Sample:
-    return Sample(np.array(ts, np.int64), {"k": np.zeros(len(ts), np.int64)}, 10.0, {"k": 4.0})
 
 
 def test_places_follow_the_results():

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 import watersmeet as wm
 from tests.starved import until_ended
-from watersmeet.runtime.checkpoint_files import started
 from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.session import start_query
 
 US = 1_000_000
 BASE_US = 1_767_225_600 * US
@@ -77,10 +77,12 @@ def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> 
 
     if runtime == "stream":
         frame = query.dataframe()
-        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        mode = "append" if query.plan.join.grouping is None else "update"
+        writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(mode)
+        writer = writer.trigger(availableNow=True)
         to = writer.foreachBatch(collect) if sink is None else writer.format("parquet").option("path", str(sink))
         session = SparkSession.getActiveSession()
-        ran = until_ended(lambda: started(to.queryName(name), session, is_local=True))
+        ran = until_ended(lambda: start_query(to.queryName(name), session, is_local=True))
         progress = [p for running in ran for p in map(read, running.recentProgress) if p is not None]
     else:
         with entrance(shuffled=runtime == "shuffled"):

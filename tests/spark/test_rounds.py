@@ -18,14 +18,15 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 import watersmeet as wm
 from tests.spark.streams import run, stream, table, write
+from watersmeet.dataflow.clock import Clock
+from watersmeet.dataflow.contract import Dataflow, Message, Stage, Turn, Yielded
 from watersmeet.errors import CheckpointError
+from watersmeet.operators.enter import JoinEntry
 from watersmeet.plan.model import Plan
-from watersmeet.runtime import checkpoint_files
+from watersmeet.runtime import session
 from watersmeet.runtime.rounds import handle as handle_module
-from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
-from watersmeet.runtime.rounds.sealed import seal
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder, seal
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.units.program import Call, Mail
 
 pytestmark = pytest.mark.spark
 
@@ -47,22 +48,18 @@ class Countdown:
 
     plan: Plan
     passes: int
-    rounds = None
 
-    @property
-    def wakes(self) -> bool:
-        return False
+    def under(self, decisions: Mapping[str, Any]) -> Dataflow:
+        entries = {i.alias: JoinEntry(self.plan, i.alias, 0) for i in self.plan.inputs}
+        return Dataflow(self.plan.join.streams, (Stage(self, self.plan.units),), entries, None)
 
-    def entrance(self) -> None:
-        return None
+    def step(self, turn: Turn) -> Iterator[Yielded]:
+        rows = pa.concat_tables([t.select(["c0"]) for tables in turn.inbox.values() for t in tables])
+        yield pa.table({"o0": rows.column(0), "o1": pa.array([turn.round] * rows.num_rows, pa.int64())})
+        if turn.round < self.passes:
+            yield Message((turn.unit + 1) % self.plan.units, "token", rows)
 
-    def step(self, call: Call) -> Iterator[pa.Table | Mail]:
-        rows = pa.concat_tables([t.select(["c0"]) for tables in call.inbox.values() for t in tables])
-        yield pa.table({"o0": rows.column(0), "o1": pa.array([call.round] * rows.num_rows, pa.int64())})
-        if call.round < self.passes:
-            yield Mail((call.unit + 1) % self.plan.units, "token", rows)
-
-    def cuts(self, maxima: Mapping[str, int]) -> Mapping[str, int]:
+    def cuts(self, clock: Clock) -> dict[str, int]:
         return {}
 
 
@@ -70,7 +67,7 @@ class Countdown:
 def test_rounds_go_on_while_there_is_mail_and_results_of_all_rounds_arrive(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, posts: bool
 ) -> None:
-    monkeypatch.setattr(handle_module, "program_of", lambda plan: Countdown(plan, 3))
+    monkeypatch.setattr(handle_module, "PlanFlows", lambda plan: Countdown(plan, 3))
     monkeypatch.setattr(handle_module, "Supersteps", partial(Supersteps, posts=posts))
     handle = pair(spark, tmp_path, rising(2)).start(sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow")
     handle.await_termination()
@@ -83,10 +80,10 @@ def test_rounds_go_on_while_there_is_mail_and_results_of_all_rounds_arrive(
 
 
 def test_a_plan_that_never_rests_is_an_error(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle_module, "program_of", lambda plan: Countdown(plan, 10**9))
+    monkeypatch.setattr(handle_module, "PlanFlows", lambda plan: Countdown(plan, 10**9))
     monkeypatch.setattr(handle_module, "Supersteps", partial(Supersteps, most_rounds=5))
     handle = pair(spark, tmp_path, rising(1)).start(sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow")
-    with pytest.raises(wm.WatersmeetError, match="still send mail after 5 rounds"):
+    with pytest.raises(wm.WatersmeetError, match="still send messages after 5 rounds"):
         handle.await_termination()
 
 
@@ -135,7 +132,7 @@ def test_a_handle_tells_progress_and_state_and_spark_listens(spark: Any, tmp_pat
     assert all(u.segments and u.bytes > 0 and u.oldest <= u.newest for u in state.values())
 
 
-def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     batches = rising(3)
     local = wm.local.run(PAIR, {n: wm.Stream(pa.concat_tables(batches), time="ts", lateness="5 seconds") for n in "st"})
     expected = Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
@@ -154,7 +151,8 @@ def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     assert "batch 2: " in printed
     assert "|x" in printed
-    query.start(sink=str(tmp_path / "out"), checkpoint=tmp_path / "ck3", trigger="availableNow").await_termination()
+    monkeypatch.chdir(tmp_path)
+    query.start(sink="out", checkpoint="ck3", trigger="availableNow").await_termination()
     assert Counter(map(tuple, spark.read.parquet(str(tmp_path / "out")).collect())) == expected
     with pytest.raises(wm.WatersmeetError, match="memory sink"):
         query.start(sink="noop", checkpoint=tmp_path / "ck4", trigger="availableNow").table()
@@ -239,24 +237,24 @@ def test_a_long_run_keeps_few_files(spark: Any, tmp_path: Path) -> None:
 def test_spark_writes_local_checkpoints_without_processes_and_the_session_stays_as_it_was(
     spark: Any, tmp_path: Path
 ) -> None:
-    assert spark.conf.get(checkpoint_files.SETTING, None) is None
+    assert spark.conf.get(session.SETTING, None) is None
     handle = pair(spark, tmp_path, rising(2)).start(sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow")
-    assert spark.conf.get(checkpoint_files.SETTING, None) is None
+    assert spark.conf.get(session.SETTING, None) is None
     handle.await_termination()
     execution = handle.query._jsq.streamingQuery()
     logs = [execution.offsetLog(), execution.commitLog()]
-    assert {log.fileManager().getClass().getName() for log in logs} == {checkpoint_files.LOCAL_MANAGER}
+    assert {log.fileManager().getClass().getName() for log in logs} == {session.LOCAL_MANAGER}
 
 
 def test_a_file_manager_of_the_users_is_kept(spark: Any, tmp_path: Path) -> None:
-    chosen = checkpoint_files.LOCAL_MANAGER.replace("FileSystemBased", "FileContextBased")
-    spark.conf.set(checkpoint_files.SETTING, chosen)
+    chosen = session.LOCAL_MANAGER.replace("FileSystemBased", "FileContextBased")
+    spark.conf.set(session.SETTING, chosen)
     try:
         handle = pair(spark, tmp_path, rising(1)).start(
             sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow"
         )
         handle.await_termination()
-        assert spark.conf.get(checkpoint_files.SETTING, None) == chosen
+        assert spark.conf.get(session.SETTING, None) == chosen
         assert handle.query._jsq.streamingQuery().offsetLog().fileManager().getClass().getName() == chosen
     finally:
-        spark.conf.unset(checkpoint_files.SETTING)
+        spark.conf.unset(session.SETTING)

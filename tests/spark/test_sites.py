@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from tests.sites.test_in_rounds import bag, counts
+from tests.sites.test_in_rounds import bag
 from tests.spark.streams import run, stream, table, write
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,7 @@ def test_the_same_results_and_shipments_as_in_process_over_restarts(spark: Any, 
     }  # fmt: skip
     expected = local(text, batches, sites=wm.Sites(plan=plan))
     assert sum(bag(expected).values()) > 50
-    shipped: Counter[str] = Counter()
+    shipped: Counter[tuple[str, str]] = Counter()
     for upto in (1, 3, 4):
         made = {
             n: stream(spark, write(tmp_path, n, batches[n][:upto]), lateness="30 seconds", site=SITES[n]) for n in "stu"
@@ -47,9 +47,9 @@ def test_the_same_results_and_shipments_as_in_process_over_restarts(spark: Any, 
         query = wm.sql(text, **made, sites=wm.Sites(plan=plan))
         out, progress = run(query, tmp_path / "ck", tmp_path / "out", "rounds")
         for p in progress:
-            shipped.update({f"{x}>{y}": size for (x, y), (_, _, size) in p.shipped.items()})
+            shipped.update({pair: size for pair, (_, _, size) in p.shipped.items()})
     assert out == bag(expected)
-    sent = {pair: size for pair, (_, _, size) in counts(expected)["shipped"].items()}
+    sent = {pair: size for pair, (_, _, size) in wm.local.counts(expected).shipped.items()}
     assert shipped.keys() == sent.keys()
     # Arrow's buffers of texts and flags may be laid out differently by Spark; numbers of tuples are the same.
     assert all(shipped[pair] == pytest.approx(size, rel=0.2) for pair, size in sent.items())

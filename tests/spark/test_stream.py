@@ -1,4 +1,4 @@
-"""What is spark_stream's own: its state store, bad queries, placement of units. The rest is in test_runtimes."""
+"""What is the stream runtime's own: its state store, bad queries, placement of units. The rest is in test_runtimes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import watersmeet as wm
 from tests.spark.streams import run, stream, table, write
-from watersmeet.runtime import spark_stream
+from watersmeet.runtime.stream import dataframe as spark_stream
 
 pytestmark = pytest.mark.spark
 

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 from tests.spark.streams import BASE_US, stream, table, write
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.plan.subscription import Computed
+from watersmeet.registry.subscription import Computed
 from watersmeet.runtime.progress import moment
 from watersmeet.runtime.subscriptions.sinks import sub_folder
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from watersmeet.errors import ParseError, QueryError, UnknownNameError, UnsupportedError, WindowError
-from watersmeet.sql.fluent import Builder
+from watersmeet.sql.fluent import Fluent, Form
 from watersmeet.sql.parse import parse
 
-AB = Builder((("a", "s0"), ("b", "s1")))
-ABC = Builder((("a", "s0"), ("b", "s1"), ("c", "s2"))).on("a.k = b.k", "b.k = c.k")
+AB = Fluent(Form((("a", "s0"), ("b", "s1"))))
+ABC = Fluent(Form((("a", "s0"), ("b", "s1"), ("c", "s2")))).on("a.k = b.k", "b.k = c.k")
 KEY = AB.on("a.k = b.k")
 
 
@@ -64,7 +64,7 @@ KEY = AB.on("a.k = b.k")
     ],
 )
 def test_same_as_sql_and_its_own_text(builder, sql, streams):
-    fluent = builder.bind(streams)
+    fluent = builder._form.bind(streams)
     for other in (parse(sql, streams), parse(fluent.text, streams)):
         assert fluent.inputs == other.inputs
         assert fluent.predicates == other.predicates
@@ -77,8 +77,8 @@ def test_same_as_sql_and_its_own_text(builder, sql, streams):
 
 
 def test_a_builder_is_a_value():
-    assert AB.on("a.k = b.k") == KEY
-    assert AB.conditions == ()
+    assert AB.on("a.k = b.k")._form == KEY._form
+    assert AB._form.conditions == ()
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,35 @@ def test_bad_pieces_fail_at_once(build, error, message):
         (KEY.select("a.v", "count(*)"), QueryError, "neither in GROUP BY"),
         (KEY.group_by("a.k"), QueryError, "name the columns of the group"),
         (KEY.group_by("a.k").distinct().select("a.k"), UnsupportedError, "leave"),
-        (Builder((("a", "nope"), ("b", "s1"))), UnknownNameError, "'nope' is not supplied"),
-        (Builder(()), ParseError, "two or more"),
+        (Fluent(Form((("a", "nope"), ("b", "s1")))), UnknownNameError, "'nope' is not supplied"),
+        (Fluent(Form(())), ParseError, "two or more"),
     ],
 )
 def test_bad_queries_fail_when_bound(builder, error, message, streams):
     with pytest.raises(error, match=message):
-        builder.bind(streams)
+        builder._form.bind(streams)
+
+
+@pytest.mark.parametrize(
+    ("method", "word"),
+    [("left", "LEFT JOIN"), ("right", "RIGHT JOIN"), ("full", "FULL JOIN"), ("semi", "LEFT SEMI JOIN"), ("anti", "LEFT ANTI JOIN")],
+)  # fmt: skip
+def test_outer_joins_are_those_of_sql(streams, method, word):
+    q = getattr(Fluent(Form((("a", "s0"), ("b", "s1"), ("c", "s2")))).on("a.k = b.k", "a.k = c.k"), method)("c")
+    q = q.window("10s").where("a.v > 0").select("a.k")
+    text = f"SELECT a.k FROM s0 AS a JOIN s1 AS b ON (a.k = b.k) {word} s2 AS c ON (a.k = c.k) WHERE (a.v > 0) AND WINDOW = 10s"
+    assert q._form.text == text
+    if method == "right":
+        assert q._form.bind(streams).tree is None, "WHERE rejects its NULLs"
+        return
+    mine, its = q._form.bind(streams), parse(text, streams)
+    assert mine.tree is not None
+    assert mine.tree.description() == its.tree.description()
+
+
+def test_a_join_of_no_alias_is_refused():
+    made = Fluent(Form((("a", "s0"), ("b", "s1"))))
+    with pytest.raises(UnknownNameError, match=r"left\('x'\): no such alias; the aliases are a, b"):
+        made.left("x")
+    with pytest.raises(UnknownNameError, match=r"anti\('a'\): the first alias is joined to nothing before it"):
+        made.anti("a")

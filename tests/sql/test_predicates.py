@@ -91,8 +91,8 @@ def test_conditions_must_be_replayable(joined, bound, call):
 
 def test_slots_are_shared_and_braces_survive(joined):
     (condition,) = joined("concat(a.name, '{0}', a.name) <> concat(b.name, 'wm_slot0x')").predicates
-    assert [str(c) for c in condition.expr.columns] == ["a.name", "b.name"]
-    text = condition.expr.spark(lambda ref: f"<{ref}>")
+    assert [str(c) for c in condition.condition.columns] == ["a.name", "b.name"]
+    text = condition.condition.spark(lambda ref: f"<{ref}>")
     assert text == "CONCAT(<a.name>, '{0}', <a.name>) <> CONCAT(<b.name>, 'wm_slot0x')"
 
 

@@ -10,11 +10,6 @@ W = "WHERE a.k = b.k"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT a.k FROM s0 a LEFT JOIN s1 b ON a.k = b.k", "outer"),
-        ("SELECT a.k FROM s0 a RIGHT OUTER JOIN s1 b ON a.k = b.k", "outer.*not yet|not supported yet.*outer"),
-        ("SELECT a.k FROM s0 a FULL JOIN s1 b ON a.k = b.k", "outer"),
-        ("SELECT a.k FROM s0 a LEFT SEMI JOIN s1 b ON a.k = b.k", "semi.*not supported yet"),
-        ("SELECT a.k FROM s0 a LEFT ANTI JOIN s1 b ON a.k = b.k", "anti.*not supported yet"),
         ("SELECT a.k FROM s0 a NATURAL JOIN s1 b", "USING"),
         (f"SELECT a.k FROM s0 a, s1 b {W} GROUP BY ROLLUP (a.k)", "ROLLUP.*list the columns"),
         (f"SELECT a.k FROM s0 a, s1 b {W} GROUP BY a.k WITH CUBE", "CUBE"),
@@ -49,7 +44,10 @@ W = "WHERE a.k = b.k"
         ("SELECT a.k FROM (SELECT * FROM s0) a, s1 b", "subquery"),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k IN (SELECT k FROM s2)", "subquery"),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND EXISTS (SELECT 1 FROM s2)", "subquery.*join its stream instead"),
-        (f"SELECT a.k FROM s0 a, s1 b {W} AND NOT EXISTS (SELECT 1 FROM s2)", "NOT EXISTS is an anti join.*LEFT OUTER"),
+        (
+            f"SELECT a.k FROM s0 a, s1 b {W} AND NOT EXISTS (SELECT 1 FROM s2)",
+            "NOT EXISTS is an anti join.*LEFT ANTI JOIN",
+        ),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND (NOT (EXISTS (SELECT 1 FROM s2)))", "NOT EXISTS is an anti join"),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k NOT IN (SELECT k FROM s2)", "NOT IN is an anti join"),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND NOT NOT EXISTS (SELECT 1 FROM s2)", "join its stream instead"),
@@ -68,7 +66,6 @@ W = "WHERE a.k = b.k"
         (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k = ?", "parameter"),
         (f"SELECT a.k FROM s0 a, s1 b {W} AND a.k = :p", "parameter"),
         (f"SELECT * EXCEPT (k) FROM s0 a, s1 b {W}", "name the columns"),
-        ("SELECT a.k FROM s0 a JOIN (s1 b JOIN s2 c ON b.k = c.k) ON a.k = b.k", "parentheses"),
         (f"SELECT a.k FROM s0 TIMESTAMP AS OF '2020-01-01' a, s1 b {W}", "time travel"),
         (f"SELECT a.k FROM s0 a, s1 b {W} SORT BY a.k", "SORT BY"),
         (f"SELECT a.k FROM s0 a, s1 b {W} QUALIFY a.k > 1", "QUALIFY"),

@@ -95,4 +95,4 @@ def test_one_half_of_a_between_may_be_a_filter(joined):
 
 def test_a_sum_of_intervals_keeps_its_parentheses(joined):
     join = joined("a.k = b.k AND b.ts <> a.ts - INTERVAL 1 HOUR 5 MINUTES")
-    assert join.conditions[0].expr.spark_template == "{0} <> {1} - (INTERVAL '1' HOUR + INTERVAL '5' MINUTES)"
+    assert join.predicates[1].condition.spark_template == "{0} <> {1} - (INTERVAL '1' HOUR + INTERVAL '5' MINUTES)"

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import watersmeet as wm
 from tests.clocks import CHANGES, instants, local, plus, table
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.plan.catalogue import catalogue
 from watersmeet.query.predicate import Comparison, Condition, Equality
 from watersmeet.query.session import Session
-from watersmeet.query.session_use import depends_on_ansi, depends_on_zone
 from watersmeet.query.stream import StreamSpec
-from watersmeet.runtime.local_sources import source_of
+from watersmeet.registry.plan import RegistryPlan
+from watersmeet.runtime.sources import source_of
 from watersmeet.sql.parse import parse
 
 H = 3_600_000_000
@@ -172,7 +171,7 @@ def test_subscriptions_are_of_the_zone(engine: str) -> None:
 
 
 def plan_of(text: str, zone: str = "UTC", ansi: bool = True):  # type: ignore[no-untyped-def]
-    from watersmeet.plan.build import Options
+    from watersmeet.plan.options import Options
     from watersmeet.runtime.local import LocalRun
 
     given_rows, spec = source_of("s", table(NEW_YORK))
@@ -189,17 +188,19 @@ def test_the_zone_belongs_to_the_fingerprint_where_it_matters() -> None:
     assert plan_of(ZONED, "Etc/UTC").fingerprint() == plan_of(ZONED).fingerprint()
     assert plan_of(PLAIN, NEW_YORK).fingerprint() == plan_of(PLAIN).fingerprint()
     assert plan_of(PLAIN, ansi=False).fingerprint() != plan_of(PLAIN).fingerprint()
-    assert catalogue(SPECS, 1, session=Session(NEW_YORK)).fingerprint() != catalogue(SPECS, 1).fingerprint()
+    assert RegistryPlan(SPECS, 1, session=Session(NEW_YORK)).fingerprint() != RegistryPlan(SPECS, 1).fingerprint()
 
 
 def test_a_checkpoint_of_another_zone_is_refused_with_both_names() -> None:
     from watersmeet.errors import CheckpointError
-    from watersmeet.units.state import Manifest
+    from watersmeet.storage.unit import Identity, Manifest
 
-    written = Manifest.fresh(plan_of(ZONED, NEW_YORK)).to_json()
+    written = Manifest.fresh(Identity.of(plan_of(ZONED, NEW_YORK))).to_json()
     with pytest.raises(CheckpointError, match=r"(?s)time zone America/New_York.*time zone Europe/Berlin"):
-        Manifest.from_json(written, plan_of(ZONED, "Europe/Berlin"))
-    Manifest.from_json(Manifest.fresh(plan_of(PLAIN, NEW_YORK)).to_json(), plan_of(PLAIN, "Europe/Berlin"))
+        Manifest.from_json(written, Identity.of(plan_of(ZONED, "Europe/Berlin")))
+    Manifest.from_json(
+        Manifest.fresh(Identity.of(plan_of(PLAIN, NEW_YORK))).to_json(), Identity.of(plan_of(PLAIN, "Europe/Berlin"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_a_checkpoint_of_another_zone_is_refused_with_both_names() -> None:
 )
 def test_what_a_query_depends_on(where: str, zone: bool, ansi: bool) -> None:
     join = bound(where)
-    assert (depends_on_zone(join), depends_on_ansi(join)) == (zone, ansi)
+    assert (join.depends_on_zone, join.depends_on_ansi) == (zone, ansi)
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "america/new_york", "+25:00"])

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.api.builder import JoinBuilder
-from watersmeet.api.options import split
 from watersmeet.api.query import Query
 from watersmeet.errors import StreamError
+from watersmeet.plan.options import Options
 from watersmeet.query.stream import Stream
 from watersmeet.runtime import sources
-from watersmeet.sql.fluent import Builder
+from watersmeet.runtime.given import Call
 from watersmeet.sql.parse import parse
 
 if TYPE_CHECKING:
@@ -23,18 +23,44 @@ if TYPE_CHECKING:
 __all__ = ["JoinBuilder", "Query", "join", "sql", "subscriptions"]
 
 
-def sql(text: str, /, **named: Any) -> Query:
-    """A query from SQL text; keywords are the streams by name, and options (kernel=, routing=, order=, driver=, units=, shipping=, runtime=, sites=)."""
-    streams, options = split(named)
-    return Query(lambda specs, session: parse(text, specs, session), streams, options)
+_SQL, _JOIN = Call("sql", "text"), Call("join")
+_SUBSCRIPTIONS = Call(
+    "subscriptions",
+    parameters=("checkpoint", "sink", "trigger", "feed", "per_query", "units", "engine", "name"),
+    options=(),
+    frames=("feed",),
+)
 
 
-def join(**named: Any) -> JoinBuilder:
-    """A query without SQL text: `join(a=..., b=...).on("a.k = b.k").window("a", "b", "10s")`; keywords are aliases."""
-    streams, options = split(named)
-    if len(streams) < 2:
+def sql(text: str, streams: Mapping[str, Stream] | None = None, /, **named: Any) -> Query:
+    """A query from SQL text.
+
+    Streams are given in a mapping, as keywords, or both. Other keywords are options: `kernel=`, `routing=`, `order=`, `driver=`, `units=`,
+    `shipping=`, `bandwidth=`, `runtime=`, `sites=`. A stream that is called like one of them goes into the mapping.
+
+    >>> import pyarrow as pa
+    >>> import watersmeet as wm
+    >>> clicks = wm.Stream(pa.table({"user": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    >>> wm.sql("SELECT a.user FROM clicks a, clicks b WHERE a.user = b.user WINDOW = 10 SECONDS", clicks=clicks, units=4).plan.units
+    4
+    """
+    found, options = _SQL.split(streams, named)
+    return Query(lambda specs, session: parse(text, specs, session), found, Options(**options))
+
+
+def join(streams: Mapping[str, Stream] | None = None, /, **named: Any) -> JoinBuilder:
+    """A query without SQL text; the names of streams are its aliases. Streams and options are given as to `sql`.
+
+    >>> import pyarrow as pa
+    >>> import watersmeet as wm
+    >>> clicks = wm.Stream(pa.table({"user": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    >>> wm.join({"a": clicks, "b": clicks}).on("a.user = b.user").window("a", "b", "10s")
+    JoinBuilder: SELECT * FROM a AS a, b AS b WHERE (a.user = b.user) AND WINDOW (a, b) = 10s
+    """
+    found, options = _JOIN.split(streams, named)
+    if len(found) < 2:
         raise StreamError("join() needs two or more streams: join(a=wm.Stream(...), b=wm.Stream(...))")
-    return JoinBuilder(Builder(tuple((alias, alias) for alias in streams)), streams, options)
+    return JoinBuilder(found, Options(**options))
 
 
 def subscriptions(
@@ -57,21 +83,21 @@ def subscriptions(
     `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
     rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`. `engine` is 'shared'
     (the default) or 'rjoin': they give the same answers at different costs.
+
+    >>> import watersmeet as wm
+    >>> wm.subscriptions(checkpoint="state", sink="answers")
+    Traceback (most recent call last):
+    watersmeet.errors.StreamError: subscriptions() needs streams: subscriptions({'clicks': wm.Stream(...)}), or as keywords, clicks=...
     """
-    given = {**(streams or {}), **named}
-    for key, stream in given.items():
-        if not isinstance(stream, Stream):
-            raise StreamError(f"{key}={type(stream).__name__}: wrap it as wm.Stream({key}, time=...)")
-    if not given:
-        raise StreamError("subscriptions need a stream: subscriptions(clicks=wm.Stream(...), ...)")
-    return sources.subscriptions(
-        given,
-        checkpoint=checkpoint,
-        sink=sink,
-        trigger=trigger,
-        feed=feed,
-        per_query=per_query,
-        units=units,
-        engine=engine,
-        name=name,
-    )
+    how = {
+        "checkpoint": checkpoint,
+        "sink": sink,
+        "trigger": trigger,
+        "feed": feed,
+        "per_query": per_query,
+        "units": units,
+        "engine": engine,
+        "name": name,
+    }
+    found, _ = _SUBSCRIPTIONS.split(streams, named, how)
+    return sources.subscriptions(found, **how)

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.build import Options
-from watersmeet.plan.explain import Detail, explain
-from watersmeet.plan.explain_short import show_windows
+from watersmeet.plan.explain.explanation import Detail, Explanation, explain
+from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
+from watersmeet.plan.options import Options
 from watersmeet.query.join import Join
 from watersmeet.query.scaling import Scaling
 from watersmeet.query.session import Session
@@ -21,50 +21,34 @@ if TYPE_CHECKING:
     from watersmeet.runtime.rounds.handle import Handle
 
 
-class Query:
-    """A bound query over streams."""
+class Runnable:
+    """What a query and a join in the making have in common: both are explained and run."""
 
-    def __init__(
-        self,
-        bind: Callable[[Mapping[str, StreamSpec], Session], Join],
-        streams: Mapping[str, Stream],
-        options: Options,
-    ) -> None:
-        self._streams, self._options = dict(streams), options
-        specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
-        self._join = bind(specs, sources.session(streams))
-        self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
-        sources.check(self._join, self._used)
+    def _bind(self) -> Query:
+        """The query that runs."""
+        raise NotImplementedError
 
-    def __repr__(self) -> str:
-        return "\n".join(f"{title:<9}{text}" for title, text in self._shown())
+    def explain(self, detail: Detail = "short") -> Explanation:
+        """The plan as text: windows, state, warnings and fingerprint; "full": also routing, kernel, orders, conditions, shipping.
 
-    def _shown(self) -> Iterator[tuple[str, str]]:
-        yield "Query", " ".join(self._join.text.split())
-        yield "streams", ", ".join(f"{name} {stream.show()}" for name, stream in self._used.items())
-        yield "windows", show_windows(self._join.windows)
-        yield "result", ", ".join(o.name for o in self._join.results)
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan that `dataframe` runs."""
-        return sources.plan(self._join, self._used, self._options)
-
-    def explain(self, detail: Detail = "short") -> str:
-        """The plan as text: windows, state, warnings and fingerprint; "full": also routing, kernel, orders, conditions, shipping."""
-        return explain(self.plan, sources.runtime_name(self._used, self._options.runtime, self.plan), detail)
+        The text is also an object: `to_dict()` has the facts for programs.
+        """
+        query = self._bind()
+        return explain(query.plan, sources.runtime_name(query._used, query._options.runtime, query.plan), detail)
 
     def dataframe(self) -> Any:
         """The result as a Spark DataFrame: streaming if the streams are, static if they are."""
-        if self._options.runtime == "rounds" or self.plan.shipping == "semijoin":
-            why = "runtime='rounds'" if self._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
+        query = self._bind()
+        plan = query.plan
+        if query._options.runtime == "rounds" or plan.shipping == "semijoin":
+            why = "runtime='rounds'" if query._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
-        if self.plan.sites is not None:
+        if plan.sites is not None:
             raise OptionError(
-                f"streams at sites ({', '.join(self.plan.site_names)}) are joined by messages between them, in rounds: "
+                f"streams at sites ({', '.join(plan.site_names)}) are joined by messages between them, in rounds: "
                 "a DataFrame cannot run those; use start(sink=..., checkpoint=...)"
             )
-        return sources.dataframe(self.plan, self._used)
+        return sources.dataframe(plan, query._used)
 
     def start(
         self,
@@ -81,10 +65,54 @@ class Query:
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load.
         """
-        if self._options.runtime == "stream":
+        query = self._bind()
+        if query._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
         return sources.start(
-            self.plan, self._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name, scaling=scaling
+            query.plan, query._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name, scaling=scaling
         )
+
+
+class Query(Runnable):
+    """A bound query over streams; `wm.sql` and `JoinBuilder.query` make it.
+
+    >>> import pyarrow as pa
+    >>> import watersmeet as wm
+    >>> clicks = wm.Stream(pa.table({"user": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    >>> wm.sql("SELECT a.user FROM clicks a, clicks b WHERE a.user = b.user WINDOW = 10 SECONDS", clicks=clicks)
+    Query    SELECT a.user FROM clicks a, clicks b WHERE a.user = b.user WINDOW = 10 SECONDS
+    streams  clicks (time ts, lateness 0 s)
+    windows  |b - a| <= 10 s
+    result   user
+    """
+
+    def __init__(
+        self,
+        bind: Callable[[Mapping[str, StreamSpec], Session], Join],
+        streams: Mapping[str, Stream],
+        options: Options,
+    ) -> None:
+        self._streams, self._options = dict(streams), options
+        specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
+        self._join = bind(specs, sources.session(streams))
+        self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
+        sources.check(self._join, self._used)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{title:<9}{text}" for title, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "Query", " ".join(self._join.text.split())
+        yield "streams", ", ".join(f"{name} {stream.show()}" for name, stream in self._used.items())
+        yield "windows", show_windows(self._join.windows)
+        yield "result", ", ".join(o.name for o in self._join.results)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that `dataframe` runs."""
+        return sources.plan(self._join, self._used, self._options)
+
+    def _bind(self) -> Query:
+        return self

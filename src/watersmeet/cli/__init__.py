@@ -1,4 +1,4 @@
-"""The command: watersmeet demo | run | explain | bench | reproduce."""
+"""The command: watersmeet demo | run | explain, and what other distributions add."""
 
 from watersmeet.cli.app import app
 

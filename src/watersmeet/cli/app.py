@@ -1,25 +1,48 @@
 """The command line: what it takes, and which module does it.
 
-Spark and the benchmarks are imported by the commands that need them.
+Spark is imported by the commands that need it. Commands that other distributions add are in the help and run as if they were written
+here; `bench` and `reproduce` come with the laboratory.
+
+Invariant: what is installed is looked up when a command is not one of ours, or when all are listed, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.text import Text
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from watersmeet.cli.arguments import Source, query_text, sink, sources, trigger
-from watersmeet.cli.columns import check_query
-from watersmeet.cli.failure import OURS, reported
-from watersmeet.plan.rules.choose_kernel import Wanted
+from watersmeet.cli.arguments import check_query, query_text, sink, sources, trigger
+from watersmeet.cli.failure import report_errors
+from watersmeet.extensions import find_pieces, load
+from watersmeet.plan import options
+from watersmeet.plan.model import Policy
+
+LABORATORY = ("bench", "reproduce")
+"""Commands that are known to come with the laboratory."""
+
+
+class WithAdded(TyperGroup):
+    """The command's own words, then the added ones."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [*super().list_commands(ctx), *sorted(find_pieces("watersmeet.commands"))]
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in {*LABORATORY, *find_pieces("watersmeet.commands")}:
+            return own
+        with report_errors():
+            added = get_command(load("watersmeet.commands", cmd_name, f"watersmeet {cmd_name}"))
+        added.name = cmd_name
+        return added
+
 
 app = typer.Typer(
+    cls=WithAdded,
     help="Joins any number of data streams, on any predicate, over any window, on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -59,7 +82,7 @@ Routing = Annotated[
     str, typer.Option(help="auto, hash, hypercube, range, random, contrand, 'contrand(d, e)', matrix or pipeline.")
 ]
 Driver = Annotated[
-    Literal["auto", "timestamp", "round_robin", "consumption_rate", "initial_output_size", "output_rate"],
+    Policy,
     typer.Option(help="Which stream's tuples go first inside a micro-batch."),
 ]
 Runtime = Annotated[
@@ -67,7 +90,7 @@ Runtime = Annotated[
     typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),
 ]
 Shipping = Annotated[
-    Literal["auto", "full", "semijoin"],
+    options.Shipping,
     typer.Option(help="semijoin (with --runtime rounds): keys travel first, payloads only for matches."),
 ]
 Static = Annotated[bool, typer.Option("--static", help="Read what is there now, once: a backfill.")]
@@ -112,18 +135,18 @@ def run(
     static: Static = False,
 ) -> None:
     """Join folders of files, as streams or (--static) as they are now."""
-    with reported():
+    with report_errors():
         text = query_text(query, query_file)
-        found = _sources(stream, time, lateness, idle, schema, static)
+        found = sources(stream, time, lateness, idle, schema, streaming=not static)
         to, when = sink(sink_), trigger(trigger_)
-        options = _options(units, kernel, routing, driver, runtime, shipping)
+        choices = _options(units, kernel, routing, driver, runtime, shipping)
         check_query(text, found)
     from watersmeet.cli import run as runs
 
     if static:
-        runs.backfill(text, found, options, to)
+        runs.backfill(text, found, choices, to)
     else:
-        runs.stream(text, found, options, to, checkpoint, when, files_per_trigger)
+        runs.stream(text, found, choices, to, checkpoint, when, files_per_trigger)
 
 
 @app.command()
@@ -147,85 +170,17 @@ def explain(
     ] = False,
 ) -> None:
     """Print the plan of a query: windows, state, warnings, fingerprint. Nothing runs."""
-    with reported():
+    with report_errors():
         text = query_text(query, query_file)
-        found = _sources(stream, time, lateness, idle, schema, static)
-        options = _options(units, kernel, routing, driver, runtime, shipping)
+        found = sources(stream, time, lateness, idle, schema, streaming=not static)
+        choices = _options(units, kernel, routing, driver, runtime, shipping)
         check_query(text, found)
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, options, streaming=not static, full=full)
-
-
-_BENCHES = {
-    "spark": "against Spark's own stream-stream join, both runtimes",
-    "theta": "a band join against the equality join on the same files, both runtimes",
-    "skew": "how evenly routings spread skewed keys",
-    "band": "a band and an inequality join in process, against DuckDB",
-    "kernel": "every join kernel on arrays in memory, against DuckDB",
-    "choice": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
-    "shipping": "whole tuples against late materialisation, on the rounds runtime",
-    "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
-    "soak": "files, disk and memory over many micro-batches, and the cost of a round",
-}
-
-
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def bench(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
-) -> None:
-    """Measure, answers checked: bench spark, theta, skew, band, kernel, choice, shipping, subscriptions or soak [--help]."""
-    _named(context, "bench", name, _BENCHES, "watersmeet.bench.{}")
-
-
-_REPRODUCTIONS = {
-    "bistream": "Lin, Ooi, Wang, Yu (2015): the join-biclique against the join-matrix",
-    "wjoin": "Hammad, Aref, Elmagarmid (2002): nested-loop, hash and merge window joins, and paths",
-    "semijoin": "Tran, Lee (2010): joins across sites, keys first",
-    "driver": "Valsomatzis, Gounaris (2013): which input drives inside a batch",
-    "rjoin": "Idreos, Liarou, Koubarakis (2008): thousands of continuous joins over a ring",
-}
-
-
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def reproduce(
-    context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help=", ".join(_REPRODUCTIONS), show_default=False)] = None,
-) -> None:
-    """Reproduce a paper's evaluation, claim by claim: reproduce bistream, wjoin, driver, semijoin or rjoin [--help]."""
-    _named(context, "reproduce", name, _REPRODUCTIONS, "watersmeet.reproduce.{}.command")
-
-
-def _named(context: typer.Context, verb: str, name: str | None, known: Mapping[str, str], module: str) -> None:
-    """Run the command of a module that is chosen by name; without a name, list them."""
-    if name in (None, "--help"):
-        for title, what in known.items():
-            Console().print(f"watersmeet {verb} {title:<14}{what}", highlight=False)
-        return
-    if name not in known:
-        noun = {"bench": "benchmark", "reproduce": "reproduction"}[verb]
-        Console(stderr=True).print(
-            Text(f"there is no {noun} {name!r}; there are: {', '.join(known)}", style="bold red")
-        )
-        raise typer.Exit(OURS)
-    chosen = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    chosen.command()(import_module(module.format(name)).command)
-    chosen(context.args, prog_name=f"watersmeet {verb} {name}")
-
-
-def _sources(
-    stream: list[str] | None,
-    time: list[str] | None,
-    lateness: list[str] | None,
-    idle: list[str] | None,
-    schema: list[str] | None,
-    static: bool,
-) -> tuple[Source, ...]:
-    return sources(stream or (), time or (), lateness or (), idle or (), schema or (), streaming=not static)
+    runs.explain(text, found, choices, streaming=not static, full=full)
 
 
 def _options(units: int | None, kernel: str, routing: str, driver: str, runtime: str, shipping: str) -> dict[str, Any]:
-    Wanted.of(kernel)
+    options.ForcedKernel.of(kernel)
     given = {"kernel": kernel, "routing": routing, "driver": driver, "runtime": runtime, "shipping": shipping}
     return {"units": "auto" if units is None else units, **given}

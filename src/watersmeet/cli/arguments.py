@@ -2,18 +2,27 @@
 
     --stream clicks=data/clicks:json   --time clicks=ts   --lateness clicks='10 seconds'   --schema clicks='id bigint, ts timestamp'
 
-Invariant: a mistake in the command line is reported at once; starting Spark takes seconds.
+Invariant: a mistake in the command line is reported at once; starting Spark takes seconds. What is refused here, Spark would make us
+refuse, too. Where files could tell Spark more than they tell here (folders named key=value, files that differ, types that are not
+plain), columns are not checked, and the query is bound when Spark is there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.query.duration import parse_us
+from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.runtime.arrow_types import normal, spark_name
+from watersmeet.sql.parse import parse
 
 FORMATS = ("parquet", "csv", "json")
 SINKS = ("parquet", "json", "console")
@@ -59,11 +68,11 @@ def query_text(query: str | None, file: Path | None) -> str:
 
 
 def sources(
-    streams: Sequence[str],
-    times: Sequence[str] = (),
-    latenesses: Sequence[str] = (),
-    idles: Sequence[str] = (),
-    schemas: Sequence[str] = (),
+    streams: Sequence[str] | None,
+    times: Sequence[str] | None = None,
+    latenesses: Sequence[str] | None = None,
+    idles: Sequence[str] | None = None,
+    schemas: Sequence[str] | None = None,
     *,
     streaming: bool = True,
 ) -> tuple[Source, ...]:
@@ -76,20 +85,20 @@ def sources(
     if not streams:
         raise OptionError("no stream: name each folder, as in --stream clicks=data/clicks")
     paths = _by_name("--stream", streams, "clicks=data/clicks")
-    said = {
+    given = {
         "time": _by_name("--time", times, "clicks=ts"),
         "lateness": _by_name("--lateness", latenesses, "clicks='10 seconds'"),
         "idle": _by_name("--idle", idles, "clicks='10 minutes'"),
         "schema": _by_name("--schema", schemas, "clicks='id bigint, ts timestamp'"),
     }
-    for option, values in said.items():
+    for option, values in given.items():
         for name in values.keys() - paths.keys():
             raise OptionError(f"--{option} {name}=...: there is no --stream {name}; there are {', '.join(paths)}")
     for option in ("lateness", "idle"):
-        for name, span in said[option].items():
+        for name, span in given[option].items():
             _check_span(f"--{option} {name}={span}", span)
     return tuple(
-        _source(name, where, {o: v[name] for o, v in said.items() if name in v}, streaming)
+        _source(name, where, {o: v[name] for o, v in given.items() if name in v}, streaming)
         for name, where in paths.items()
     )
 
@@ -122,9 +131,9 @@ def trigger(text: str) -> Mapping[str, Any]:
     return {"processingTime": f"{ms} milliseconds"}
 
 
-def _by_name(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
+def _by_name(option: str, texts: Sequence[str] | None, example: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for text in texts:
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise OptionError(f"{option} {text}: write NAME=VALUE, as in {option} {example}")
@@ -134,29 +143,29 @@ def _by_name(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
     return found
 
 
-def _source(name: str, where: str, said: Mapping[str, str], streaming: bool) -> Source:
+def _source(name: str, where: str, given: Mapping[str, str], streaming: bool) -> Source:
     path, format = _split_format(where)
     folder = Path(path)
     if not folder.exists():
         raise StreamError(f"stream {name}: there is no folder {path}")
     if streaming and not folder.is_dir():
         raise StreamError(f"stream {name}: {path} is a file; a stream is a folder of files (or add --static)")
-    if format == "parquet" and "schema" not in said and folder.is_dir() and not any(folder.rglob("*.parquet")):
+    if format == "parquet" and "schema" not in given and folder.is_dir() and not any(folder.rglob("*.parquet")):
         for other in FORMATS[1:]:
             if any(folder.rglob(f"*.{other}")):
                 raise StreamError(f"stream {name}: {path} holds {other} files; write --stream {name}={path}:{other}")
         raise StreamError(
             f"stream {name}: {path} holds no parquet file yet, so its columns are unknown; say them with --schema {name}='...'"
         )
-    if format != "parquet" and streaming and "schema" not in said:
+    if format != "parquet" and streaming and "schema" not in given:
         raise StreamError(
             f"stream {name}: {format} files do not tell their types; say them with --schema {name}='id bigint, ts timestamp'"
         )
-    return Source(name, folder, format, **said)
+    return Source(name, folder, format, **given)
 
 
 def time_column(name: str, dtypes: Sequence[tuple[str, str]]) -> str:
-    """The column of event time, if nobody has said it: the one named ts, or the only timestamp."""
+    """The column of event time, if it is not given: the one named ts, or the only timestamp."""
     times = [column for column, kind in dtypes if kind in ("timestamp", "timestamp_ntz")]
     if "ts" in times:
         return "ts"
@@ -184,3 +193,61 @@ def _check_span(option: str, span: str, remedy: str = "write a span such as '10 
     if us < 0:
         raise OptionError(f"{option}: a span cannot be negative")
     return us
+
+
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))\s*:?\s+(\w+(?:\s*\(\s*\d+\s*(?:,\s*\d+\s*)?\))?)\s*(?:NOT\s+NULL\s*)?", re.IGNORECASE)  # fmt: skip
+_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float", "dec": "decimal"}
+_PLAIN = {"bigint", "int", "smallint", "tinyint", "float", "double", "decimal", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"}  # fmt: skip
+
+
+def check_query(text: str, sources: Sequence[Source]) -> None:
+    """Refuse names, columns and windows that are wrong, if all columns are known."""
+    specs: dict[str, StreamSpec] = {}
+    for source in sources:
+        schema = schema_of(source)
+        if schema is None:
+            return
+        time = source.time or time_column(source.name, list(schema.items()))
+        stream = Stream(None, time=time, lateness=source.lateness, idle=source.idle)
+        specs[source.name] = StreamSpec(source.name, schema, time, stream.lateness_us, stream.idle_us)
+    parse(text, specs)
+
+
+def schema_of(source: Source) -> Mapping[str, str] | None:
+    """A source's columns and their types as Spark names them; None if only Spark can tell."""
+    if source.schema is not None:
+        return read_ddl(source.schema)
+    return _of_files(source.path) if source.format == "parquet" else None
+
+
+def read_ddl(text: str) -> dict[str, str] | None:
+    """The columns of a schema of plain types.
+
+    >>> read_ddl("id bigint, `a b` DECIMAL(10, 2) NOT NULL, ts timestamp"), read_ddl("m map<int,int>"), read_ddl("k whatever")
+    ({'id': 'bigint', 'a b': 'decimal(10,2)', 'ts': 'timestamp'}, None, None)
+    """
+    found, at = dict[str, str](), 0
+    while at < len(text):
+        column = _COLUMN.match(text, at)
+        if column is None or text[column.end() : column.end() + 1] not in ("", ","):
+            return None
+        kind = re.sub(r"\s", "", column[3]).lower()
+        kind = _NAMES.get(kind, kind)
+        if kind.partition("(")[0] not in _PLAIN:
+            return None
+        found[column[1] or column[2]] = kind
+        at = column.end() + 1
+    return found or None
+
+
+def _of_files(path: Path) -> dict[str, str] | None:
+    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
+    shown = [f for f in files if not any(part[0] in "_." for part in f.relative_to(path).parts)]
+    if not shown or any("=" in f.name for file in shown for f in file.relative_to(path).parents):
+        return None
+    try:
+        first, last = (pq.read_schema(file) for file in (shown[0], shown[-1]))
+        table = normal(pa.Table.from_batches([], first))
+    except Exception:  # not Parquet, or being written: Spark will say
+        return None
+    return {f.name: spark_name(f.type) for f in table.schema} if first.equals(last) else None

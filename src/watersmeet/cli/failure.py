@@ -25,7 +25,7 @@ _LAST_LINE = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
 @contextmanager
-def reported(log: Path | None = None) -> Iterator[None]:
+def report_errors(log: Path | None = None) -> Iterator[None]:
     """Shows what goes wrong inside, and leaves with an exit code."""
     try:
         yield

@@ -1,7 +1,7 @@
 """Folders of files as streams and as sinks, through Spark's own readers and writers.
 
 A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
-the user says where. A new checkpoint over old results is refused, see `runtime.rounds.sink_folder`. Spark gets absolute paths: a JVM
+the user says where. A new checkpoint over old results is refused, see `runtime.rounds.sinks`. Spark gets absolute paths: a JVM
 does not follow `os.chdir`.
 """
 
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 import watersmeet as wm
 from watersmeet.cli.arguments import Sink, Source, time_column
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.runtime.rounds.sink_folder import SinkFolder
+from watersmeet.runtime.rounds.sinks import SinkFolder
 
 _READ_OPTIONS = {"csv": {"header": "true"}}
 CHECKPOINT = "_checkpoint"
@@ -27,9 +27,9 @@ def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigge
     try:
         frame = _frame(spark, source, streaming, files_per_trigger)
     except PySparkException as error:
-        said = str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise StreamError(
-            f"stream {source.name}: Spark cannot read {source.path} as {source.format}: {said}"
+            f"stream {source.name}: Spark cannot read {source.path} as {source.format}: {reason}"
         ) from error
     time = source.time or time_column(source.name, frame.dtypes)
     return wm.Stream(frame, time=time, lateness=source.lateness, idle=source.idle)

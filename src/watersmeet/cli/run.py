@@ -11,11 +11,10 @@ import watersmeet as wm
 from watersmeet.api import Query
 from watersmeet.cli import folders
 from watersmeet.cli.arguments import Sink, Source
-from watersmeet.cli.failure import reported
-from watersmeet.cli.interrupt import stop_requests
-from watersmeet.cli.spark import Stage, stage
+from watersmeet.cli.failure import report_errors
+from watersmeet.cli.spark import LocalSpark, local_spark, stop_requests
 from watersmeet.cli.view import View
-from watersmeet.cli.watch import RoundsWatch, Totals, Watch, counted
+from watersmeet.cli.watch import RoundsWatch, Totals, Watch, count_results
 
 
 def stream(
@@ -28,9 +27,9 @@ def stream(
     files_per_trigger: int | None,
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
-    with reported():
+    with report_errors():
         lasting = folders.checkpoint_folder(sink, checkpoint)
-    with stage("run") as on:
+    with local_spark("run") as on:
         query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
         view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
@@ -40,11 +39,11 @@ def stream(
                 watch: Watch = RoundsWatch(running, view.totals, view.batch)
             else:
                 grouped = query.plan.join.grouping is not None
-                frame = counted(query.dataframe())
+                frame = count_results(query.dataframe())
                 running = folders.start(frame, sink, folder, dict(trigger), view.rows, grouped=grouped)
                 watch = Watch(running, view.totals, view.batch)
             try:
-                with view.shown():
+                with view.show():
                     watch.until(stop.is_set)
                 running.stop()
                 watch.catch_up()
@@ -63,7 +62,7 @@ def stream(
 
 def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: Sink) -> None:
     """Run a query once over what the folders hold."""
-    with stage("run") as on:
+    with local_spark("run") as on:
         query = _query(on, text, sources, options, streaming=False)
         view = View(Totals({}), on.console)
         with on.console.status("joining"):
@@ -73,13 +72,13 @@ def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], s
 
 def explain(text: str, sources: Sequence[Source], options: Mapping[str, Any], *, streaming: bool, full: bool) -> None:
     """Print a query's plan."""
-    with stage("explain") as on:
+    with local_spark("explain") as on:
         plan = _query(on, text, sources, options, streaming=streaming).explain("full" if full else "short")
         on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
 
 
 def _query(
-    on: Stage,
+    on: LocalSpark,
     text: str,
     sources: Sequence[Source],
     options: Mapping[str, Any],
@@ -94,7 +93,7 @@ def _query(
     return wm.sql(text, **streams, **options)
 
 
-def _sum_up(on: Stage, totals: Totals, sink: Sink, *, stopped: bool, lasting: Path | None) -> None:
+def _sum_up(on: LocalSpark, totals: Totals, sink: Sink, *, stopped: bool, lasting: Path | None) -> None:
     late = sum(totals.late.values())
     on.console.print(
         f"{totals.results:,} results{_where(sink)} from {totals.rows:,} rows in {_batches(totals)}, "

@@ -84,7 +84,7 @@ class Shop:
         orders = self._new_orders(begin)
         made = {"clicks": self._new_clicks(begin), "orders": orders, "refunds": self._new_refunds(orders)}
         for name, columns in made.items():
-            arrived = self._arrived(name, columns)
+            arrived = self._take_arrivals(name, columns)
             self._write(name, _concat(arrived, self._late(name, arrived)))
         self.files += 1
 
@@ -115,7 +115,7 @@ class Shop:
             "ts": orders["ordered_at"][at] + self.random.integers(0, _REFUND_US, len(at)),
         }
 
-    def _arrived(self, name: str, made: _Columns) -> _Columns:
+    def _take_arrivals(self, name: str, made: _Columns) -> _Columns:
         """What has arrived by now, in the order of arrival: each event after a delay of its own."""
         n = len(made[TIMES[name]])
         made["arrival"] = made[TIMES[name]] + (DELAY_US * self.random.random(n) ** 3).astype(np.int64)

@@ -1,8 +1,14 @@
-"""Spark for the length of one command, its noise in a log that is kept only if something went wrong."""
+"""Spark for the length of one command, its noise in a log that is kept only if something went wrong; and Ctrl-C as a request to stop.
+
+PySpark's own handler of Ctrl-C cancels the running jobs, which would make the query fail; here the first Ctrl-C sets an event and
+the second one is Python's again.
+"""
 
 from __future__ import annotations
 
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,16 +18,15 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from watersmeet.cli.failure import THEIRS, reported
-from watersmeet.runtime.checkpoint_files import LOCAL_MANAGER, SETTING
-from watersmeet.runtime.session import local_session
+from watersmeet.cli.failure import THEIRS, report_errors
+from watersmeet.runtime.session import LOCAL_MANAGER, SETTING, local_session
 
 LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
 """The command keeps checkpoints in local folders only."""
 
 
 @dataclass(frozen=True)
-class Stage:
+class LocalSpark:
     """What a command works with."""
 
     spark: Any
@@ -31,7 +36,7 @@ class Stage:
 
 
 @contextmanager
-def stage(name: str) -> Iterator[Stage]:
+def local_spark(name: str) -> Iterator[LocalSpark]:
     """Start Spark, run the command inside, stop Spark; errors become messages and exit codes."""
     console = Console()
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
@@ -39,15 +44,36 @@ def stage(name: str) -> Iterator[Stage]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,
-            reported(log),
+            report_errors(log),
             console.status("starting Spark") as status,
             local_session(f"watersmeet {name}", log=log, conf=LOCAL_CHECKPOINTS) as spark,
         ):
             status.stop()
-            yield Stage(spark, console, Path(scratch))
+            yield LocalSpark(spark, console, Path(scratch))
     except typer.Exit as end:
         keep = end.exit_code == THEIRS
         raise
     finally:
         if not keep:
             log.unlink(missing_ok=True)
+
+
+@contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """While it lasts, SIGINT and SIGTERM set the event."""
+    asked = threading.Event()
+
+    def ask(number: int, _: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

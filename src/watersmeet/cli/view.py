@@ -25,7 +25,7 @@ class View:
         self.live: Live | None = None
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
+    def show(self) -> Iterator[None]:
         """The live table stands while this lasts."""
         if not self.console.is_terminal:
             yield

@@ -1,7 +1,7 @@
 """A running query's micro-batches, one by one and each once, and their totals.
 
 The units report what they emit; conditions that Spark evaluates after the join may still drop some of it, so the
-results are counted once more at the very end, by `counted`.
+results are counted once more at the very end, by `count_results`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ POLL_S = 0.25
 _RESULTS = "results"
 
 
-def counted(frame: Any) -> Any:
+def count_results(frame: Any) -> Any:
     """The frame, with its rows counted in the query's progress."""
     from pyspark.sql import functions as F
 
@@ -67,7 +67,7 @@ class Watch:
         """Until the query ends or `finished` says so; raises what the query raises."""
         ended = False
         while not ended and not finished():
-            ended = self._ended()
+            ended = self._has_ended()
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -78,7 +78,7 @@ class Watch:
                 self.totals.add(progress)
                 self.show(progress)
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         return bool(self.query.awaitTermination(POLL_S))
 
     def _batches(self) -> Iterator[Progress]:
@@ -94,7 +94,7 @@ class Watch:
 class RoundsWatch(Watch):
     """The same for a handle of the rounds runtime, which counts its batches itself."""
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         return bool(self.query.await_termination(POLL_S))
 
     def _batches(self) -> Iterator[Progress]:

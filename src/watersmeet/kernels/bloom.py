@@ -16,15 +16,15 @@ def build(codes: np.ndarray, size: int, hashes: int) -> np.ndarray:
     """The filter of codes, in so many bytes; an empty one passes nothing.
 
     >>> bits = build(np.array([3, 5]), 4, 11)
-    >>> passing(bits, np.array([3, 4, 5]), 11).tolist()
+    >>> find_passing(bits, np.array([3, 4, 5]), 11).tolist()
     [True, False, True]
     """
     return _build(np.ascontiguousarray(codes, np.int64), size, hashes)
 
 
-def passing(bits: np.ndarray, codes: np.ndarray, hashes: int) -> np.ndarray:
+def find_passing(bits: np.ndarray, codes: np.ndarray, hashes: int) -> np.ndarray:
     """Which codes pass."""
-    return _passing(bits, np.ascontiguousarray(codes, np.int64), hashes)
+    return _find_passing(bits, np.ascontiguousarray(codes, np.int64), hashes)
 
 
 @kernel("uint8[::1](int64[::1], int64, int64)")
@@ -41,7 +41,7 @@ def _build(codes, size, hashes):  # type: ignore[no-untyped-def]
 
 
 @kernel("boolean[::1](uint8[::1], int64[::1], int64)")
-def _passing(bits, codes, hashes):  # type: ignore[no-untyped-def]
+def _find_passing(bits, codes, hashes):  # type: ignore[no-untyped-def]
     out = np.zeros(len(codes), np.bool_)
     size = uint64(len(bits) * 8)
     if size == uint64(0):

@@ -30,7 +30,7 @@ import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.registry import cpu_target
 
-_IMPORT = re.compile(r"^\s*(?:from watersmeet\.kernels\.|import watersmeet\.kernels\.)(\w+)", re.MULTILINE)
+_IMPORT = re.compile(r"^\s*(?:from|import) (watersmeet\w*\.kernels(?:\.\w+)+)", re.MULTILINE)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -92,7 +92,10 @@ def source(module: str) -> str:
 
 
 def _text(module: str) -> str:
-    return (files("watersmeet.kernels") / f"{module}.py").read_text()
+    package, _, name = module.rpartition(".")
+    if not package:
+        raise OSError(f"{module} is in no package")
+    return (files(package) / f"{name}.py").read_text()
 
 
 def _digest(text: str) -> str:
@@ -103,8 +106,8 @@ class _Place:
     """Where Numba keeps one function, in the form in which it asks."""
 
     def __init__(self, folder: Path, function: Callable[..., Any]) -> None:
-        module = function.__module__.rpartition(".")[2]
-        self._folder, self._stamp = folder / f"{module}-{source(module)}", source(module)
+        self._stamp = source(function.__module__)
+        self._folder = folder / f"{function.__module__.rpartition('.')[2]}-{self._stamp}"
         self._line = function.__code__.co_firstlineno
 
     @classmethod

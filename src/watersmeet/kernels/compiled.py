@@ -1,7 +1,7 @@
 """`@kernel`: a function that Numba compiles when it is first called, for the declared signatures and no others.
 
 Compiling all kernels takes most of a minute, and a query needs few of them. Kernels that call kernels compile what they call, and what is
-compiled is kept, see `code_cache`. Compilation that takes long says so, once, where someone may be waiting for it.
+compiled is kept, see `code_cache`. Compilation that takes long prints a notice, once, where a user may be waiting for it.
 
 Invariant: a kernel has the declared signatures only; other arguments are an error and never a compilation.
 """
@@ -24,7 +24,7 @@ from numba.core.event import Listener, register, unregister
 from watersmeet.kernels.code_cache import KernelCache, kernel_folder
 
 PATIENCE_S = 1.0
-"""Compilation that takes longer is told."""
+"""A notice is printed for compilation that takes longer."""
 
 
 def kernel(signatures: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -48,7 +48,7 @@ def _postpone(dispatcher: Any, signatures: Sequence[Any]) -> None:
             if "_compile_for_args" not in vars(dispatcher):
                 return
             dispatcher._cache = _cache_of(dispatcher.py_func)
-            with typeinfer.register_dispatcher(dispatcher), NOTICE.watching():
+            with typeinfer.register_dispatcher(dispatcher), NOTICE.watch():
                 for signature in signatures:
                     dispatcher.compile(signature)
             dispatcher.disable_compile()
@@ -82,7 +82,7 @@ class Notice(Listener):
         self._timer: threading.Timer | None = None
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """While it lasts, Numba tells of compilations."""
         register("numba:compile", self)
         try:

@@ -5,15 +5,17 @@
     times    ------>       -->      ------>        ascending inside each group
 
 A probe finds its group in a hash table and cuts the period [lo, hi] out of it by bisection, so the matches of a probe
-are one contiguous run: counting them costs nothing, and output can be produced in bounded chunks.
+are one contiguous run: counting them costs nothing. `pairs` turns runs into pairs of row indices, in bounded chunks.
 
-Invariant: `rows` is a permutation of the segment's rows; equal codes are contiguous and ascending in time.
+Invariant: `rows` is a permutation of the segment's rows; equal codes are contiguous and ascending in time. The chunks of one call of `pairs`, laid
+end to end, hold every pair of every run exactly once, and no chunk holds more than `limit` pairs, however hot one key is.
 Implements: Hammad, Aref, Elmagarmid (2002), section 3.1.2, HW-join.
 Departs from the paper: buckets are kept in time order, so a period is bisected rather than scanned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -142,3 +144,36 @@ def _probe(slots, group_code, group_start, times, codes, lo, hi):  # type: ignor
         first[i] = begin
         count[i] = left - begin
     return first, count
+
+
+def pairs(
+    first: np.ndarray, count: np.ndarray, rows: np.ndarray, limit: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Chunks of (probe_idx, row_idx) for runs of `count` positions from `first` in `rows`.
+
+    >>> [(p.tolist(), r.tolist()) for p, r in pairs(np.array([0, 1]), np.array([2, 1]), np.array([7, 8]), 2)]
+    [([0, 0], [7, 8]), ([1], [8])]
+    """
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if len(ends) else 0
+    for begin in range(0, total, limit):
+        yield _pairs(first, count, ends, rows, begin, min(begin + limit, total))
+
+
+@kernel("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
+def _pairs(first, count, ends, rows, begin, end):  # type: ignore[no-untyped-def]
+    probe_idx = np.empty(end - begin, np.int64)
+    row_idx = np.empty(end - begin, np.int64)
+    i = np.searchsorted(ends, begin, side="right")
+    at = begin
+    while at < end:
+        offset = at - (ends[i] - count[i])
+        stop = min(end, ends[i])
+        position = first[i] + offset
+        for j in range(at, stop):
+            probe_idx[j - begin] = i
+            row_idx[j - begin] = rows[position]
+            position += 1
+        at = stop
+        i += 1
+    return probe_idx, row_idx

@@ -1,7 +1,7 @@
 """64-bit codes: what the join loops see instead of values.
 
 Invariant: equal values have equal codes, in every process and on every machine; `order_floats` also keeps their order.
-Codes of bytes may collide, so whoever matches by them verifies the values.
+Codes of bytes may collide, so code that matches by them compares the values.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
                c    .  (x    |    x
 
 A tuple y' in a buffer is at most reach(x) younger than every x' in another buffer, for it was let in up to
-head(x).ts + reach(x) <= x'.ts + reach(x). So mode 2 need not look at times again where that is all a window says.
+head(x).ts + reach(x) <= x'.ts + reach(x). So mode 2 need not look at times again where a window requires no more.
 With one window for all (MW) nothing remains to be checked; with local windows (LCA) pairs are refined: at the end as the
 paper does, or early, by cutting the period out of the buffers by bisection, which is what units do.
 
@@ -23,8 +23,8 @@ are made. Where no stream has new tuples in its buffer, old ones pass through wi
 Invariant: a combination is made when the last of its members is let in, so exactly once. A head is dropped only if no tuple
 that is not let in yet is in its reach, or if some stream has no tuple at all in its reach.
 Implements: Hammad, Aref, Elmagarmid (2002), sections 3.2 (MW-join) and 5.1 (LCA).
-Departs from the paper: windows are directed, so a stream's local window is the largest bound ahead of it, and how far the
-others' reach ends behind it is theirs to say. Predicates are tested as soon as both streams are chosen, not on N-tuples.
+Departs from the paper: windows are directed, so a stream's local window is the largest bound ahead of it, and the other
+streams' reaches say how far behind it they end. Predicates are tested as soon as both streams are chosen, not on N-tuples.
 The paper omits how LCA ends a period; ours is the rule of MW with each head's own reach, which always goes on.
 """
 
@@ -36,7 +36,7 @@ from typing import Literal
 import numpy as np
 
 from watersmeet.kernels.compiled import kernel
-from watersmeet.kernels.instants import FIRST, LAST, shifted
+from watersmeet.kernels.instants import FIRST, LAST, shift_instant
 from watersmeet.kernels.problem import (
     ADMITTED,
     CHUNK,
@@ -173,7 +173,7 @@ def _run(  # type: ignore[no-untyped-def]
             agreed, latest, first_end = 0, FIRST, LAST
             while agreed < n:
                 at, last, far = head[d], start[d + 1], reach[d]
-                while at < last and shifted(ts[at], far) < latest:
+                while at < last and shift_instant(ts[at], far) < latest:
                     at += 1
                 counts[TIMES] += at - head[d] + 2
                 counts[PURGED] += at - head[d]
@@ -187,8 +187,8 @@ def _run(  # type: ignore[no-untyped-def]
                     agreed, latest, first_end = 0, FIRST, LAST
                 if t > latest:
                     latest = t
-                if agreed == 0 or shifted(t, far) < first_end:
-                    first_end, worst = shifted(t, far), d
+                if agreed == 0 or shift_instant(t, far) < first_end:
+                    first_end, worst = shift_instant(t, far), d
                 agreed += 1
                 d = d + 1 if d + 1 < n else 0
             # 2. The end of the period: the same for all, unless a stream must be ahead of all others.
@@ -205,7 +205,7 @@ def _run(  # type: ignore[no-untyped-def]
                     end[s] = ts[head[s]]
                     for x in range(n):
                         if x != s:
-                            end[s] = min(end[s], shifted(ts[head[x]], reach[x]))
+                            end[s] = min(end[s], shift_instant(ts[head[x]], reach[x]))
             counts[SWITCHES] += 1
             mode, d, depth, passed = MODE_2, 0, 0, 0
         if depth == 0:
@@ -255,8 +255,8 @@ def _run(  # type: ignore[no-untyped-def]
                     lo, up = FIRST, LAST
                     for k in range(depth):
                         x = order[d, k]
-                        lo = max(lo, shifted(ts[chosen[x]], -hi[y, x]))
-                        up = min(up, shifted(ts[chosen[x]], hi[x, y]))
+                        lo = max(lo, shift_instant(ts[chosen[x]], -hi[y, x]))
+                        up = min(up, shift_instant(ts[chosen[x]], hi[x, y]))
                     begin = _not_below(ts, begin, until, lo, counts)
                     if up < LAST:
                         until = _not_below(ts, begin, until, up + 1, counts)
@@ -311,7 +311,7 @@ def _run(  # type: ignore[no-untyped-def]
                         for z in range(n):
                             if matched and x != z and hi[x, z] < reach[x]:
                                 counts[TIMES] += 1
-                                matched = ts[chosen[z]] <= shifted(ts[chosen[x]], hi[x, z])
+                                matched = ts[chosen[z]] <= shift_instant(ts[chosen[x]], hi[x, z])
                 if matched:
                     for s in range(n):
                         out[s, found] = chosen[s]

@@ -10,7 +10,7 @@
 A result is a combination, one row of each stream, that satisfies the windows of all pairs and all tests and has at least
 one new member. Kernels yield results as arrays of shape [streams, results], row numbers by stream, in bounded chunks.
 
-Invariant: codes follow `plan.encoding`: exact ones alone decide a test. Rows of a stream stand in the order in which the
+Invariant: codes follow `plan.types`: exact ones alone decide a test. Rows of a stream stand in the order in which the
 stream brings them; what that order is, time or not, is the kernel's affair.
 """
 
@@ -109,7 +109,7 @@ class Problem:
         n = self.streams
         return all(self.hi[x, y] == self.window_us for x in range(n) for y in range(n) if x != y)
 
-    def widened(self) -> Problem:
+    def widen(self) -> Problem:
         """The same with the largest window for all pairs: the filter of the global conservative approach (5.1)."""
         hi = np.full_like(self.hi, self.window_us)
         np.fill_diagonal(hi, 0)

@@ -1,47 +1,45 @@
 """The plan: everything that a runtime needs to run a query, and nothing that it must decide again.
 
-Invariant: a plan is a pure function of the query, the schemas and the options (DESIGN: placement). It is frozen, small,
+What units ask in every batch is derived when an object is made (`_derive`), and pickled with it.
+
+Invariant: a plan is a pure function of the query, the schemas and the options. It is frozen, small,
 and holds no data. `fingerprint` covers what stored state depends on.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from watersmeet.plan.drivers import Policy
-from watersmeet.plan.encoding import Kind
+from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.plan.finish import FinishPlan
-from watersmeet.plan.sites.placed import SitesPlan
+from watersmeet.plan.types import Kind, exact
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.query.join import Join
+from watersmeet.query.join import Input, Join
+from watersmeet.query.predicate import Predicate
 from watersmeet.query.session import UTC
-from watersmeet.query.session_use import depends_on_ansi, depends_on_zone
-from watersmeet.query.window import UNBOUNDED
+from watersmeet.query.stream import StreamSpec
+from watersmeet.query.tree import Node
+from watersmeet.query.window import UNBOUNDED, reach
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.sites import BySite
+from watersmeet.sites.planning.placed import SitesPlan
 
 Kernel = Literal["hw", "sorted", "nlw", "mw", "lca", "ripple", "xjoin"]
+Policy = Literal["auto", "timestamp", "round_robin", "consumption_rate", "initial_output_size", "output_rate"]
+"""What orders the drivers of a batch."""
+INTERLEAVED = ("timestamp", "round_robin")
+"""Policies that go from input to input tuple by tuple; all others take a buffer whole."""
+EARLY = 0.02
+"""How much of the cost `auto` gives for early results, at most."""
 TIME = "_ts"
 """The wire column of event time."""
 SEQUENCE = "_seq"
 """The wire column of a tuple's number in its stream, of an alias with a ROWS window."""
-COUNTED = "_counted"
-"""The wire column that is true where an earlier alias of the same stream has counted the tuple already."""
-
-
-class Types(Protocol):
-    """Who knows the types of expressions: Spark in its runtimes, DuckDB in the local one."""
-
-    def type_of(self, expr: Expr) -> str:
-        """The Spark name of an expression's type."""
-
-    def common(self, left: str, right: str) -> str | None:
-        """The type in which values of two types are compared; None if there is none."""
+ROWS_ONLY = "_row"
+"""The only column of results of a query that selects no column of any stream."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,11 @@ class KeyClass:
     type: str
     kind: Kind
     members: Mapping[str, Expr] = field(hash=False)
+    is_exact: bool = field(init=False, compare=False)
+    """Whether equal codes mean equal values."""
+
+    def __post_init__(self) -> None:
+        _derive(self, is_exact=exact(self.kind))
 
     def __str__(self) -> str:
         return " = ".join(str(e) for e in self.members.values())
@@ -110,12 +113,18 @@ class InputPlan:
     rows: int | None = None
     payload: tuple[str, ...] = ()
     """Wire columns that are fetched for matches only."""
+    own: tuple[Expr, ...] = ()
+    """Conditions without which a tuple has no partner in the join where it enters, and which it survives: its side is preserved."""
+    wire_of: Mapping[ColumnRef, str] = field(init=False, compare=False, repr=False)
+    """The wire columns of plain columns."""
+
+    def __post_init__(self) -> None:
+        plain = [c for c in self.columns if c.expr.is_column and not c.cast]
+        _derive(self, wire_of={c.expr.columns[0]: c.name for c in reversed(plain)})
 
     def column(self, ref: ColumnRef) -> str:
         """The wire column of a plain column."""
-        return next(
-            c.name for c in self.columns if not c.cast and c.expr.columns == (ref,) and c.expr.spark_template == "{0}"
-        )
+        return self.wire_of[ref]
 
 
 @dataclass(frozen=True)
@@ -129,10 +138,19 @@ class Side:
     """Class number to column."""
     carried: tuple[tuple[str, str], ...] = ()
     """(alias, wire column) of what the results of an earlier stage bring along."""
+    tag: str = ""
+    """Tells sides of one query apart that have the same aliases."""
+    either: tuple[str, ...] = ()
+    """Where no alias is always present: the side's time is that of the first of these that is, and the reference is an alias for it, beside the others."""
+    name: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _derive(self, name="+".join(self.aliases) + self.tag)
 
     @property
-    def name(self) -> str:
-        return "+".join(self.aliases)
+    def real_aliases(self) -> tuple[str, ...]:
+        """The aliases, less one that stands for the first that is present."""
+        return self.aliases[1:] if self.either else self.aliases
 
     def column(self, alias: str, wire: str) -> str:
         """How an alias' wire column is called in the side's tables."""
@@ -141,32 +159,59 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What belongs to one join of a tree: which of the plan's classes, residuals and conditions, as (first, end)."""
+
+    node: Node
+    predicates: tuple[Predicate, ...] = ()
+    """Those of the join, as they are decided."""
+    classes: tuple[int, int] = (0, 0)
+    residuals: tuple[int, int] = (0, 0)
+    inside: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
 class Stage:
-    """One join: its sides, and where their tuples go. Units are numbered from `first`."""
+    """One join: its sides, and where their tuples go."""
 
     sides: tuple[Side, ...]
     routing: Hypercube | Biclique | BySite
-    first: int = 0
+    part: Part | None = None
+    """Its part of a join tree; None: it joins what a flat plan says."""
+    onward: tuple[int, int] | None = None
+    """The stage, and the side there, that its results go to; None: the next stage's first side, or out."""
 
     @property
-    def units(self) -> range:
-        return range(self.first, self.first + self.routing.units)
+    def units(self) -> int:
+        return self.routing.units
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether partners of a preserved tuple are found at several units."""
+        preserved = () if self.part is None else self.part.node.preserved
+        return bool(preserved) and (not self.routing.stores_all or any(self.routing.copies(n) > 1 for n in preserved))
 
     def partners(self, side: Side) -> tuple[str, ...]:
         """The aliases of the other sides."""
-        return tuple(a for other in self.sides if other is not side for a in other.aliases)
-
-    def is_primary(self, side: int, unit: int) -> bool:
-        """Whether a unit counts a tuple of a side that it stores: of several copies one does."""
-        return isinstance(self.routing, Biclique) or self.routing.is_primary(side, unit - self.first)
+        return tuple(a for other in self.sides if other is not side for a in other.real_aliases)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A bound, typed, placed query."""
+    """A bound, typed, placed query: `Query.plan`; `explain` shows it.
+
+    >>> import pyarrow as pa
+    >>> import watersmeet as wm
+    >>> clicks = wm.Stream(pa.table({"user": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    >>> plan = wm.join(a=clicks, b=clicks).on("a.user = b.user").window("10s").options(units=4).query().plan
+    >>> plan.aliases, plan.units, plan.kernel
+    (('a', 'b'), 4, 'hw')
+    """
 
     join: Join
     units_wanted: int
+    parts: tuple[Part, ...] = ()
+    """The joins of a tree, inputs first; none: one flat join."""
     inputs: tuple[InputPlan, ...] = ()
     classes: tuple[KeyClass, ...] = ()
     residuals: tuple[Residual, ...] = ()
@@ -174,6 +219,8 @@ class Plan:
     """Conditions that the units evaluate with the library evaluator."""
     after: tuple[Expr, ...] = ()
     """Conditions that Spark evaluates after the join."""
+    final: tuple[Expr, ...] = ()
+    """Conditions on results, NULL-extended ones among them, that the units of the last join evaluate."""
     output: tuple[ColumnRef, ...] = ()
     """The columns of results inside the units: those of SELECT and of `after`, and under DISTINCT all event times."""
     stages: tuple[Stage, ...] = ()
@@ -192,48 +239,84 @@ class Plan:
     shipping: Literal["full", "semijoin", "auto"] = "full"
     """'auto': whole tuples at first, and on the rounds runtime what is cheaper from then on."""
     bandwidth: float | None = None
-    """Bytes per second between units, where the user has said so."""
+    """Bytes per second between units, if the user gives it."""
     notes: tuple[str, ...] = ()
     finish: FinishPlan | None = None
     """The second stage: DISTINCT or GROUP BY."""
     sites: SitesPlan | None = None
     """How sites join, where streams arrive at sites."""
+    aliases: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    streams: Mapping[str, StreamSpec] = field(init=False, compare=False, repr=False)
+    """The streams' specifications, by name."""
+    units: int = field(init=False, compare=False, repr=False)
+    """How many units join."""
+    by_alias: Mapping[str, InputPlan] = field(init=False, compare=False, repr=False)
+    sequenced: tuple[InputPlan, ...] = field(init=False, compare=False, repr=False)
+    """The inputs with a ROWS window."""
+
+    def __post_init__(self) -> None:
+        _derive(
+            self,
+            aliases=self.join.aliases,
+            streams=self.join.streams,
+            units=sum(stage.units for stage in self.stages),
+            by_alias={i.alias: i for i in self.inputs},
+            sequenced=tuple(i for i in self.inputs if i.rows is not None),
+        )
 
     @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.join.aliases
+    def is_keyed(self) -> bool:
+        """Whether key classes lead from any alias to all others."""
+        return len(reach(self.aliases[:1], [c.members for c in self.classes])) == len(self.aliases)
 
     @property
     def timezone(self) -> str:
         """The session's time zone, which expressions are evaluated in."""
         return self.join.session.timezone
 
-    @property
-    def units(self) -> int:
-        """How many units join; they are numbered stage by stage."""
-        return self.stages[-1].units.stop
-
-    def stage_of(self, unit: int) -> Stage:
-        """The stage that a unit belongs to; with one stage, units that scaling has added do too."""
-        return self.stages[0] if len(self.stages) == 1 else next(s for s in self.stages if unit in s.units)
-
     def entry(self, alias: str) -> tuple[Stage, int]:
         """The stage in which an alias' tuples enter, and the number of its side there."""
         return next(
-            (stage, n) for stage in self.stages for n, side in enumerate(stage.sides) if side.aliases == (alias,)
+            (stage, n)
+            for stage in self.stages
+            for n, side in enumerate(stage.sides)
+            if side.aliases == (alias,) and not side.carried
+        )
+
+    def scope(self, part: Part) -> Plan:
+        """The plan of one join of a tree, as if it were the whole query: its keys, residuals, conditions and windows."""
+        classes, node = range(*part.classes), part.node
+        inputs = [replace(i, keys={c: k for c, k in i.keys.items() if c in classes}) for i in self.inputs]
+        orders = [node.first_present(n) for n in range(len(node.inputs))]
+        aliases = [Input(name, self.inputs[0].stream) for name, order in orders if len(order) > 1]
+        for n, alias in enumerate(aliases, start=len(inputs)):
+            inputs.append(InputPlan(alias.alias, alias.stream, n, self.inputs[0].columns[:1], {}, (), (), ()))
+        join = replace(
+            self.join,
+            inputs=(*self.join.inputs, *aliases),
+            windows=node.certain_bounds((*self.aliases, *(a.alias for a in aliases))),
+        )
+        return replace(
+            self,
+            join=join,
+            inputs=tuple(inputs),
+            residuals=self.residuals[slice(*part.residuals)],
+            inside=self.inside[slice(*part.inside)],
         )
 
     def retention_us(self, stage: Stage, side: Side) -> int:
         """How long a side's tuples can meet later ones."""
+        if stage.part is not None:
+            return max((hi for _, hi in self.bounds(stage, side)), default=UNBOUNDED)
         return max((self.join.windows.hi(side.reference, y) for y in stage.partners(side)), default=UNBOUNDED)
 
-    @property
-    def sequenced(self) -> tuple[InputPlan, ...]:
-        """The inputs with a ROWS window."""
-        return tuple(i for i in self.inputs if i.rows is not None)
-
-    def input(self, alias: str) -> InputPlan:
-        return next(i for i in self.inputs if i.alias == alias)
+    def bounds(self, stage: Stage, side: Side) -> list[tuple[str, int]]:
+        """(stream, hi) of the partners that a side's tuples wait for in a stage."""
+        if stage.part is not None:
+            waits = stage.part.node.longest(stage.sides.index(side), side.either or (side.reference,))
+            return [(self.by_alias[z].stream, hi) for z, hi in waits.items()]
+        graph = self.join.windows
+        return [(self.by_alias[y].stream, graph.hi(side.reference, y)) for y in stage.partners(side)]
 
     @property
     def site_names(self) -> tuple[str, ...]:
@@ -250,9 +333,11 @@ class Plan:
         more: dict[str, Any] = {} if self.finish is None else {"finish": self.finish.description(self.join)}
         if self.join.windows.alternatives:
             more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
-        if self.timezone != UTC and depends_on_zone(self.join):
+        if self.join.tree is not None:
+            more["joins"] = self.join.tree.description()
+        if self.timezone != UTC and self.join.depends_on_zone:
             more["timezone"] = self.timezone
-        if not self.join.session.ansi and depends_on_ansi(self.join):
+        if not self.join.session.ansi and self.join.depends_on_ansi:
             more["ansi"] = False
         return more | {
             "inputs": [
@@ -267,7 +352,9 @@ class Plan:
             ],
             "lateness": {s.name: [s.lateness_us, s.idle_us] for s in self.join.streams.values()},
             "classes": [[c.type, {a: e.text for a, e in c.members.items()}] for c in self.classes],
-            "conditions": sorted([r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after)]),
+            "conditions": sorted(
+                [r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after, *self.final)]
+            ),
             "windows": [list(row) for row in self.join.windows.bounds],
             "routing": _placement(self.stages),
         }
@@ -279,16 +366,11 @@ class Plan:
     def title(self) -> str:
         """The query as checkpoints name it: its text, and the time zone if that matters."""
         text = " ".join(self.join.text.split())
-        return f"{text} (time zone {self.timezone})" if self._uses_zone else text
-
-    @property
-    def _uses_zone(self) -> bool:
-        return depends_on_zone(self.join)
+        return f"{text} (time zone {self.timezone})" if self.join.depends_on_zone else text
 
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""
-        text = json.dumps(self.description(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return fingerprint(self.description())
 
 
 def _placement(stages: tuple[Stage, ...]) -> list[Any]:
@@ -296,12 +378,18 @@ def _placement(stages: tuple[Stage, ...]) -> list[Any]:
     if len(stages) == 1 and isinstance(stages[0].routing, Hypercube):
         grid = stages[0].routing
         return [grid.kind, list(grid.shares), [list(d) for d in grid.dimensions]]
-    return [[[s.name for s in stage.sides], _described(stage.routing)] for stage in stages]
+    return [[[s.name for s in stage.sides], _describe(stage.routing)] for stage in stages]
 
 
-def _described(routing: Hypercube | Biclique | BySite) -> Any:
+def _describe(routing: Hypercube | Biclique | BySite) -> Any:
     if isinstance(routing, Biclique):
         return routing.to_json()
     if isinstance(routing, BySite):
         return [routing.kind, list(routing.names), list(routing.unit_of)]
     return [routing.kind, list(routing.shares), [list(d) for d in routing.dimensions]]
+
+
+def _derive(frozen: object, **fields: object) -> None:
+    """Set fields of a frozen object that follow from its others."""
+    for name, value in fields.items():
+        object.__setattr__(frozen, name, value)

@@ -8,14 +8,15 @@ Implements: Tran and Lee (2010), section 4, greedy ordering by intermediate size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from watersmeet.plan.model import Plan
 
 Fanout = Callable[[frozenset[str], str], float | None]
+_UNKNOWN: Fanout = lambda bound, y: None  # noqa: E731
 
 
-def probe_order(plan: Plan, driver: str, fanout: Fanout = lambda bound, y: None) -> tuple[str, ...]:
+def probe_order(plan: Plan, driver: str, fanout: Fanout = _UNKNOWN) -> tuple[str, ...]:
     """The other aliases in the order in which the driver's tuples probe them.
 
     Measured fan-outs come first; where there is none, a keyed alias goes before one related by a condition only, and
@@ -29,8 +30,8 @@ def probe_order(plan: Plan, driver: str, fanout: Fanout = lambda bound, y: None)
 def greedy(
     driver: str,
     others: Sequence[str],
-    fanout: Fanout,
-    rank: Callable[[Iterable[str], str], int] = lambda bound, y: 0,
+    fanout: Fanout = _UNKNOWN,
+    rank: Callable[[set[str], str], int] = lambda bound, y: 0,
 ) -> tuple[str, ...]:
     """The others, each next one of the lowest rank, and among these of the smallest fan-out.
 
@@ -46,9 +47,8 @@ def greedy(
     return tuple(out)
 
 
-def _rank(plan: Plan, bound: Iterable[str], y: str) -> int:
+def _rank(plan: Plan, bound: set[str], y: str) -> int:
     """0: shares a key with what is bound; 1: shares a condition; 2: nothing."""
-    bound = set(bound)
     if any(y in c.members and bound & set(c.members) for c in plan.classes):
         return 0
     return 1 if any(y in p.aliases and p.aliases & bound for p in plan.join.predicates) else 2

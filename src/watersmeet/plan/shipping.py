@@ -7,6 +7,9 @@ of its tuple carries a reference instead; and every result visits the payload's 
 the result has gathered so far. Which of the two is cheaper depends on widths and on results per tuple, so it is decided
 from what has been measured, not from types.
 
+When a running query may change its plan, here and between sites: the change must pay clearly, and changes become rarer. So n batches see at
+most log2(n / PATIENCE) + 1 changes, however the streams behave.
+
 Invariant: the choice is a function of the plan, the line and the traffic, which stand in the manifest: a replay chooses alike.
 Implements: Tran and Lee (2010), section 4.1: the cost of a plan is its transmission and its processing, as one number; here
 without sites, so all lines are alike.
@@ -19,9 +22,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from watersmeet.plan.model import Plan
-from watersmeet.plan.patience import is_clear, is_enough
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, offers, payload_refs
-from watersmeet.plan.sites.cost import Cost, Line
+from watersmeet.sites.planning.cost import Cost, Line
 
 ROUND = 0.05
 """Seconds that one more round takes: a Spark job over little mail."""
@@ -31,6 +33,11 @@ MEMORY, NETWORK = 1e9, 1.25e8
 """Bytes per second between units, on one machine and between machines."""
 MOST_OFFERS = 8
 """Of more streams with payloads only the first so many are weighed: the ways to ship double with each."""
+MARGIN = 0.8
+"""A change must bring the price below this share of what it is."""
+PATIENCE = 2
+"""Batches that must have been measured before the first change; after every change, twice as many."""
+WHOLE = "of whole tuples"
 _NARROW_RESULT = 8
 """Bytes of a column of a result that is no payload."""
 
@@ -151,15 +158,29 @@ def why(plan: Plan, traffic: Traffic, aliases: tuple[str, ...], bandwidth: float
             yield (
                 f"{alias}: {traffic.mean(traffic.late, alias):,.0f} bytes of payload and {traffic.results / rows:.3g} results per tuple"
             )
-    yield f"a batch {named(aliases)} takes {price(plan, traffic, aliases, bandwidth)}"
+    yield f"a batch {show_shipping(aliases)} takes {price(plan, traffic, aliases, bandwidth)}"
     others = [way for way in ((), offers(plan)[:MOST_OFFERS]) if way != aliases]
-    yield from (f"{named(way)} {price(plan, traffic, way, bandwidth)}" for way in others)
+    yield from (f"{show_shipping(way)} {price(plan, traffic, way, bandwidth)}" for way in others)
 
 
-def named(aliases: Collection[str]) -> str:
+def show_shipping(aliases: Collection[str]) -> str:
     """A way to ship in words."""
-    return f"with payloads of {', '.join(aliases)} later" if aliases else "of whole tuples"
+    return f"with payloads of {', '.join(aliases)} later" if aliases else WHOLE
 
 
 def _size(bytes_: float) -> str:
     return f"{bytes_ / 1e6:,.1f} MB"
+
+
+def is_enough(batches: int, changes: int) -> bool:
+    """Whether so many batches since the last change are enough for another.
+
+    >>> [is_enough(2, 0), is_enough(3, 1), is_enough(4, 1)]
+    [True, False, True]
+    """
+    return batches >= PATIENCE * 2**changes
+
+
+def is_clear(price: float, standing: float) -> bool:
+    """Whether a price is clearly below another."""
+    return price <= MARGIN * standing

@@ -1,4 +1,4 @@
-"""Spans of time as users write them, in microseconds.
+"""Spans of time as users write them, in microseconds; and how spans and sizes are shown.
 
 Only units of fixed length are spans: a month is not.
 """
@@ -77,3 +77,16 @@ def show_us(us: int) -> str:
         if us % length == 0:
             return f"{us // length} {unit}"
     return f"{us} us"
+
+
+def show_bytes(count: float) -> str:
+    """A size in the unit that suits it.
+
+    >>> show_bytes(900), show_bytes(1_240_000)
+    ('900 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

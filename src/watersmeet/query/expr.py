@@ -47,6 +47,11 @@ class Expr:
         return frozenset(ref.alias for ref in self.columns)
 
     @property
+    def is_column(self) -> bool:
+        """Whether it is just one column."""
+        return self.spark_template == "{0}"
+
+    @property
     def alias(self) -> str:
         """The only alias of a single-stream expression."""
         (alias,) = self.aliases

@@ -6,16 +6,17 @@ names an alias, the window graph covers exactly the aliases. A bad query cannot 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import Expr
-from watersmeet.query.predicate import Band, Comparison, Condition, Equality, Predicate
+from watersmeet.query.predicate import Comparison, Equality, Predicate
 from watersmeet.query.select import Distinct, Finish, Grouping, Output
 from watersmeet.query.session import IN_UTC, Session
-from watersmeet.query.stream import StreamSpec
-from watersmeet.query.window import WindowGraph
+from watersmeet.query.stream import TIME_TYPES, StreamSpec
+from watersmeet.query.tree import Node
+from watersmeet.query.window import WindowGraph, reach
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Join:
     aliases that the user spelled CROSS JOIN; `timed` the pairs that an explicit condition on event time relates.
     `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out. `session` is where the query was bound;
     `widened` the conditions that count time on its clock, with how many microseconds their windows are wider than they say.
+    With outer, semi, anti or as-of joins there is a `tree`, whose joins have the predicates and windows; `windows` is then the graph of results in which all
+    aliases are present, `after` has conditions on results, and `notes` says which joins became others.
     """
 
     text: str
@@ -49,6 +52,9 @@ class Join:
     finish: Finish | None = None
     session: Session = IN_UTC
     widened: tuple[tuple[str, int], ...] = ()
+    tree: Node | None = None
+    after: tuple[Expr, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases
@@ -62,25 +68,12 @@ class Join:
             unknown = expr.aliases - known
             if unknown:
                 raise UnknownNameError(f"{expr}: no alias {', '.join(sorted(unknown))} in FROM")
-        lonely = self._unconnected()
+        linked = reach({self.aliases[0], *self.crossed}, [*(p.aliases for p in self.predicates), *self.timed])
+        lonely = [alias for alias in self.aliases if alias not in linked] if self.tree is None else []
         if lonely:
             raise QueryError(
                 f"alias {lonely[0]!r} is joined to nothing: add a condition that relates it to {self.aliases[0]!r}, or spell the cross product CROSS JOIN {lonely[0]}"
             )
-
-    def _unconnected(self) -> list[str]:
-        """Aliases that neither a condition nor a CROSS JOIN links to the first."""
-        groups = [p.aliases for p in self.predicates] + list(self.timed)
-        reached, grew = {self.aliases[0]} | self.crossed, True
-        if self.crossed:
-            reached |= {self.aliases[0]}
-        while grew:
-            grew = False
-            for group in groups:
-                if group & reached and not group <= reached:
-                    reached |= group
-                    grew = True
-        return [alias for alias in self.aliases if alias not in reached]
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -108,17 +101,48 @@ class Join:
         return tuple(f for f in self.filters if f.aliases == {alias} or (not f.aliases and alias == first))
 
     @property
-    def equalities(self) -> tuple[Equality, ...]:
-        return tuple(p for p in self.predicates if isinstance(p, Equality))
+    def expressions(self) -> tuple[Expr, ...]:
+        """All expressions of the query."""
+        outputs = dict.fromkeys((*self.select, *self.results))
+        return (*self.filters, *self._of_tree(), *(p.condition for p in self.predicates), *(o.expr for o in outputs))
 
     @property
-    def comparisons(self) -> tuple[Comparison, ...]:
-        return tuple(p for p in self.predicates if isinstance(p, Comparison))
+    def depends_on_zone(self) -> bool:
+        """Whether results can differ in another time zone; an expression that is not fully known counts as one that depends."""
+        return any(not expr.portable or self._has_times(expr) for expr in self._computed())
 
     @property
-    def bands(self) -> tuple[Band, ...]:
-        return tuple(p for p in self.predicates if isinstance(p, Band))
+    def depends_on_ansi(self) -> bool:
+        """Whether results can differ in the other mode: anything is computed, or a value is cast to be compared."""
+        return any(self._computed())
 
-    @property
-    def conditions(self) -> tuple[Condition, ...]:
-        return tuple(p for p in self.predicates if isinstance(p, Condition))
+    def _computed(self) -> Iterator[Expr]:
+        """Expressions that are more than a column, and comparisons that are more than two columns of one type."""
+        for predicate in self.predicates:
+            if not isinstance(predicate, Equality | Comparison) or self._type(predicate.left) != self._type(
+                predicate.right
+            ):
+                yield predicate.condition
+        outputs = (o.expr for o in (*self.select, *self.results))
+        yield from (expr for expr in (*self.filters, *self._of_tree(), *outputs) if not expr.is_column)
+
+    def _of_tree(self) -> tuple[Expr, ...]:
+        """Conditions that a join tree has besides its predicates."""
+        own = () if self.tree is None else (e for node in self.tree.nodes for e in node.own)
+        return (*self.after, *own)
+
+    def _type(self, side: Expr) -> str:
+        """The type of a plain column; a text of its own for anything else."""
+        if not side.is_column:
+            return side.text
+        (ref,) = side.columns
+        return self.spec(ref.alias).schema[ref.column]
+
+    def _has_times(self, expr: Expr) -> bool:
+        """Whether a time stands in an expression; a column of a group may be one."""
+        if any(word in expr.duckdb_template.upper() for word in ("TIMESTAMP", "DATE")):
+            return True
+        times = ("date", *TIME_TYPES)
+        return any(
+            ref.alias not in self.aliases or self.spec(ref.alias).schema[ref.column] in times for ref in expr.columns
+        )

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.query.expr import Expr
+from watersmeet.query.stream import INTEGERS
 
 Function = Literal["count", "sum", "min", "max", "avg"]
 GROUP = ""
 """The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ...; no stream has an empty alias."""
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _UNORDERED = ("map", "variant", "void")
 MOST_DIGITS = 38
@@ -89,6 +89,6 @@ def result_type(function: Function, argument: str | None) -> str | None:
     if decimal:
         digits, scale, more = int(decimal[1]), int(decimal[2]), (10, 0) if function == "sum" else (4, 4)
         return f"decimal({min(digits + more[0], MOST_DIGITS)},{min(scale + more[1], MOST_DIGITS)})"
-    if argument in _INTEGERS:
+    if argument in INTEGERS:
         return "bigint" if function == "sum" else "double"
     return "double" if argument in ("float", "double") else None

@@ -53,7 +53,7 @@ class Session:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the offset from UTC never changes: then a day has 24 hours, and local times are told apart."""
+        """Whether the offset from UTC never changes: then every day has 24 hours, and no local time comes twice."""
         return self.timezone == UTC or self.timezone.startswith("GMT")
 
 
@@ -70,9 +70,9 @@ def canonical(timezone: str) -> str:
         return UTC
     etc, offset = _ETC.fullmatch(name), _OFFSET.fullmatch(name)
     if etc is not None:
-        return _fixed("-" if etc[1] == "+" else "+", int(etc[2]), 0, 0)
+        return _show_offset("-" if etc[1] == "+" else "+", int(etc[2]), 0, 0)
     if offset is not None and _in_range(*offset.groups()):
-        return _fixed(offset[1], int(offset[2]), int(offset[3] or 0), int(offset[4] or 0))
+        return _show_offset(offset[1], int(offset[2]), int(offset[3] or 0), int(offset[4] or 0))
     if offset is not None or _REGION.fullmatch(name) is None:
         raise OptionError(
             f"unknown time zone {timezone!r}: give a name such as 'Europe/Berlin', or an offset as '+02:00'"
@@ -85,7 +85,7 @@ def _in_range(_: str, hours: str, minutes: str | None, seconds: str | None) -> b
     return m < 60 and s < 60 and int(hours) * 3600 + m * 60 + s <= _LARGEST_S
 
 
-def _fixed(sign: str, hours: int, minutes: int, seconds: int) -> str:
+def _show_offset(sign: str, hours: int, minutes: int, seconds: int) -> str:
     """An offset as Java and ICU both write it."""
     if not (hours or minutes or seconds):
         return UTC

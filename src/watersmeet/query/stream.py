@@ -13,7 +13,10 @@ from typing import Any
 from watersmeet.errors import StreamError, WindowError
 from watersmeet.query.duration import parse_us, show_us
 
+COUNTED = "_counted"
+"""The column that tuples travel with where an earlier alias of their stream has them, too: true if that one has counted the tuple."""
 TIME_TYPES = ("timestamp", "timestamp_ntz")
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 class Stream:
@@ -22,6 +25,10 @@ class Stream:
     time: the timestamp column. lateness: how far behind its stream's highest event time a tuple may arrive and still
     count. idle: if given, a silent stream's watermark follows the other streams' highest event time minus this span.
     site: where the stream arrives, if streams arrive far apart; tuples then leave it only as far as results need them.
+
+    >>> import pyarrow as pa
+    >>> Stream(pa.table({"ts": pa.array([0], pa.timestamp("us"))}), time="ts", lateness="10 seconds")
+    Stream of a Table (time ts, lateness 10 s)
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
-from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, symmetric
+from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, reach, symmetric
 
 Place = tuple[int, str]
 """An alias, by its position in FROM, and a column."""
@@ -73,7 +73,8 @@ class Template:
                 raise QueryError(f"column {column!r} is of alias {alias}, but FROM has only 0 to {n - 1}")
         if not self.select:
             raise QueryError("the query selects nothing: name one column or more in SELECT")
-        lonely = self._unconnected()
+        linked = reach([0], [(x, y) for (x, _), (y, _) in self.equalities])
+        lonely = [alias for alias in range(n) if alias not in linked]
         if lonely:
             raise QueryError(
                 f"alias {lonely[0]} ({self.streams[lonely[0]]}) is joined to nothing: continuous queries need equalities"
@@ -91,20 +92,10 @@ class Template:
             raise WindowError(f"the window graph is not over the {n} aliases of the query")
         if self.bounds and not _is_closed(self.bounds):
             raise WindowError(
-                "the window graph is not closed by shortest paths; make its bounds with `closed` or `within`"
+                "the window graph is not closed by shortest paths; make its bounds with `close_bounds` or `within`"
             )
         if self.rows and len(self.rows) != n:
             raise WindowError(f"rows={self.rows}: give one number for each of the {n} aliases, 0 for none")
-
-    def _unconnected(self) -> list[int]:
-        reached, grew = {0}, True
-        while grew:
-            grew = False
-            for (x, _), (y, _) in self.equalities:
-                if (x in reached) != (y in reached):
-                    reached |= {x, y}
-                    grew = True
-        return [a for a in range(len(self.streams)) if a not in reached]
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -179,10 +170,10 @@ def within(aliases: int, width: int) -> tuple[tuple[int, ...], ...]:
     """
     names = tuple(map(str, range(aliases)))
     pairs = [(x, y) for x in names for y in names if x < y]
-    return closed(aliases, [e for x, y in pairs for e in symmetric(x, y, width, "")])
+    return close_bounds(aliases, [e for x, y in pairs for e in symmetric(x, y, width, "")])
 
 
-def closed(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:
+def close_bounds(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:
     """The closed window graph over aliases that are called '0', '1', ..."""
     return WindowGraph.close(tuple(map(str, range(aliases))), edges).bounds
 

@@ -14,7 +14,7 @@ hull, pair by pair the widest bound. It is closed like them, since
     hull[x][z] + hull[z][y]  >=  g[x][z] + g[z][y]  >=  g[x][y]      for every alternative g,
 
 and as far as one pair is concerned it is exact: expiry, retention and the horizon ask the hull and know no alternatives.
-Who combines more than two aliases tests the alternatives too (`units.periods`).
+Who combines more than two aliases tests the alternatives too (`operators.probing.side`).
 
 Implements: Hammad, Aref, Elmagarmid (2002), section 5.2, the partially constrained W-join (Form 3), for directed edges, and
 section 5.2.1, the path W-join.
@@ -24,19 +24,22 @@ two directions of a path are one query, not a union of two: what satisfies both 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TypeVar
 
 from watersmeet.errors import WindowError
 from watersmeet.query.duration import show_us
 
+T = TypeVar("T")
 UNBOUNDED = 2**62
 """No bound. Far above any difference of timestamps, and two of them still add up within 64 bits."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """`young.ts - old.ts <= hi_us`, and the text that said so."""
+    """`young.ts - old.ts <= hi_us`, and the text that it was written as."""
 
     old: str
     young: str
@@ -57,6 +60,13 @@ class WindowGraph:
     bounds: tuple[tuple[int, ...], ...]
     edges: tuple[Edge, ...]
     alternatives: tuple[WindowGraph, ...] = ()
+    spans: Mapping[tuple[str, str], tuple[int, int]] = field(init=False, compare=False, repr=False)
+    """For every two aliases (x, y) the smallest and the largest y.ts - x.ts: what units ask in every batch."""
+
+    def __post_init__(self) -> None:
+        at = {alias: n for n, alias in enumerate(self.aliases)}
+        spans = {(x, y): (-self.bounds[n][m], self.bounds[m][n]) for x, m in at.items() for y, n in at.items()}
+        object.__setattr__(self, "spans", spans)
 
     @classmethod
     def close(cls, aliases: tuple[str, ...], edges: Iterable[Edge]) -> WindowGraph:
@@ -72,12 +82,7 @@ class WindowGraph:
                 for j in range(len(aliases)):
                     if hi[i][k] < UNBOUNDED and hi[k][j] < UNBOUNDED:
                         hi[i][j] = min(hi[i][j], hi[i][k] + hi[k][j])
-        wrong = [alias for alias, i in at.items() if hi[i][i] < 0]
-        if wrong:
-            said = "; ".join(dict.fromkeys(e.text for e in edges if {e.old, e.young} & set(wrong)))
-            raise WindowError(
-                f"unsatisfiable window: no result can satisfy the windows of {', '.join(wrong)} together ({said}); widen or drop one of them"
-            )
+        _refuse_unsatisfiable([alias for alias, i in at.items() if hi[i][i] < 0], edges)
         return cls(aliases, tuple(map(tuple, hi)), edges)
 
     @classmethod
@@ -114,13 +119,19 @@ class WindowGraph:
             a <= b for mine, its in zip(self.bounds, other.bounds, strict=True) for a, b in zip(mine, its, strict=True)
         )
 
+    @property
+    def written(self) -> list[tuple[str, str]]:
+        """The pairs of aliases whose windows were written, in the order of aliases."""
+        found = {frozenset((e.old, e.young)) for e in self.edges}
+        return [pair for pair in combinations(self.aliases, 2) if frozenset(pair) in found]
+
     def hi(self, x: str, y: str) -> int:
         """The largest y.ts - x.ts."""
-        return self.bounds[self.aliases.index(x)][self.aliases.index(y)]
+        return self.spans[x, y][1]
 
     def lo(self, x: str, y: str) -> int:
         """The smallest y.ts - x.ts."""
-        return -self.hi(y, x)
+        return self.spans[x, y][0]
 
     def retention_us(self, x: str) -> int:
         """How long a tuple of x can still meet a future tuple: the largest bound towards the others."""
@@ -138,9 +149,18 @@ class WindowGraph:
             return "unbounded"
         if lo == -hi:
             return f"|{y} - {x}| <= {show_us(hi)}"
-        low = "" if lo <= -UNBOUNDED else f"{_signed(lo)} <= "
-        high = "" if hi >= UNBOUNDED else f" <= {_signed(hi)}"
+        low = "" if lo <= -UNBOUNDED else f"{_show_signed(lo)} <= "
+        high = "" if hi >= UNBOUNDED else f" <= {_show_signed(hi)}"
         return f"{low}{y} - {x}{high}"
+
+
+def _refuse_unsatisfiable(aliases: Sequence[str], edges: Sequence[Edge]) -> None:
+    """The one error for windows that no result can satisfy: those of aliases on a negative cycle."""
+    if aliases:
+        written = "; ".join(dict.fromkeys(e.text for e in edges if {e.old, e.young} & set(aliases)))
+        raise WindowError(
+            f"unsatisfiable window: no result can satisfy the windows of {', '.join(aliases)} together ({written}); widen or drop one of them"
+        )
 
 
 def horizon(bounds: Sequence[Sequence[int]]) -> int:
@@ -153,8 +173,20 @@ def horizon(bounds: Sequence[Sequence[int]]) -> int:
     return max((hi for hi in apart if hi < UNBOUNDED), default=UNBOUNDED)
 
 
-def _signed(us: int) -> str:
+def _show_signed(us: int) -> str:
     return show_us(us) if us >= 0 else f"-{show_us(-us)}"
+
+
+def reach(start: Iterable[T], groups: Iterable[Collection[T]]) -> set[T]:
+    """All that groups connect with the start, one by one.
+
+    >>> sorted(reach([1], [(1, 2), (2, 3), (4, 5)]))
+    [1, 2, 3]
+    """
+    reached, sets = set(start), [set(group) for group in groups]
+    while more := {x for group in sets if group & reached for x in group} - reached:
+        reached |= more
+    return reached
 
 
 def symmetric(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:

@@ -7,7 +7,7 @@ What decides the subgroup:
 
     nothing (random)   one subgroup per side: any condition at all; a probe visits the whole other side
     keys (contrand)    the hash of equal keys; with subgroups of one unit it is plain hash routing
-    a band (range)     values are cut into cells twice as wide as the band, and cells are dealt out to subgroups in turn;
+    a band (range)     values are cut into cells twice as wide as the band, and cells are assigned to subgroups in turn;
                        a probe visits the subgroups of all cells that its band touches: one or two
 
 Inside a subgroup the hash of the row's content decides: "random" without chance, since a task may run twice.
@@ -15,7 +15,7 @@ Inside a subgroup the hash of the row's content decides: "random" without chance
 Invariant: of two tuples that can match, each is stored once, and each probes exactly once the unit where the other is
 stored; no delivery brings one row to one unit twice.
 Implements: Lin, Ooi, Wang, Yu (2015), sections 3.1 and 3.2.2, algorithm 1 (ContRand, ValueRangeOf).
-Departs from the paper: value ranges are cells dealt out in turn, so they need no knowledge of the distribution. Keys that
+Departs from the paper: value ranges are cells assigned in turn, so they need no knowledge of the distribution. Keys that
 are known to be hot are spread over their whole side.
 """
 
@@ -25,13 +25,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
 from watersmeet.kernels.hashing import remainder
+from watersmeet.routing.hypercube import Content, Delivery, group_rows
 
-Role = Literal["both", "store", "probe"]
 Groups = tuple[tuple[int, ...], ...]
 """The units of every subgroup of a side."""
 SAFETY = 2.0**-48
@@ -40,30 +40,6 @@ LARGEST_CELL = 2.0**60
 NARROWEST_CELL = 2.0**-30
 TOUCHED = 1.5
 """Cells that a band touches on average, cells being twice as wide as it."""
-
-
-class Content(Protocol):
-    """What routing may ask of the rows of one side."""
-
-    rows: int
-
-    def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        """One code for the row's keys in these classes."""
-
-    def spread(self) -> np.ndarray:
-        """A hash of the row's content."""
-
-    def value(self, column: str) -> np.ndarray:
-        """A column as doubles."""
-
-
-@dataclass(frozen=True)
-class Delivery:
-    """Rows that go to each of some units; no `rows` means all of them."""
-
-    role: Role
-    units: tuple[int, ...]
-    rows: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +79,22 @@ class Biclique:
 
     sides: tuple[Groups, Groups]
     by: Keys | Cells | None = None
+    stores_all: ClassVar[bool] = False
+    """A unit stores the tuples of one side; copies of the other's come to probe."""
+
+    @property
+    def elastic(self) -> Biclique:
+        """The routing that scaling may change: this one."""
+        return self
+
+    @property
+    def by_keys(self) -> bool:
+        """Whether equal keys decide the subgroup."""
+        return isinstance(self.by, Keys)
+
+    def units_in_sql(self, side: int) -> list[str]:
+        """No SQL: source tasks route, who need not copy rows for that."""
+        return []
 
     @property
     def kind(self) -> str:
@@ -128,6 +120,10 @@ class Biclique:
         visited = TOUCHED if isinstance(self.by, Cells) and len(other) > 1 else 1.0
         return 1 + visited * sum(len(g) for g in other) / len(other)
 
+    def is_primary(self, side: int, unit: int) -> bool:
+        """Whether a unit counts a tuple that it stores: there are no copies."""
+        return True
+
     def homes(self, side: int) -> float:
         """How many units store a tuple of a side."""
         return 1.0
@@ -150,7 +146,7 @@ class Biclique:
         if hot is not None:
             everyone = np.array(self.members[side], np.int64)
             unit = np.where(hot, everyone[spread % len(everyone)], unit)
-        yield from (Delivery("store", (number,), rows) for number, rows in grouped(unit))
+        yield from (Delivery("store", (number,), rows) for number, rows in group_rows(unit))
 
     def probe(self, side: int, content: Content) -> Iterator[Delivery]:
         """The subgroups of the other side in which a row's partners can be."""
@@ -243,32 +239,13 @@ def biclique(m: int, n: int, by: Keys | Cells | None = None, d: int = 1, e: int 
     """
     assert 1 <= d <= m
     assert 1 <= e <= n
-    return Biclique((_dealt(range(m), d), _dealt(range(m, m + n), e)), by)
+    return Biclique((_deal(range(m), d), _deal(range(m, m + n), e)), by)
 
 
-def _dealt(units: range, groups: int) -> Groups:
+def _deal(units: range, groups: int) -> Groups:
     """Units cut into groups of about equal size."""
     cuts = [units.start + len(units) * g // groups for g in range(groups + 1)]
     return tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
-
-
-def grouped(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-    """The rows that have each number, in order; None if all have the same.
-
-    >>> [(n, rows.tolist()) for n, rows in grouped(np.array([5, 2, 5]))]
-    [(2, [1]), (5, [0, 2])]
-    """
-    if len(numbers) == 0:
-        return
-    if np.all(numbers == numbers[0]):
-        yield int(numbers[0]), None
-        return
-    order = np.argsort(
-        numbers.astype(np.uint16) if numbers.min() >= 0 and numbers.max() < 2**16 else numbers, kind="stable"
-    )
-    found, begins = np.unique(numbers[order], return_index=True)
-    for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
-        yield number, order[begin:end]
 
 
 def _flat(groups: Groups) -> tuple[int, ...]:

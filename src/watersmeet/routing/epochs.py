@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from watersmeet.routing.biclique import Biclique, Content, Delivery, Keys
+from watersmeet.routing.biclique import Biclique, Keys
+from watersmeet.routing.hypercube import Content, Delivery
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Epochs:
         """The same with a new routing from the next batch on."""
         return self if routing == self.current else Epochs((*self.routings, routing))
 
-    def pruned(self, empty: Set[int]) -> Epochs:
+    def prune(self, empty: Set[int]) -> Epochs:
         """Without routings that the newest one covers; `empty` are units that hold nothing."""
         kept = [r for r in self.routings[:-1] if not covers(self.current, r, empty)]
         return Epochs((*kept, self.current))

@@ -23,14 +23,40 @@ Implements: Stamos and Young's matrix as Lin, Ooi, Wang, Yu (2015) describe it i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
 from watersmeet.kernels.hashing import combine, remainder
-from watersmeet.routing.biclique import Content, Delivery, grouped
+
+Role = Literal["both", "store", "probe"]
+
+
+class Content(Protocol):
+    """What routing may ask of the rows of one side."""
+
+    rows: int
+
+    def key(self, classes: tuple[int, ...]) -> np.ndarray:
+        """One code for the row's keys in these classes."""
+
+    def spread(self) -> np.ndarray:
+        """A hash of the row's content."""
+
+    def value(self, column: str) -> np.ndarray:
+        """A column as doubles."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Rows that go to each of some units; no `rows` means all of them."""
+
+    role: Role
+    units: tuple[int, ...]
+    rows: np.ndarray | None = None
 
 
 def spread_class(position: int) -> int:
@@ -46,6 +72,8 @@ class Hypercube:
     shares: tuple[int, ...]
     classes_of: tuple[frozenset[int], ...]
     """For every alias, by position, the classes it has a key in."""
+    stores_all: ClassVar[bool] = True
+    """A unit stores every tuple that it gets, and all of them probe."""
 
     @property
     def kind(self) -> str:
@@ -53,10 +81,8 @@ class Hypercube:
             return "hash"
         return "matrix" if self.dimensions == ((spread_class(0),), (spread_class(1),)) else "hypercube"
 
-    @property
-    def spreads(self) -> bool:
-        """Whether some dimension is an alias' content."""
-        return any(c < 0 for dim in self.dimensions for c in dim)
+    elastic = None
+    """Scaling cannot change a grid."""
 
     @property
     def units(self) -> int:
@@ -67,14 +93,33 @@ class Hypercube:
         """How far apart neighbours along each dimension are numbered."""
         return tuple(int(np.prod(self.shares[d + 1 :], dtype=np.int64)) for d in range(len(self.shares)))
 
-    def fixed(self, position: int) -> list[bool]:
+    def find_fixed(self, position: int) -> list[bool]:
         """For every dimension whether an alias' own keys give the coordinate."""
         return [set(dim) <= self.classes_of[position] for dim in self.dimensions]
 
     def copies(self, position: int) -> int:
         """How many units an alias' tuple is sent to."""
-        known = self.fixed(position)
+        known = self.find_fixed(position)
         return int(np.prod([s for s, f in zip(self.shares, known, strict=True) if not f], dtype=np.int64))
+
+    def units_in_sql(self, position: int) -> list[str]:
+        """The units of an alias' tuple as SQL over key columns k0, k1, ...: one expression per copy. No SQL where a dimension is an alias' content.
+
+        >>> grid((frozenset({0}), frozenset({0, 1}), frozenset({1})), 4).units_in_sql(0)
+        ['pmod(hash(k0), 2) * 2 + 0', 'pmod(hash(k0), 2) * 2 + 1']
+        """
+        if any(c < 0 for dim in self.dimensions for c in dim):
+            return []
+        base, free = [], []
+        for dim, share, stride, fixed in zip(
+            self.dimensions, self.shares, self.strides, self.find_fixed(position), strict=True
+        ):
+            if fixed and share > 1:
+                base.append(f"pmod(hash({', '.join(f'k{c}' for c in dim)}), {share}) * {stride}")
+            elif not fixed:
+                free.append([c * stride for c in range(share)])
+        shared = " + ".join(base)
+        return [f"{shared} + {sum(o)}" if shared else f"{sum(o)}" for o in itertools.product(*free)]
 
     homes = copies
     """How many units store an alias' tuple."""
@@ -82,13 +127,13 @@ class Hypercube:
     def is_primary(self, position: int, unit: int) -> bool:
         """Whether the unit holds the first of an alias' copies: the one that counts."""
         coordinates = [unit // stride % share for stride, share in zip(self.strides, self.shares, strict=True)]
-        return all(f or c == 0 for f, c in zip(self.fixed(position), coordinates, strict=True))
+        return all(f or c == 0 for f, c in zip(self.find_fixed(position), coordinates, strict=True))
 
     def deliveries(self, position: int, content: Content) -> Iterator[Delivery]:
         """Where rows go: to every unit of the grid that agrees with what is fixed of them."""
         base, free = np.zeros(content.rows, np.int64), []
         for dim, share, stride, fixed in zip(
-            self.dimensions, self.shares, self.strides, self.fixed(position), strict=True
+            self.dimensions, self.shares, self.strides, self.find_fixed(position), strict=True
         ):
             if not fixed:
                 free.append([c * stride for c in range(share)])
@@ -96,16 +141,32 @@ class Hypercube:
                 code = content.spread() if dim[0] < 0 else content.key(dim)
                 base = base + remainder(code, share) * stride
         offsets = [sum(o) for o in itertools.product(*free)]
-        for cell, rows in grouped(base):
+        for cell, rows in group_rows(base):
             yield Delivery("both", tuple(cell + o for o in offsets), rows)
 
 
-def dimension_code(classes: tuple[int, ...], codes: Mapping[int, np.ndarray]) -> np.ndarray:
+def group_rows(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    """The rows that have each number, in order; None if all have the same.
+
+    >>> [(n, rows.tolist()) for n, rows in group_rows(np.array([5, 2, 5]))]
+    [(2, [1]), (5, [0, 2])]
+    """
+    if len(numbers) == 0:
+        return
+    if np.all(numbers == numbers[0]):
+        yield int(numbers[0]), None
+        return
+    order = np.argsort(
+        numbers.astype(np.uint16) if numbers.min() >= 0 and numbers.max() < 2**16 else numbers, kind="stable"
+    )
+    found, begins = np.unique(numbers[order], return_index=True)
+    for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
+        yield number, order[begin:end]
+
+
+def dimension_code(codes: Sequence[np.ndarray]) -> np.ndarray:
     """One code for several keys taken together."""
-    out = codes[classes[0]]
-    for c in classes[1:]:
-        out = combine(out, codes[c])
-    return out
+    return reduce(combine, codes)
 
 
 def grid(classes_of: tuple[frozenset[int], ...], units: int, spread: Collection[int] = ()) -> Hypercube:

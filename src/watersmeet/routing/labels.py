@@ -2,7 +2,7 @@
 
 Spark places a group by pmod(murmur3(id), partitions). With ids 0, 1, 2, ... some partitions get two units and others
 none. Here unit i gets an id whose hash is congruent to i modulo a number that all usual partition counts divide, so
-units are dealt out like cards whatever the number of partitions.
+units are spread evenly, whatever the number of partitions.
 
 Invariant: `labels(n)` is a prefix of `labels(m)` for n < m; it depends on nothing else.
 """

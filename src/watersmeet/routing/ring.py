@@ -23,8 +23,8 @@ from functools import cached_property
 import numpy as np
 
 from watersmeet.errors import OptionError
-from watersmeet.kernels import chord
 from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.registered import chord
 
 _PLACES = 0x52_494E_47
 
@@ -52,10 +52,10 @@ class Ring:
         """Nodes 0 to n - 1 at places that a hash chooses."""
         if nodes < 1:
             raise OptionError(f"nodes={nodes}: a ring has one node or more")
-        return cls.placed({n: place(n, seed) for n in range(nodes)})
+        return cls.at({n: place(n, seed) for n in range(nodes)})
 
     @classmethod
-    def placed(cls, places: Mapping[int, int]) -> Ring:
+    def at(cls, places: Mapping[int, int]) -> Ring:
         """Nodes at given identifiers."""
         order = sorted(places, key=places.__getitem__)
         ids = np.array([places[n] for n in order], np.uint64)
@@ -94,7 +94,7 @@ class Ring:
         """A node enters at an identifier."""
         if node in self.places:
             raise OptionError(f"node {node} is on the ring already; move it, or join under another number")
-        return Ring.placed({**self.places, node: at})
+        return Ring.at({**self.places, node: at})
 
     def leave(self, node: int) -> Ring:
         """A node goes, and its successor gets its keys."""
@@ -102,14 +102,14 @@ class Ring:
             raise OptionError(
                 f"node {node} cannot leave: it is {'the last one' if node in self.places else 'not there'}"
             )
-        return Ring.placed({n: at for n, at in self.places.items() if n != node})
+        return Ring.at({n: at for n, at in self.places.items() if n != node})
 
     def move(self, places: Mapping[int, int]) -> Ring:
         """Nodes change their identifiers: each leaves, and joins again elsewhere."""
         gone = sorted(places.keys() - self.places.keys())
         if gone:
             raise OptionError(f"node {gone[0]} cannot move: it is not on the ring")
-        return Ring.placed({**self.places, **places})
+        return Ring.at({**self.places, **places})
 
 
 def place(node: int, seed: int = 0) -> int:

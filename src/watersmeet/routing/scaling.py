@@ -5,8 +5,8 @@
     confirm     the same request in `confirm` iterations in a row: a short burst changes nothing
     how many    (load / target - 1) * units                                                          equation 7
 
-Skew: a key of whose tuples each unit of its subgroup would get more than HOT of a unit's fair share becomes hot: its
-tuples are spread over the whole side, and probe the whole other side.
+Skew: a key is hot when one unit of its subgroup receives more than HOT times its fair share of tuples with it. Tuples of a hot key
+are spread over the whole side, and probe the whole other side.
 
 Invariant: a pure function of the loads and of what it has remembered, so a replay decides alike. Each side keeps at least
 one unit in every subgroup.
@@ -67,33 +67,33 @@ class Decision:
     """The routing from the next batch on, and what was changed, in words."""
 
     routing: Biclique
-    said: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
 
 def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: Memory) -> Decision:
     """One iteration: `loads` are bytes by unit. Changes the memory."""
     memory.fresh = max(memory.fresh, routing.units)
-    sides, said = [list(routing.sides[0]), list(routing.sides[1])], []
+    sides, changes = [list(routing.sides[0]), list(routing.sides[1])], []
     for side in (0, 1):
         for group, units in enumerate(routing.sides[side]):
-            number = _confirmed(scaling, f"{side}.{group}", [loads.get(u, 0) for u in units], memory)
+            number = _confirm(scaling, f"{side}.{group}", [loads.get(u, 0) for u in units], memory)
             room = scaling.most_units - sum(len(g) for groups in sides for g in groups)
             number = min(number, room)
             if number:
-                grown = _resized(units, number, memory.fresh)
+                grown = _resize(units, number, memory.fresh)
                 memory.fresh += max(number, 0)
                 sides[side][group] = grown
-                said.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
+                changes.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
     changed = replace(routing, sides=(tuple(sides[0]), tuple(sides[1])))
     if scaling.hot_keys and isinstance(changed.by, Keys):
-        hot = _hot(changed, memory) | set(changed.by.hot)
+        hot = _find_hot(changed, memory) | set(changed.by.hot)
         if len(hot) > len(changed.by.hot):
-            said.append(f"{len(hot) - len(changed.by.hot)} keys have become hot: spread over their whole side")
+            changes.append(f"{len(hot) - len(changed.by.hot)} keys have become hot: spread over their whole side")
             changed = changed.with_hot(sorted(hot)[:MOST_HOT])
-    return Decision(changed, tuple(said))
+    return Decision(changed, tuple(changes))
 
 
-def _confirmed(scaling: Scaling, name: str, loads: list[int], memory: Memory) -> int:
+def _confirm(scaling: Scaling, name: str, loads: list[int], memory: Memory) -> int:
     """The requesting phase of one subgroup: how many units to add or remove now."""
     assert isinstance(scaling.unit_bytes, int)
     load = sum(loads) / (len(loads) * scaling.unit_bytes)
@@ -108,12 +108,12 @@ def _confirmed(scaling: Scaling, name: str, loads: list[int], memory: Memory) ->
     return 0
 
 
-def _resized(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:
+def _resize(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:
     return (*units, *range(fresh, fresh + number)) if number > 0 else units[:number]
 
 
-def _hot(routing: Biclique, memory: Memory) -> set[int]:
-    """Keys of which a unit of their subgroup gets more than HOT of a unit's fair share."""
+def _find_hot(routing: Biclique, memory: Memory) -> set[int]:
+    """Keys of which one unit receives more than HOT times its fair share."""
     found: set[int] = set()
     for side in (0, 1):
         if memory.rows[side] < SEEN_AT_LEAST:

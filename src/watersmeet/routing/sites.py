@@ -1,6 +1,6 @@
 """Routing by site: a stream's tuples go to the unit of the site where the stream arrives, and nowhere else.
 
-Invariant: every tuple has one home; what other sites know of it, they have been told.
+Invariant: every tuple has one home; other sites know of it by messages.
 Implements: Tran and Lee (2010), section 2.2: a node with its stream's window.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
-from watersmeet.routing.biclique import Content, Delivery
+from watersmeet.routing.hypercube import Content, Delivery
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,11 @@ class BySite:
     names: tuple[str, ...]
     unit_of: tuple[int, ...]
     kind = "sites"
+    stores_all: ClassVar[bool] = True
+    elastic = None
+
+    def units_in_sql(self, side: int) -> list[str]:
+        return []
 
     @property
     def units(self) -> int:

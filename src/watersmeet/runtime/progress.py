@@ -9,13 +9,14 @@ Invariant: figures are of one micro-batch, except state (after it) and watermark
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from watersmeet.units.watermark import NEVER
+from watersmeet.dataflow.clock import NEVER
+from watersmeet.dataflow.contract import count_orders
+from watersmeet.query.duration import show_bytes
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = (
@@ -32,7 +33,13 @@ OBSERVED = "watersmeet"
 
 @dataclass(frozen=True, repr=False)
 class Progress:
-    """One micro-batch of a watersmeet query; shown in short, all figures are its fields."""
+    """One micro-batch of a watersmeet query; shown in short, all figures are its fields.
+
+    >>> Progress(7, 0.5, 1000, 321, {"s": 2}, {"s": None}, {"a": 1500}, 48_200, {})
+    batch 7: 1,000 rows in 0.50 s, 2,000 rows/s, 321 results, 2 late (s 2)
+    watermarks s -
+    state      1,500 rows (a 1,500), 48.2 kB
+    """
 
     batch_id: int
     seconds: float
@@ -80,9 +87,11 @@ class Progress:
 
     def __repr__(self) -> str:
         late = sum(self.late.values())
-        dropped = f", {late:,} late ({_listed(self.late)})" if late else ""
+        dropped = f", {late:,} late ({list_counts(self.late)})" if late else ""
         marks = ", ".join(f"{s} {show_moment(m)}" for s, m in self.watermarks.items())
-        held = f"{sum(self.state_rows.values()):,} rows ({_listed(self.state_rows)}), {show_bytes(self.state_bytes)}"
+        held = (
+            f"{sum(self.state_rows.values()):,} rows ({list_counts(self.state_rows)}), {show_bytes(self.state_bytes)}"
+        )
         lines = [
             f"batch {self.batch_id}: {self.input_rows:,} rows in {self.seconds:.2f} s, {self.rows_per_second:,.0f} rows/s, {self.results:,} results{dropped}",
             f"watermarks {marks}",
@@ -117,17 +126,8 @@ def read(progress: Any) -> Progress | None:
         unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
         kernels=_total(reports, "kernels"),
         pruned=sum(r.get("pruned", 0) for r in reports),
-        drivers=orders_of(r.get("drivers", ()) for r in reports),
+        drivers=count_orders(r.get("drivers", ()) for r in reports),
     )
-
-
-def orders_of(units: Iterable[Sequence[str]]) -> dict[str, int]:
-    """The orders of drivers of some units, and at how many of them; most frequent first.
-
-    >>> orders_of([["b", "a"], [], ["b", "a"], ["a", "b"]])
-    {'b, a': 2, 'a, b': 1}
-    """
-    return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
 
 
 def moment(ts: int) -> Moment:
@@ -157,20 +157,12 @@ def show_moment(moment: Moment) -> str:
     return f"{f'{year:04}' if 0 <= year <= 9999 else f'{year:+05}'}-{moment:%m-%d %H:%M:%S}"
 
 
-def show_bytes(count: float) -> str:
-    """A size in the unit that suits it.
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Counts by name, in one line.
 
-    >>> show_bytes(900), show_bytes(1_240_000)
-    ('900 B', '1.2 MB')
+    >>> list_counts({"a": 1500, "b": 3})
+    'a 1,500, b 3'
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            break
-        count /= 1000
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 

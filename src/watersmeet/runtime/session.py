@@ -1,8 +1,16 @@
-"""A local Spark session that suits watersmeet, and says nothing on the screen.
+"""Spark sessions: a local one that suits watersmeet, and how a query on a local disk is started.
 
-Workers run the driver's interpreter; as many shuffle partitions as cores; UTC; the settings that `spark_stream` would
-choose; no web UI. The JVM inherits standard error when it is started, so that points at a log file just then: Spark's
-warnings and its Python workers' chatter go there for good, and the terminal stays with the caller.
+A local session's workers run the driver's interpreter; it has as many shuffle partitions as cores, UTC, the settings that `stream` would
+choose, and no web UI. The JVM inherits standard error when it is started, so that points at a log file just then: Spark's
+warnings and its Python workers' output go there for good, and the terminal stays with the caller.
+
+By default Spark writes every file of a checkpoint through Hadoop's FileContext. On a local disk that starts a `readlink`
+process eight times per file, some thirty per micro-batch: a sixth of the time of a small batch. Hadoop's older interface
+does the same work (a file beside, then a rename) without them. On other file systems FileContext is the safer one.
+Spark's sources open their logs in the query's own thread, with the settings that the session has at that moment, so `start_query` keeps the
+setting until they are open: some milliseconds.
+
+Invariant: after `start_query` the session is as it was. Nothing is set if the checkpoint is not on a local disk or the user has chosen a manager.
 """
 
 from __future__ import annotations
@@ -11,15 +19,21 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 from watersmeet.errors import WatersmeetError
 from watersmeet.runtime.java import java_problem
-from watersmeet.runtime.spark_stream import SETTINGS
-from watersmeet.runtime.worker_probe import trust_workers
+from watersmeet.runtime.spark_versions import CHECKPOINTING
+from watersmeet.runtime.stream.dataframe import SETTINGS
+from watersmeet.runtime.workers import trust_workers
 
 _GB = 2**30
 _STDERR = 2
@@ -36,8 +50,6 @@ def local_session(
     problem = java_problem()
     if problem:
         raise WatersmeetError(problem)
-    from pyspark.sql import SparkSession
-
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
@@ -47,7 +59,7 @@ def local_session(
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app)
     for name, value in {**defaults(cores), **(conf or {})}.items():
         builder = builder.config(name, value)
-    with _stderr_to(log), _ignoring(signal.SIGTERM):
+    with _stderr_to(log), _ignore(signal.SIGTERM):
         spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     trust_workers(spark)
@@ -89,7 +101,7 @@ def driver_memory_gb() -> int:
 
 
 @contextmanager
-def _ignoring(number: signal.Signals) -> Iterator[None]:
+def _ignore(number: signal.Signals) -> Iterator[None]:
     """A process started now ignores the signal: who ends the process group ends this process, which then stops Spark."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -116,3 +128,28 @@ def _stderr_to(log: Path | None) -> Iterator[None]:
     finally:
         os.dup2(saved, _STDERR)
         os.close(saved)
+
+
+SETTING = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_MANAGER = f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager"
+LONGEST_WAIT = 5.0
+"""Seconds; sources that take longer keep logs of the slower kind."""
+
+
+def start_query(writer: DataStreamWriter, spark: SparkSession, *, is_local: bool) -> StreamingQuery:
+    """Start a query; `is_local` says whether its checkpoint is on a local disk."""
+    if not is_local or spark.conf.get(SETTING, None) is not None:
+        return writer.start()
+    spark.conf.set(SETTING, LOCAL_MANAGER)
+    try:
+        query = writer.start()
+        _await_sources(query)
+    finally:
+        spark.conf.unset(SETTING)
+    return query
+
+
+def _await_sources(query: StreamingQuery) -> None:
+    execution, deadline = query._jsq.streamingQuery(), time.monotonic() + LONGEST_WAIT
+    while execution.sources().isEmpty() and query.isActive and time.monotonic() < deadline:
+        time.sleep(0.002)

@@ -1,6 +1,6 @@
-"""Streams by the kind of their source: who plans them, who runs them.
+"""Streams by the kind of their source, DataFrames or Arrow tables: what planning knows of them, who plans them, who runs them.
 
-Invariant: pyspark is imported only when a stream is a Spark DataFrame.
+Invariant: pyspark is imported only when a stream is a Spark DataFrame. A table is read as it is; nothing is sorted or dropped.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import integers
 from watersmeet.errors import StreamError
-from watersmeet.plan.allowed import refuse_mismatches
-from watersmeet.plan.build import Options, build
+from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
+from watersmeet.plan.options import Options
+from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
-from watersmeet.runtime.arrow_types import normal, spark_name
-from watersmeet.runtime.duckdb_types import DuckDBTypes
+from watersmeet.runtime.arrow_types import DuckDBTypes, normal, spark_name
+from watersmeet.runtime.given import is_frame
 
 _WATERMARK_MS = "spark.watermarkDelayMs"
 """Metadata of a column on which withWatermark was called."""
-ROUNDS = "spark_rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
+ROUNDS = "rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
 
 
 def spec(name: str, stream: Stream) -> StreamSpec:
@@ -31,7 +34,7 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     if isinstance(stream.source, pa.Table):
         schema = {f.name: spark_name(f.type) for f in normal(stream.source.slice(0, 0)).schema}
         columns = stream.source.column_names
-    elif _is_frame(stream.source):
+    elif is_frame(stream.source):
         schema = dict(stream.source.dtypes)
         columns = stream.source.columns
         _warn_of_watermarks(name, stream.source)
@@ -63,7 +66,7 @@ def _warn_of_watermarks(name: str, frame: Any) -> None:
 
 def session(streams: Mapping[str, Stream]) -> Session:
     """The session in which a query over these streams is bound; tables have none, and are read in UTC."""
-    frames = [s.source for s in streams.values() if _is_frame(s.source)]
+    frames = [s.source for s in streams.values() if is_frame(s.source)]
     if not frames:
         return IN_UTC
     from watersmeet.runtime import spark_plan
@@ -73,30 +76,30 @@ def session(streams: Mapping[str, Stream]) -> Session:
 
 def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     """The runtime that a query's streams run on, for explain."""
-    if not all(_is_frame(s.source) for s in streams.values()):
+    if not all(is_frame(s.source) for s in streams.values()):
         return "local (in process)"
     if wanted == "rounds" or plan.shipping == "semijoin" or plan.sites is not None:
         return ROUNDS
     if all(s.source.isStreaming for s in streams.values()):
-        return "spark_stream (transformWithState, RocksDB, exactly once)"
-    return "spark_stream on static data (a backfill in event-time slices)"
+        return "stream (transformWithState, RocksDB, exactly once)"
+    return "stream on static data (a backfill in event-time slices)"
 
 
 def check(join: Join, streams: Mapping[str, Stream]) -> None:
     """Refuse a query whose streams or types do not go together, as soon as it is bound."""
     frames = {i.alias: streams[i.stream].source for i in join.inputs}
     _check_kinds(frames)
-    if all(_is_frame(frame) for frame in frames.values()):
-        from watersmeet.runtime import spark_check
+    if all(is_frame(frame) for frame in frames.values()):
+        from watersmeet.runtime import spark_plan
 
-        spark_check.check(join, frames)
+        spark_plan.check(join, frames)
     else:
         refuse_mismatches(join)
 
 
 def _check_kinds(frames: Mapping[str, Any]) -> None:
     """All sources, by alias, are Arrow tables, or streams of one Spark session, or static DataFrames of one."""
-    tables = [alias for alias, frame in frames.items() if not _is_frame(frame)]
+    tables = [alias for alias, frame in frames.items() if not is_frame(frame)]
     if tables and len(tables) < len(frames):
         raise StreamError(
             f"alias {tables[0]}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run"
@@ -127,13 +130,14 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
 def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     """The query's result as a DataFrame."""
     frames = _frames(streams, "dataframe()")
-    from watersmeet.runtime import spark_plan, spark_stream
-    from watersmeet.runtime.worker_probe import probe_workers
+    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.stream.dataframe import dataframe as joined
+    from watersmeet.runtime.workers import probe_workers
 
     spark = next(iter(frames.values())).sparkSession
     spark_plan.check_session(plan.join, spark)
     probe_workers(spark)
-    return spark_stream.dataframe(plan, frames)
+    return joined(plan, frames)
 
 
 def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
@@ -156,7 +160,7 @@ def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:
 
 def _frames(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
     for name, stream in streams.items():
-        if not _is_frame(stream.source):
+        if not is_frame(stream.source):
             raise StreamError(
                 f"stream {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
             )
@@ -173,5 +177,33 @@ def _classic(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
     return frames
 
 
-def _is_frame(source: Any) -> bool:
-    return hasattr(source, "isStreaming") and hasattr(source, "dtypes")
+def source_of(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
+    """A stream's table and what planning may know of it."""
+    table = given.source if isinstance(given, Stream) else given
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if not isinstance(table, pa.Table):
+        raise StreamError(f"stream {name}: the local runtime reads pyarrow tables, not {type(table).__name__}")
+    table = normal(table)
+    schema = {f.name: spark_name(f.type) for f in table.schema}
+    if len(schema) < len(table.schema):
+        raise StreamError(f"stream {name}: two columns have the same name; rename one")
+    if isinstance(given, Stream):
+        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site)
+    times = [c for c, t in schema.items() if t in ("timestamp", "timestamp_ntz")]
+    if "ts" in times:
+        times = ["ts"]
+    if len(times) != 1:
+        found = f"its timestamp columns are {', '.join(times)}" if times else "it has no timestamp column"
+        raise StreamError(f"stream {name}: which column is the event time? {found}; give wm.Stream(table, time=...)")
+    return table, StreamSpec(name, schema, times[0], _disorder_us(table.column(times[0])))
+
+
+def _disorder_us(time: pa.ChunkedArray) -> int:
+    """How far behind the highest event time so far a row is, at most."""
+    known = time.drop_null()
+    if len(known) == 0:
+        return 0
+    ts = integers(known.combine_chunks())
+    behind = np.maximum.accumulate(ts).view(np.uint64) - ts.view(np.uint64)  # more than 63 bits, if years are far apart
+    return int(behind.max())

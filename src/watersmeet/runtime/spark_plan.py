@@ -1,19 +1,36 @@
-"""Planning over Spark DataFrames: types are those that Spark's analyser finds, in the session's mode."""
+"""Planning over Spark DataFrames: types are those that Spark's analyser finds in the session's mode, and its refusals are said in our words.
+
+When a query is bound, all conditions, the SELECT list, DISTINCT or the groups are analysed over one empty frame that has the columns of all
+aliases; only if that fails, one by one, to name the culprit. No job runs, and nothing private is called, so this is the same on Spark Connect.
+
+Invariant: every expression that Spark will evaluate for the query has passed its analyser, in the session's mode and time zone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from watersmeet.errors import OptionError
-from watersmeet.plan.build import Options, build
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.logger import PySparkLogger
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from watersmeet.errors import OptionError, QueryError, TypeMismatchError, UnknownNameError
+from watersmeet.expressions.evaluator import knows
+from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
-from watersmeet.plan.rules.place_conditions import Inside
+from watersmeet.plan.options import Inside, Options
+from watersmeet.plan.source_sql import Dialect
+from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
+from watersmeet.query.select import Grouping
 from watersmeet.query.session import Session
-from watersmeet.runtime.spark_types import SparkTypes
 from watersmeet.runtime.spark_versions import check_version
-from watersmeet.units.evaluator import knows
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
@@ -39,3 +56,197 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     check_version(spark)
     inside: Inside = "portable" if join.session.ansi and knows(join.session.timezone) else "nothing"
     return build(join, SparkTypes(frames), options, inside)
+
+
+SPARK = Dialect(
+    render=lambda expr, name: expr.spark(name),
+    quote=lambda name: "`" + name.replace("`", "``") + "`",
+    cast=lambda text, kind: f"CAST({text} AS {kind})",
+)
+
+
+class SparkTypes:
+    """Knows the types of expressions over DataFrames, by alias."""
+
+    def __init__(self, frames: Mapping[str, Any]) -> None:
+        self.frames = frames
+        self._known: dict[str, str] = {}
+        self._common: dict[tuple[str, str], str | None] = {}
+
+    def type_of(self, expr: Expr) -> str:
+        if expr.text not in self._known:
+            self._known[expr.text] = self._analyse(expr).dataType.simpleString()
+        return self._known[expr.text]
+
+    def _analyse(self, expr: Expr) -> Any:
+        """The field that Spark makes of an expression; one of several aliases is analysed over an empty frame."""
+        if len(expr.aliases) <= 1:
+            frame = self.frames[expr.alias] if expr.columns else next(iter(self.frames.values()))
+            return frame.select(F.expr(expr.spark(lambda ref: SPARK.quote(ref.column)))).schema.fields[0]
+        fields = [self.frames[r.alias].schema[r.column] for r in expr.columns]
+        schema = StructType([StructField(f"c{n}", f.dataType, f.nullable) for n, f in enumerate(fields)])
+        names = {ref: f"c{n}" for n, ref in enumerate(expr.columns)}
+        empty = next(iter(self.frames.values())).sparkSession.createDataFrame([], schema)
+        return empty.select(F.expr(expr.spark(lambda ref: names[ref]))).schema.fields[0]
+
+    def common(self, left: str, right: str) -> str | None:
+        if left == right:
+            return left
+        if (left == "string") != (right == "string"):
+            return None
+        if (left, right) not in self._common:
+            frame = next(iter(self.frames.values()))
+            both = f"coalesce(CAST(NULL AS {left}), CAST(NULL AS {right}))"
+            try:
+                with quiet_refusals():
+                    self._common[left, right] = frame.select(F.expr(both)).schema.fields[0].dataType.simpleString()
+            except (AnalysisException, ParseException):
+                self._common[left, right] = None
+        return self._common[left, right]
+
+
+@contextmanager
+def quiet_refusals() -> Iterator[None]:
+    """What Spark's analyser refuses in this thread is not logged: PySpark writes a Java trace for each refusal to the terminal."""
+    asked = threading.get_ident()
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != asked
+
+    for logger in loggers:
+        logger.addFilter(others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(others)
+
+
+_REFUSED = (AnalysisException, ParseException)
+_WORDS = {
+    "BINARY_OP_DIFF_TYPES": "{left} and {right} do not go together in {sqlExpr}; cast one to the other's type",
+    "BINARY_OP_WRONG_TYPE": "{sqlExpr} takes {inputType}, not {actualDataType}; cast it",
+    "UNEXPECTED_INPUT_TYPE": "{sqlExpr} takes {requiredType} as its {paramIndex} argument, and {inputSql} is {inputType}; cast it",
+    "DATA_DIFF_TYPES": "the values of {sqlExpr} have types without a common one, {dataType}; cast them to one type",
+    "INVALID_ORDERING_TYPE": "{functionName} does not compare {dataType}; take out the parts that can be compared",
+    "CAST_WITHOUT_SUGGESTION": "{srcType} cannot be cast to {targetType} in {sqlExpr}; convert it in the stream's source",
+    "CAST_WITH_CONF_SUGGESTION": "{srcType} cannot be cast to {targetType} in ANSI mode, in {sqlExpr}; convert it in the stream's source",
+    "CAST_WITH_FUNC_SUGGESTION": "{srcType} cannot be cast to {targetType} in {sqlExpr}; use {functionNames}",
+    "SET_OPERATION_ON_MAP_TYPE": "rows with a {dataType} cannot be told apart; select its entries",
+}
+"""What is wrong, by Spark's kind of type mismatch; the slots are Spark's parameters."""
+_QUOTED = re.compile(r'"([^"]*)"')
+_TYPE = re.compile(r"[A-Z_ ]+([(<].*)?")
+
+
+def check(join: Join, frames: Mapping[str, Any]) -> None:
+    """Refuse what Spark's analyser refuses of a query over DataFrames, by alias."""
+    empty, at = _empty(join, frames)
+    with quiet_refusals():
+        _check(join, empty, at)
+
+
+def _check(join: Join, empty: Any, at: Mapping[ColumnRef, str]) -> None:
+    conditions = list(_conditions(join))
+    pieces = [("condition", c) for c in conditions] + [("SELECT", o.expr) for o in join.select]
+    fields = _analyse(empty, pieces, at)
+    for expr, field in zip(conditions, fields, strict=False):
+        if not isinstance(field.dataType, BooleanType) and field.dataType.typeName() != "void":
+            raise TypeMismatchError(
+                f"the condition {expr} is {field.dataType.simpleString()}, not true or false: compare it with something"
+            )
+    _check_finish(join, empty, at)
+
+
+def _conditions(join: Join) -> Iterable[Expr]:
+    yield from join.filters
+    yield from (p.condition for p in join.predicates)
+
+
+def _empty(join: Join, frames: Mapping[str, Any]) -> tuple[Any, dict[ColumnRef, str]]:
+    """A frame without rows that has all columns of the query's expressions, and what they are called in it."""
+    exprs = (*_conditions(join), *(o.expr for o in join.select))
+    refs = list(dict.fromkeys(ref for expr in exprs for ref in expr.columns))
+    schemas = {alias: frame.schema for alias, frame in frames.items()}
+    names = {
+        ref: f"{ref}" if sum(str(r) == str(ref) for r in refs) == 1 else f"{ref} {n}" for n, ref in enumerate(refs)
+    }
+    kinds = [StructField(names[ref], schemas[ref.alias][ref.column].dataType) for ref in refs]
+    spark = next(iter(frames.values())).sparkSession
+    empty = spark.createDataFrame([], StructType(kinds or [StructField("_", BooleanType())]))
+    return empty, {ref: "`" + name.replace("`", "``") + "`" for ref, name in names.items()}
+
+
+def _analyse(empty: Any, pieces: list[tuple[str, Expr]], at: Mapping[ColumnRef, str]) -> list[Any]:
+    """The fields that Spark makes of expressions."""
+    texts = [f"({expr.spark(lambda ref: at[ref])}) AS c{n}" for n, (_, expr) in enumerate(pieces)]
+    try:
+        return list(empty.selectExpr(*texts).schema)
+    except _REFUSED as error:
+        for (what, expr), text in zip(pieces, texts, strict=True):
+            _try(lambda text=text: empty.selectExpr(text).schema, f"{what} {expr}")
+        raise refusal("the query", error) from None
+
+
+def _check_finish(join: Join, empty: Any, at: Mapping[ColumnRef, str]) -> None:
+    rows = empty.selectExpr(*(f"({o.expr.spark(lambda ref: at[ref])}) AS p{n}" for n, o in enumerate(join.select)))
+    if join.distinct:
+        _try(lambda: rows.distinct().schema, "SELECT DISTINCT")
+    if isinstance(join.finish, Grouping):
+        _check_groups(join.finish, rows)
+
+
+def _check_groups(grouping: Grouping, rows: Any) -> None:
+    keys = [f"p{n}" for n in range(grouping.keys)]
+    aggregates = [
+        (a, F.expr(f"{a.function}({'*' if a.argument is None else f'p{a.argument}'})").alias(f"a{n}"))
+        for n, a in enumerate(grouping.aggregates)
+    ]
+    names = {**{f"g{n}": key for n, key in enumerate(keys)}, **{f"a{n}": f"a{n}" for n in range(len(aggregates))}}
+    outputs = [o.expr.spark(lambda ref: names[ref.column]) for o in grouping.select]
+    try:
+        rows.groupBy(*keys).agg(*(a for _, a in aggregates)).selectExpr(*outputs).schema  # noqa: B018 - the analysis is the point
+    except _REFUSED as error:
+        _try(lambda: rows.groupBy(*keys).count().schema, "GROUP BY")
+        for shown, aggregate in aggregates:
+            _try(lambda aggregate=aggregate: rows.groupBy().agg(aggregate).schema, f"{shown}")
+        raise refusal("SELECT", error) from None
+
+
+def _try(analyse: Any, what: str) -> None:
+    try:
+        analyse()
+    except _REFUSED as error:
+        raise refusal(what, error) from None
+
+
+def refusal(what: str, error: Any) -> QueryError:
+    """Spark's refusal of a piece of a query, in our words."""
+    name = str(error.getCondition() or "")
+    words = _WORDS.get(name.rpartition(".")[2])
+    given = {key: _plain(value) for key, value in (error.getMessageParameters() or {}).items()}
+    if words or name.startswith("DATATYPE_MISMATCH"):
+        return TypeMismatchError(f"{what}: {words.format_map(given) if words else _first_sentence(error)}")
+    if name == "UNRESOLVED_ROUTINE":
+        routine = given.get("routineName", "")
+        return UnknownNameError(f"{what}: Spark has no function {routine!r}; check its spelling, or register it first")
+    return QueryError(f"{what}: Spark refuses it: {_first_sentence(error)}")
+
+
+def _plain(value: Any) -> str:
+    """A parameter of Spark's message without its quotes; types are quoted capitals, and shown as usual.
+
+    >>> _plain('("BIGINT" or "TIMESTAMP")'), _plain('"(a.K = b.k)"'), _plain("`coalesce`")
+    ('(bigint or timestamp)', '(a.K = b.k)', 'coalesce')
+    """
+    return _QUOTED.sub(lambda found: found[1].lower() if _TYPE.fullmatch(found[1]) else found[1], str(value)).replace(
+        "`", ""
+    )
+
+
+def _first_sentence(error: Any) -> str:
+    """Spark's message without its name, its state and its plan."""
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    text = (lines or [str(error.getCondition())])[0]
+    return text.partition("] ")[2].partition(" SQLSTATE")[0] or text

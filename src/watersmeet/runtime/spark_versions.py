@@ -57,8 +57,8 @@ def check_version(session: Any) -> None:
     for found in (pyspark.__version__, session.version):
         if _of(found) not in TESTED:
             raise OptionError(
-                f"this is Spark {found}: watersmeet runs on Spark {_shown(TESTED[0])} to {_shown(TESTED[-1])}; "
-                f'install one of them: pip install "pyspark~={_shown(TESTED[-1])}.0"'
+                f"this is Spark {found}: watersmeet runs on Spark {_show(TESTED[0])} to {_show(TESTED[-1])}; "
+                f'install one of them: pip install "pyspark~={_show(TESTED[-1])}.0"'
             )
 
 
@@ -110,5 +110,5 @@ def ids_by_hash(partitions: int) -> list[int]:
     return [int(i) for i in ids[first]]
 
 
-def _shown(version: tuple[int, int]) -> str:
+def _show(version: tuple[int, int]) -> str:
     return ".".join(map(str, version))

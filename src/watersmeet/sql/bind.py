@@ -18,16 +18,17 @@ from watersmeet.query.select import Distinct, Finish, Output
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
-from watersmeet.sql.expressions import show, to_expr
+from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group import group, is_grouped
 from watersmeet.sql.items import WindowItem, choices_of
 from watersmeet.sql.names import Scope, find, stream_named
-from watersmeet.sql.predicates import sort_conjuncts
+from watersmeet.sql.predicates import Sorted, conjuncts, sort_conjuncts
 from watersmeet.sql.refuse import refuse_inside
+from watersmeet.sql.trees import BoundTree, Joined, has_outer, nearest_of, place, simplify, visible_in
 
 
 @dataclass(frozen=True)
-class Table:
+class FromItem:
     """One entry of FROM: alias and stream as written, the columns of USING, and whether it is spelled CROSS JOIN."""
 
     alias: str
@@ -41,12 +42,14 @@ class Draft:
     """A query as it was read: names unresolved, conditions, projections and keys of GROUP BY as sqlglot trees."""
 
     text: str
-    tables: tuple[Table, ...]
+    tables: tuple[FromItem, ...]
     conditions: tuple[Any, ...]
     items: tuple[WindowItem, ...]
     projections: tuple[Any, ...]
     distinct: bool = False
     keys: tuple[Any, ...] | None = None
+    shape: Joined | str | None = None
+    """What FROM joins; None: all tables, by inner joins. Its conditions are those of ON."""
 
 
 def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> Join:
@@ -54,27 +57,91 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> J
     inputs, found_scope, using, star = _from(draft, streams)
     scope = replace(found_scope, session=session)
     _refuse_mixed_times(scope)
-    for node in draft.conditions:
-        refuse_inside(node, replayed=True)
-    conditions = [*using, *(scope.resolve(node) for node in draft.conditions)]
-    found = sort_conjuncts(conditions, scope)
     items = [_with_aliases(item, scope) for item in draft.items]
     aliases = tuple(scope.specs)
-    select, finish = _select(draft, scope, star)
+    choices = choices_of(items, aliases)
+    shape = _shape(draft, scope, using)
+    seen = scope.only(shape.visible)
+    where = [c for node in draft.conditions for c in conjuncts(_resolve(node, seen))]
+    notes: list[str] = []
+    joined = simplify(shape, where, notes)
+    assert isinstance(joined, Joined)
+    select, finish = _select(draft, seen, [ref for ref in star if ref.alias in seen.specs])
+    tree: BoundTree | Sorted
+    if has_outer(joined):
+        _refuse_rows(items)
+        tree = place(joined, where, scope, choices)
+    else:
+        tree = sort_conjuncts([*joined.conditions, *where], scope)
     return Join(
         text=draft.text,
         inputs=_with_rows(inputs, items),
         streams={i.stream: streams[i.stream] for i in inputs},
-        filters=tuple(found.filters),
-        predicates=tuple(found.predicates),
-        windows=WindowGraph.either(aliases, [[*edges, *found.edges] for edges in choices_of(items, aliases)]),
+        filters=tuple(tree.filters),
+        predicates=tuple(tree.predicates),
+        windows=WindowGraph.either(aliases, [[*edges, *tree.edges] for edges in choices]),
         select=select,
         crossed=frozenset(t.alias for t in draft.tables if t.crossed),
-        timed=frozenset(frozenset((edge.old, edge.young)) for edge in found.edges),
+        timed=frozenset(frozenset((edge.old, edge.young)) for edge in tree.edges),
         finish=finish,
         session=session,
-        widened=tuple(found.widened),
+        widened=tuple(tree.widened),
+        tree=tree.root if isinstance(tree, BoundTree) else None,
+        after=tuple(tree.after) if isinstance(tree, BoundTree) else (),
+        notes=tuple(notes),
     )
+
+
+def _shape(draft: Draft, scope: Scope, using: Mapping[str, Sequence[Any]]) -> Joined:
+    """What FROM joins, every ON resolved by the aliases that stand before it."""
+    if draft.shape is None or isinstance(draft.shape, str):
+        return Joined("inner", [t.alias for t in draft.tables], [c for found in using.values() for c in found])
+
+    def resolve(item: Joined | str) -> Joined | str:
+        if isinstance(item, str):
+            return item
+        inputs = [resolve(part) for part in item.inputs]
+        seen = [alias for part in inputs for alias in visible_in(part)]
+        conditions = [
+            c for node in item.conditions for c in conjuncts(_resolve(node, scope.only(seen), scope, item.written))
+        ]
+        right = inputs[-1]
+        conditions += using.get(right, ()) if isinstance(right, str) else ()
+        nearest = None
+        if item.kind.startswith("asof"):
+            before = visible_in(inputs[0])
+            if not isinstance(right, str):
+                raise UnsupportedError(
+                    f"{item.written}: an as-of join looks into one stream, not into a join; join that first, to the left of it"
+                )
+            nearest, conditions = nearest_of(conditions, before, visible_in(right), scope, item.written)
+        return Joined(item.kind, inputs, conditions, item.written, nearest)
+
+    found = resolve(draft.shape)
+    assert isinstance(found, Joined)
+    return found
+
+
+def _resolve(node: Any, seen: Scope, every: Scope | None = None, written: str = "") -> Any:
+    """A condition with its names resolved; one that names an alias that is not joined yet is refused in these words."""
+    refuse_inside(node, replayed=True)
+    try:
+        return seen.resolve(node)
+    except UnknownNameError:
+        if every is None:
+            raise
+        later = sorted({c.table for c in every.resolve(node).find_all(exp.Column)} - {*seen.specs})
+        raise UnknownNameError(
+            f"ON of {written} names {', '.join(later)}, which is not joined there: an ON sees what stands before it and what it joins; move the condition to a later ON or to WHERE"
+        ) from None
+
+
+def _refuse_rows(items: Sequence[WindowItem]) -> None:
+    for item in items:
+        if item.kind == "rows":
+            raise UnsupportedError(
+                f"{item.aliases[0]} {item.text} in a query with outer, semi, anti or as-of joins is not supported: ROWS goes with inner joins; bound it by time, as in {item.aliases[0]} [RANGE 10 MINUTES]"
+            )
 
 
 def _refuse_mixed_times(scope: Scope) -> None:
@@ -99,12 +166,14 @@ def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tupl
     return tuple(found), Distinct() if draft.distinct else None
 
 
-def _from(draft: Draft, streams: Mapping[str, StreamSpec]) -> tuple[list[Input], Scope, list[Any], list[ColumnRef]]:
-    """Inputs, scope, the equalities of USING, and what an unqualified * stands for."""
+def _from(
+    draft: Draft, streams: Mapping[str, StreamSpec]
+) -> tuple[list[Input], Scope, dict[str, list[Any]], list[ColumnRef]]:
+    """Inputs, scope, the equalities of USING by alias, and what an find_column * stands for."""
     inputs: list[Input] = []
     specs: dict[str, StreamSpec] = {}
     merged: dict[str, str] = {}
-    equalities: list[Any] = []
+    equalities: dict[str, list[Any]] = {}
     star: list[ColumnRef] = []
     for table in draft.tables:
         if find(table.alias, specs) is not None:
@@ -118,8 +187,8 @@ def _from(draft: Draft, streams: Mapping[str, StreamSpec]) -> tuple[list[Input],
         right = [ColumnRef(table.alias, name) for name in streams[key].schema]
         for name in reversed(table.using):
             now = Scope(specs)
-            mine, theirs = left.unqualified(name), now.column(table.alias, name)
-            equalities.append(exp.EQ(this=now.node(mine), expression=now.node(theirs)))
+            mine, theirs = left.find_column(name), now.column(table.alias, name)
+            equalities.setdefault(table.alias, []).append(exp.EQ(this=now.node(mine), expression=now.node(theirs)))
             merged[name.lower()] = mine.alias
             star.insert(0, star.pop(star.index(mine)))
             right.remove(theirs)
@@ -149,17 +218,12 @@ def _with_rows(inputs: Sequence[Input], items: Sequence[WindowItem]) -> tuple[In
 
 def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef], *, replayed: bool) -> Iterator[Output]:
     """The columns that one item of SELECT stands for."""
-    inner = node.this if isinstance(node, exp.Alias) else node
-    if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+    inner, name = item_of(node)
+    if is_star(inner):
         yield from (Output(ref.column, column(ref.alias, ref.column)) for ref in _star(inner, scope, star))
         return
-    if isinstance(node, exp.Aliases):
-        raise UnsupportedError(f"several names for one expression are not supported: {show(node)}")
     refuse_inside(inner, replayed=replayed)
-    resolved = scope.resolve(inner).unnest()
-    expr = to_expr(resolved)
-    plain = isinstance(inner.unnest(), exp.Column | exp.Dot)
-    name = node.alias if isinstance(node, exp.Alias) else inner.unnest().name if plain else expr.text
+    expr = to_expr(scope.resolve(inner).unnest())
     yield Output(name or expr.text, expr)
 
 

@@ -2,120 +2,59 @@
 
     wm.join(a=..., b=...).on("a.k = b.k").window("a", "b", "10s")
 
-A `Builder` is a value: every method gives a new one. Nothing is resolved before `bind`, which is the SQL parser's own.
+Invariant: a fluent query is a value: every method gives a new one and leaves the old one as it was. Nothing is resolved before
+`Form.bind`, which is the SQL parser's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
+
+from sqlglot import exp
 
 from watersmeet.errors import ParseError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
-from watersmeet.sql.bind import Draft, Table, bind
+from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.items import WindowItem, read_rows, read_span
 from watersmeet.sql.names import find, identifier
 from watersmeet.sql.parse import parse_condition, parse_keys, parse_projections
+from watersmeet.sql.trees import Joined
 
 Span = str | timedelta
+KINDS = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "LEFT SEMI JOIN",
+    "anti": "LEFT ANTI JOIN",
+    "asof": "ASOF JOIN",
+    "asof left": "ASOF LEFT JOIN",
+}
+"""How SQL writes the joins of the fluent form."""
 
 
 @dataclass(frozen=True)
-class Builder:
-    """A join in the making; `aliases` are pairs of alias and stream.
-
-    >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
-    >>> b = Builder((("a", "s"), ("b", "s"))).on("a.k = b.k").window("a", "b", "10s").select("a.k", "b.k + 1 AS n")
-    >>> join = b.bind({"s": s})
-    >>> join.text
-    'SELECT a.k, b.k + 1 AS n FROM s AS a, s AS b WHERE (a.k = b.k) AND WINDOW (a, b) = 10s'
-    >>> [o.name for o in join.select], join.windows.show("a", "b")
-    (['k', 'n'], '|b - a| <= 10 s')
-    """
+class Form:
+    """The parts of a fluent query; `aliases` are pairs of alias and stream."""
 
     aliases: tuple[tuple[str, str], ...]
     conditions: tuple[str, ...] = ()
     items: tuple[WindowItem, ...] = ()
     projections: tuple[str, ...] = ()
     crossed: tuple[str, ...] = ()
-    is_distinct: bool = False
+    distinct: bool = False
     keys: tuple[str, ...] = ()
-
-    def on(self, *conditions: str) -> Builder:
-        """Adds conditions, as they would stand in ON; all must hold."""
-        for condition in conditions:
-            parse_condition(condition)
-        return replace(self, conditions=self.conditions + conditions)
-
-    def where(self, *conditions: str) -> Builder:
-        """The same as `on`: for inner joins there is no difference."""
-        return self.on(*conditions)
-
-    def window(self, *args: Span) -> Builder:
-        """`window(span)` for every pair of aliases, `window(a, b, span)` for one."""
-        if len(args) not in (1, 3):
-            raise WindowError(
-                f"window takes a span, or two aliases and a span, not {len(args)} arguments: window('10s') or window('a', 'b', '10s')"
-            )
-        *pair, span = args
-        return self._paired("WINDOW", tuple(str(alias) for alias in pair), span)
-
-    def within(self, span: Span) -> Builder:
-        """The same as `window(span)`."""
-        return self._paired("WINDOW", (), span)
-
-    def dwindow(self, a: str, b: str, span: Span) -> Builder:
-        """0 <= b.ts - a.ts <= span: a first."""
-        return self._paired("DWINDOW", (a, b), span)
-
-    def path(self, *args: Span | Sequence[Span]) -> Builder:
-        """`path(a, b, c, span)`: one after the other, from a to c or from c to a; `path(a, b, c, (span, span))` hop by hop."""
-        if not args:
-            raise WindowError("path takes aliases and a span, or a span for each hop: path('a', 'b', 'c', '10s')")
-        *stops, last = args
-        spans: list[Any] = list(last) if isinstance(last, list | tuple) else [last]
-        shown = [_show(span) for span in spans]
-        bounds = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
-        text = f"PATH ({', '.join(_name(str(alias)) for alias in stops)}) = {bounds}"
-        return self._with(WindowItem.path([str(a) for a in stops], [read_span(s, text) for s in spans], text))
-
-    def range(self, alias: str, span: Span) -> Builder:
-        """A tuple of the alias joins tuples up to span younger than itself."""
-        text = f"[RANGE {_show(span)}]"
-        return self._with(WindowItem("range", (alias,), read_span(span, text), 0, text))
-
-    def rows(self, alias: str, n: int) -> Builder:
-        """The alias's member is among its last n tuples."""
-        text = f"[ROWS {n}]"
-        return self._with(WindowItem("rows", (alias,), 0, read_rows(n, text), text))
-
-    def select(self, *projections: str) -> Builder:
-        """Columns and expressions of the result; all columns of all aliases unless said."""
-        for projection in projections:
-            parse_projections(projection)
-        return replace(self, projections=self.projections + projections)
-
-    def distinct(self) -> Builder:
-        """SELECT DISTINCT: equal rows leave once per horizon of event time."""
-        return replace(self, is_distinct=True)
-
-    def group_by(self, *keys: str) -> Builder:
-        """GROUP BY; `select` names the keys and aggregates of the result."""
-        for key in keys:
-            parse_keys(key)
-        return replace(self, keys=self.keys + keys)
-
-    def cross(self, *aliases: str) -> Builder:
-        """Says that these aliases need no condition: CROSS JOIN."""
-        known = [alias for alias, _ in self.aliases]
-        for alias in aliases:
-            if find(alias, known) is None:
-                raise UnknownNameError(f"cross({alias!r}): no such alias; the aliases are {', '.join(known)}")
-        return replace(self, crossed=self.crossed + tuple(find(alias, known) or alias for alias in aliases))
+    filters: tuple[str, ...] = ()
+    """Of WHERE, where that is not the same as ON."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """By alias how it is joined, if that is not by an inner join."""
 
     def bind(self, streams: Mapping[str, StreamSpec], session: Session = IN_UTC) -> Join:
         """The logical query over the streams supplied, in a session."""
@@ -123,33 +62,67 @@ class Builder:
             raise ParseError("a join needs two or more streams: join(a=..., b=...)")
         draft = Draft(
             text=self.text,
-            tables=tuple(Table(alias, stream, crossed=alias in self.crossed) for alias, stream in self.aliases),
-            conditions=tuple(parse_condition(condition) for condition in self.conditions),
+            tables=tuple(FromItem(alias, stream, crossed=alias in self.crossed) for alias, stream in self.aliases),
+            conditions=tuple(parse_condition(condition) for condition in self._where),
             items=self.items,
             projections=tuple(node for text in self.projections or ("*",) for node in parse_projections(text)),
-            distinct=self.is_distinct,
+            distinct=self.distinct,
             keys=tuple(node for text in self.keys for node in parse_keys(text)) if self.keys else None,
+            shape=self._shape() if self.kinds else None,
         )
-        if self.is_distinct and self.keys:
+        if self.distinct and self.keys:
             raise UnsupportedError(
                 "distinct() with group_by() is not supported: groups are distinct already; leave distinct() out"
             )
         return bind(draft, streams, session)
 
     @property
+    def _where(self) -> tuple[str, ...]:
+        return self.filters if self.kinds else (*self.conditions, *self.filters)
+
+    def _on(self, number: int) -> list[str]:
+        """The conditions of ON that belong to the join of an alias: they name it, and none that comes later."""
+        names = [alias.lower() for alias, _ in self.aliases]
+
+        def last(condition: str) -> int:
+            found = {c.table.lower() for c in parse_condition(condition).find_all(exp.Column)}
+            return max((n for n, name in enumerate(names) if name in found), default=1)
+
+        return [condition for condition in self.conditions if max(last(condition), 1) == number]
+
+    def _shape(self) -> Joined | str:
+        """What is joined, from left to right."""
+        item: Joined | str = self.aliases[0][0]
+        for number, (alias, _) in enumerate(self.aliases[1:], start=1):
+            on = [parse_condition(condition) for condition in self._on(number)]
+            kind = self.kinds.get(alias, "inner")
+            item = Joined(kind, [item, alias], on, f"{KINDS[kind]} {alias}")
+        return item
+
+    @property
     def text(self) -> str:
         """The query as SQL."""
-        tables = "".join(f"{self._connector(i)}{self._table(*pair)}" for i, pair in enumerate(self.aliases))
-        conditions = [f"({condition})" for condition in self.conditions] + [
+        tables = "".join(
+            f"{self._connector(i)}{self._table(*pair)}{self._shown(i)}" for i, pair in enumerate(self.aliases)
+        )
+        conditions = [f"({condition})" for condition in self._where] + [
             item.text for item in self.items if item.kind in ("window", "dwindow", "path")
         ]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        select = "SELECT DISTINCT" if self.is_distinct else "SELECT"
+        select = "SELECT DISTINCT" if self.distinct else "SELECT"
         group = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
         return f"{select} {', '.join(self.projections) or '*'} FROM {tables}{where}{group}"
 
     def _connector(self, i: int) -> str:
-        return "" if i == 0 else " CROSS JOIN " if self.aliases[i][0] in self.crossed else ", "
+        alias = self.aliases[i][0]
+        if i and self.kinds and alias not in self.crossed:
+            return f" {KINDS[self.kinds.get(alias, 'inner')]} "
+        return "" if i == 0 else " CROSS JOIN " if alias in self.crossed else ", "
+
+    def _shown(self, i: int) -> str:
+        """ON of the join of an alias, where FROM has it."""
+        conditions = self._on(i) if i and self.kinds else []
+        return f" ON {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""
 
     def _table(self, alias: str, stream: str) -> str:
         brackets = "".join(
@@ -159,13 +132,144 @@ class Builder:
         )
         return f"{_name(stream)} AS {_name(alias)}{brackets}"
 
-    def _paired(self, word: str, pair: tuple[str, ...], span: Span) -> Builder:
+
+class Fluent:
+    """A join in the making.
+
+    >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
+    >>> q = Fluent(Form((("a", "s"), ("b", "s")))).on("a.k = b.k").window("a", "b", "10s").select("a.k", "b.k + 1 AS n")
+    >>> join = q._form.bind({"s": s})
+    >>> join.text
+    'SELECT a.k, b.k + 1 AS n FROM s AS a, s AS b WHERE (a.k = b.k) AND WINDOW (a, b) = 10s'
+    >>> [o.name for o in join.select], join.windows.show("a", "b")
+    (['k', 'n'], '|b - a| <= 10 s')
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+
+    def on(self, *conditions: str) -> Self:
+        """Add conditions, as they would stand in ON; all must hold: `.on("a.k = b.k", "a.v < b.v")`."""
+        for condition in conditions:
+            parse_condition(condition)
+        return self._with(conditions=self._form.conditions + conditions)
+
+    def where(self, *conditions: str) -> Self:
+        """Conditions on results: `.where("a.v > 10")`. For inner joins it is the same as `on`."""
+        for condition in conditions:
+            parse_condition(condition)
+        return self._with(filters=self._form.filters + conditions)
+
+    def left(self, alias: str) -> Self:
+        """LEFT JOIN the alias to those before it: their tuples leave without a partner, too. Conditions of `on` that name it decide: `.left("b").on("a.k = b.k")`."""
+        return self._join("left", alias)
+
+    def right(self, alias: str) -> Self:
+        """RIGHT JOIN the alias: its tuples leave without a partner, too."""
+        return self._join("right", alias)
+
+    def full(self, alias: str) -> Self:
+        """FULL JOIN the alias: tuples of both sides leave without a partner, too."""
+        return self._join("full", alias)
+
+    def semi(self, alias: str) -> Self:
+        """LEFT SEMI JOIN the alias: tuples before it leave once, if they have a partner."""
+        return self._join("semi", alias)
+
+    def anti(self, alias: str) -> Self:
+        """LEFT ANTI JOIN the alias: tuples before it leave if they have no partner, as in `.anti("payments").on("o.id = payments.order")`."""
+        return self._join("anti", alias)
+
+    def asof(self, alias: str) -> Self:
+        """ASOF JOIN the alias: tuples before it meet its one tuple nearest in time, as in `.asof("quotes").on("t.sym = quotes.sym", "t.ts >= quotes.ts")`."""
+        return self._join("asof", alias)
+
+    def asof_left(self, alias: str) -> Self:
+        """ASOF LEFT JOIN the alias: the same, and tuples before it leave without a partner, too."""
+        return self._join("asof left", alias)
+
+    def _join(self, kind: str, alias: str) -> Self:
+        known = [name for name, _ in self._form.aliases]
+        found = find(alias, known)
+        if found is None or found == known[0]:
+            what = "no such alias" if found is None else "the first alias is joined to nothing before it"
+            raise UnknownNameError(f"{kind.replace(' ', '_')}({alias!r}): {what}; the aliases are {', '.join(known)}")
+        return self._with(kinds={**self._form.kinds, found: kind})
+
+    def window(self, *args: Span) -> Self:
+        """How far apart tuples may be: `.window("10s")` for every pair, `.window("a", "b", "10s")` for one."""
+        if len(args) not in (1, 3):
+            raise WindowError(
+                f"window takes a span, or two aliases and a span, not {len(args)} arguments: window('10s') or window('a', 'b', '10s')"
+            )
+        *pair, span = args
+        return self._add_window("WINDOW", tuple(str(alias) for alias in pair), span)
+
+    def within(self, span: Span) -> Self:
+        """The same as `window(span)`: `.within("10 minutes")`."""
+        return self._add_window("WINDOW", (), span)
+
+    def dwindow(self, first: str, then: str, span: Span) -> Self:
+        """One after the other: `.dwindow("order", "refund", "2 hours")` is 0 <= refund.ts - order.ts <= 2 hours."""
+        return self._add_window("DWINDOW", (first, then), span)
+
+    def path(self, *args: Span | Sequence[Span]) -> Self:
+        """Streams visited one after the other, there or back: `.path("a", "b", "c", "10s")`, or a span for each hop, `("10s", "20s")`."""
+        if not args:
+            raise WindowError("path takes aliases and a span, or a span for each hop: path('a', 'b', 'c', '10s')")
+        *stops, last = args
+        spans: list[Any] = list(last) if isinstance(last, list | tuple) else [last]
+        shown = [_show(span) for span in spans]
+        bounds = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+        text = f"PATH ({', '.join(_name(str(alias)) for alias in stops)}) = {bounds}"
+        return self._add(WindowItem.path([str(a) for a in stops], [read_span(s, text) for s in spans], text))
+
+    def range(self, alias: str, span: Span) -> Self:
+        """Tuples of the alias join tuples up to a span younger: `.range("a", "10s")` is `a [RANGE 10s]`."""
+        text = f"[RANGE {_show(span)}]"
+        return self._add(WindowItem("range", (alias,), read_span(span, text), 0, text))
+
+    def rows(self, alias: str, n: int) -> Self:
+        """Only the alias's last n tuples count: `.rows("a", 5)` is `a [ROWS 5]`."""
+        text = f"[ROWS {n}]"
+        return self._add(WindowItem("rows", (alias,), 0, read_rows(n, text), text))
+
+    def select(self, *projections: str) -> Self:
+        """Columns and expressions of the result, all columns without it: `.select("a.k", "b.v + 1 AS n")`."""
+        for projection in projections:
+            parse_projections(projection)
+        return self._with(projections=self._form.projections + projections)
+
+    def distinct(self) -> Self:
+        """SELECT DISTINCT: equal rows leave once per horizon of event time."""
+        return self._with(distinct=True)
+
+    def group_by(self, *keys: str) -> Self:
+        """GROUP BY: `.group_by("a.k").select("a.k", "count(*) AS n")`."""
+        for key in keys:
+            parse_keys(key)
+        return self._with(keys=self._form.keys + keys)
+
+    def cross(self, *aliases: str) -> Self:
+        """These aliases need no condition: `.cross("b")` is `CROSS JOIN b`."""
+        known = [alias for alias, _ in self._form.aliases]
+        for alias in aliases:
+            if find(alias, known) is None:
+                raise UnknownNameError(f"cross({alias!r}): no such alias; the aliases are {', '.join(known)}")
+        return self._with(crossed=self._form.crossed + tuple(find(alias, known) or alias for alias in aliases))
+
+    def _add_window(self, word: str, pair: tuple[str, ...], span: Span) -> Self:
         head = f"{word} ({', '.join(_name(alias) for alias in pair)})" if pair else word
         text = f"{head} = {_show(span)}"
-        return self._with(WindowItem.read(word.lower(), pair, read_span(span, text), text))
+        return self._add(WindowItem.read(word.lower(), pair, read_span(span, text), text))
 
-    def _with(self, item: WindowItem) -> Builder:
-        return replace(self, items=(*self.items, item))
+    def _add(self, item: WindowItem) -> Self:
+        return self._with(items=(*self._form.items, item))
+
+    def _with(self, **changes: Any) -> Self:
+        made = copy(self)
+        made._form = replace(self._form, **changes)
+        return made
 
 
 def _show(span: Span) -> str:

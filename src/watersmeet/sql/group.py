@@ -13,13 +13,13 @@ from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
+from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.select import Aggregate, Function, Grouping, Output, result_type
-from watersmeet.sql.evaluator import type_of
-from watersmeet.sql.expressions import show, to_expr
+from watersmeet.sql.evaluator.lower import type_of
+from watersmeet.sql.evaluator.types import SparkType
+from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.names import Scope
 from watersmeet.sql.refuse import is_aggregate, refuse_inside
-from watersmeet.sql.types import SparkType
 
 FUNCTIONS: dict[Any, Function] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
 
@@ -60,15 +60,11 @@ def _item(node: Any, projections: Sequence[Any], scope: Scope) -> Any:
         position = int(node.name) if node.name.isdigit() else 0
         if not 1 <= position <= len(projections):
             raise UnknownNameError(f"GROUP BY {node.name}: SELECT has items 1 to {len(projections)}")
-        return _inner(projections[position - 1])
+        return item_of(projections[position - 1])[0]
     if isinstance(node, exp.Column) and not node.table and not scope.is_column(node.name):
         named = [p for p in projections if isinstance(p, exp.Alias) and p.alias.lower() == node.name.lower()]
-        return _inner(named[0]) if named else node
+        return named[0].this if named else node
     return node
-
-
-def _inner(node: Any) -> Any:
-    return node.this if isinstance(node, exp.Alias) else node
 
 
 @dataclass
@@ -81,15 +77,11 @@ class _Folder:
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
 
     def output(self, node: Any) -> Output:
-        inner = _inner(node)
-        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+        inner, name = item_of(node)
+        if is_star(inner):
             raise QueryError(f"{show(inner)} stands beside GROUP BY or an aggregate: name the columns of the group")
-        if isinstance(node, exp.Aliases):
-            raise UnsupportedError(f"several names for one expression are not supported: {show(node)}")
         refuse_inside(inner, replayed=True, aggregated=True)
-        plain = isinstance(inner.unnest(), exp.Column | exp.Dot)
         text = show(inner)
-        name = node.alias if isinstance(node, exp.Alias) else inner.unnest().name if plain else text
         resolved = self.scope.resolve(_count_rows(inner))
         holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text))
         return Output(name or text, replace(to_expr(holder.this.unnest()), text=text))

@@ -7,8 +7,8 @@ with `table` the alias as FROM spells it and `this` the column as the schema spe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -51,6 +51,11 @@ class Scope:
     merged: Mapping[str, str] = field(default_factory=dict)
     session: Session = IN_UTC
 
+    def only(self, aliases: Collection[str]) -> Scope:
+        """The scope that knows these aliases only."""
+        specs = {alias: spec for alias, spec in self.specs.items() if alias in aliases}
+        return replace(self, specs=specs, merged={c: a for c, a in self.merged.items() if a in specs})
+
     def alias(self, name: str, where: str) -> str:
         """An alias as FROM spells it."""
         alias = find(name, self.specs)
@@ -73,7 +78,7 @@ class Scope:
     def type_of(self, ref: ColumnRef) -> str:
         return self.specs[ref.alias].schema[ref.column]
 
-    def unqualified(self, name: str) -> ColumnRef:
+    def find_column(self, name: str) -> ColumnRef:
         """A column that names no alias: USING's left one, else the only one of that name."""
         if name.lower() in self.merged:
             return self.column(self.merged[name.lower()], name)
@@ -95,11 +100,11 @@ class Scope:
             raise UnknownNameError(f"{node.sql('spark')}: a star stands alone in SELECT, not inside an expression")
         holder = exp.Paren(this=node.copy())
         for column in list(holder.find_all(exp.Column)):
-            column.replace(self._resolved(column))
+            column.replace(self._resolve_column(column))
         _keep_sums_together(holder)
         return holder.this
 
-    def _resolved(self, column: Any) -> Any:
+    def _resolve_column(self, column: Any) -> Any:
         parts = [part.name for part in column.parts]
         ref, fields = self._split(parts)
         if fields and not self.type_of(ref).lower().startswith(_NESTED):
@@ -122,7 +127,7 @@ class Scope:
             return self.column(alias, parts[1]), parts[2:]
         if len(parts) > 1 and not self.is_column(parts[0]):
             self.alias(parts[0], ".".join(parts))
-        return self.unqualified(parts[0]), parts[1:]
+        return self.find_column(parts[0]), parts[1:]
 
     def is_column(self, name: str) -> bool:
         return any(find(name, spec.schema) is not None for spec in self.specs.values())

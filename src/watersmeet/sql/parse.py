@@ -8,20 +8,21 @@ Only errors of watersmeet leave this module, whatever the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError as SqlglotParseError
 
-from watersmeet.errors import ParseError, WatersmeetError
+from watersmeet.errors import ParseError, UnsupportedError, WatersmeetError
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
-from watersmeet.sql.bind import Draft, Table, bind
-from watersmeet.sql.dialects import SPARK
-from watersmeet.sql.refuse import refuse_grouping, refuse_join, refuse_statement, refuse_table
+from watersmeet.sql.bind import Draft, FromItem, bind
+from watersmeet.sql.expressions import SPARK
+from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
+from watersmeet.sql.trees import Joined
 from watersmeet.sql.window_items import cut_items, tokenize
 
 _ANSI = re.compile(r"\x1b\[\d*m")
@@ -105,26 +106,44 @@ def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
     select = statements[0]
     refuse_statement(select)
     refuse_grouping(select)
-    joins = select.args.get("joins") or []
-    tables, conditions = [_table(select.args["from_"].this)], []
-    connectors = cut.connectors if len(cut.connectors) == len(joins) else ("JOIN",) * len(joins)
-    for join, connector in zip(joins, connectors, strict=True):
-        refuse_join(join)
-        tables.append(_table(join.this, tuple(c.name for c in join.args.get("using") or ()), connector == "CROSS"))
-        conditions += [join.args["on"]] if join.args.get("on") else []
-    if select.args.get("where"):
-        conditions.append(select.args["where"].this)
+    tables: list[FromItem] = []
+    shape = _join(select.args["from_"].this, select.args.get("joins") or [], cut.connectors, tables)
+    conditions = [select.args["where"].this] if select.args.get("where") else []
     keys = select.args.get("group")
     return Draft(
         text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions),
-        distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions),
+        distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions), shape=shape,
     )  # fmt: skip
 
 
-def _table(node: Any, using: tuple[str, ...] = (), crossed: bool = False) -> Table:
+def _join(first: Any, joins: list[Any], connectors: Sequence[str], tables: list[FromItem]) -> Joined | str:
+    """What FROM joins, from left to right; the tables are added to those found so far."""
+    item = _item(first, tables)
+    named = connectors if len(connectors) == len(joins) else ("JOIN",) * len(joins)
+    for join, connector in zip(joins, named, strict=True):
+        kind, written = kind_of_join(join)
+        using = tuple(c.name for c in join.args.get("using") or ())
+        right = _item(join.this, tables, using, crossed=connector == "CROSS")
+        if using and (not isinstance(right, str) or kind in ("right", "full")):
+            raise UnsupportedError(f"USING in {written} is not supported: write ON, and name the column that you mean")
+        on = join.args.get("on")
+        item = Joined(kind, [item, right], [] if on is None else [on], written)
+    return item
+
+
+def _item(node: Any, tables: list[FromItem], using: tuple[str, ...] = (), *, crossed: bool = False) -> Joined | str:
+    """A table of FROM, or joins in parentheses."""
+    inner = (
+        node.this if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Table) and not node.alias else node
+    )
+    below = (inner.args.get("joins") or []) if isinstance(inner, exp.Table) else []
+    if below:
+        first = inner.copy()
+        first.set("joins", None)
+        return _join(first, below, (), tables)
     refuse_table(node)
-    stream = ".".join(part.name for part in node.parts)
-    return Table(node.alias or node.name, stream, using, crossed)
+    tables.append(FromItem(node.alias or node.name, ".".join(part.name for part in node.parts), using, crossed))
+    return tables[-1].alias
 
 
 def _statements(sql: str) -> list[Any]:

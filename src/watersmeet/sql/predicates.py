@@ -18,12 +18,13 @@ from sqlglot import exp
 from watersmeet.errors import QueryError
 from watersmeet.query.expr import Expr, binary
 from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
+from watersmeet.query.stream import INTEGERS
 from watersmeet.query.window import Edge
-from watersmeet.sql.evaluator import type_of
+from watersmeet.sql.evaluator.lower import type_of
+from watersmeet.sql.evaluator.types import NUMERIC
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, aliases_of
 from watersmeet.sql.time_conditions import time_condition
-from watersmeet.sql.types import INTEGRAL, NUMERIC
 
 _COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _SIGNS = {**_COMPARATORS, exp.EQ: "="}
@@ -57,31 +58,29 @@ def conjuncts(node: Any) -> Iterator[Any]:
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)
-    elif (
-        isinstance(node, exp.Between)
-        and not node.args.get("symmetric")
-        and len(aliases_of(node)) > 1
-        and _difference(node.this) is None
-    ):
-        yield exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
-        yield exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
+    elif (halves := _halves(node)) and _difference(node.this) is None:
+        yield from halves
     elif not (isinstance(node, exp.Boolean) and node.this):
         yield node
+
+
+def _halves(node: Any) -> list[Any]:
+    """The two comparisons that a BETWEEN across streams stands for; none for anything else."""
+    if not isinstance(node, exp.Between) or node.args.get("symmetric") or len(aliases_of(node)) < 2:
+        return []
+    sides = ((exp.GTE, "low"), (exp.LTE, "high"))
+    return [op(this=node.this.copy(), expression=node.args[end].copy()) for op, end in sides]
 
 
 def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
     kind = type_of(node)
     if kind is not None and kind.kind not in ("boolean", "null"):
         raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")
-    if isinstance(node, exp.Between) and len(aliases_of(node)) > 1 and not node.args.get("symmetric"):
-        halves = [
-            exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()),
-            exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()),
-        ]
-        if any(time_condition(half, scope) for half in halves):
-            for half in halves:
-                _sort_one(half, scope, result)
-            return
+    halves = _halves(node)
+    if any(time_condition(half, scope) for half in halves):
+        for half in halves:
+            _sort_one(half, scope, result)
+        return
     if len(aliases_of(node)) < 2:
         result.filters.append(to_expr(node))
         return
@@ -99,14 +98,14 @@ def _predicate(node: Any, scope: Scope) -> Predicate:
     if sides is not None and isinstance(node, exp.EQ):
         return Equality(*sides, _whole_condition(node, *sides))
     if sides is not None:
-        return Comparison(sides[0], _COMPARATORS[type(node)], sides[1], _whole_condition(node, *sides))
+        return Comparison(*sides, _whole_condition(node, *sides), _COMPARATORS[type(node)])
     return _band(node, scope) or Condition(to_expr(node))
 
 
 def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:
     """A comparison as one expression; of two columns of one type, which are met by the thousand, it needs no rules."""
     kinds = {side.unnest().meta.get("spark_type") for side in (node.this, node.expression)}
-    plain = left.spark_template == right.spark_template == "{0}" and len(kinds) == 1
+    plain = left.is_column and right.is_column and len(kinds) == 1
     return binary(left, _SIGNS[type(node)], right) if plain else to_expr(node)
 
 
@@ -131,7 +130,7 @@ def _difference(node: Any) -> tuple[Any, Any] | None:
 
 def _band(node: Any, scope: Scope) -> Band | None:
     """A bounded difference of numbers."""
-    found = _bounded(node)
+    found = _find_bounds(node)
     if found is None:
         return None
     (left, right), lo, hi, strict = found
@@ -139,12 +138,12 @@ def _band(node: Any, scope: Scope) -> Band | None:
     if not all(t is not None and t.kind in NUMERIC for t in types):
         return None
     if strict:
-        if not all(t is not None and t.kind in INTEGRAL for t in types):
+        if not all(t is not None and t.kind in INTEGERS for t in types):
             return None
         lo, hi = _whole(lo, 1), _whole(hi, -1)
         if lo is None and hi is None:
             return None
-    return Band(to_expr(left), to_expr(right), lo, hi, to_expr(node))
+    return Band(to_expr(left), to_expr(right), to_expr(node), lo, hi)
 
 
 def _whole(bound: float | None, step: int) -> float | None:
@@ -152,7 +151,7 @@ def _whole(bound: float | None, step: int) -> float | None:
     return bound + step if bound is not None and float(bound).is_integer() else None
 
 
-def _bounded(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bool] | None:
+def _find_bounds(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bool] | None:
     """The difference, its bounds, and whether they are strict."""
     if isinstance(node, exp.Between):
         pair, low, high = _difference(node.this), number(node.args["low"]), number(node.args["high"])

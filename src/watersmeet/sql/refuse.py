@@ -123,21 +123,25 @@ def refuse_table(table: Any) -> None:
         )
 
 
-def refuse_join(join: Any) -> None:
-    """Inner and cross joins pass."""
+def kind_of_join(join: Any) -> tuple[str, str]:
+    """What a join is, and how it is written; joins that there are not are refused."""
     side, kind, method = (str(join.args.get(arg) or "").upper() for arg in ("side", "kind", "method"))
-    if kind in ("SEMI", "ANTI"):
-        raise UnsupportedError(f"{kind} JOIN ({kind.lower()}join) is not supported yet: only inner joins are")
-    if side in ("LEFT", "RIGHT", "FULL") or kind == "OUTER":
-        raise UnsupportedError(
-            f"{side} OUTER JOIN is not supported yet: only inner joins are (no outer, semi or anti join)"
-        )
-    if method == "NATURAL":
-        raise UnsupportedError("NATURAL JOIN is not supported: name the columns with JOIN ... USING (...)")
-    if method or kind not in ("", "INNER", "CROSS"):
-        raise UnsupportedError(f"{method or kind} JOIN is not supported yet: write JOIN ... ON")
+    written = " ".join(word for word in (method, side, kind, "JOIN", join.this.alias_or_name) if word)
     if join.args.get("pivots"):
         raise UnsupportedError(_CLAUSES["pivots"])
+    if method == "NATURAL":
+        raise UnsupportedError("NATURAL JOIN is not supported: name the columns with JOIN ... USING (...)")
+    if method == "ASOF" and kind in ("", "OUTER", "INNER") and side in ("", "LEFT"):
+        return ("asof left" if side else "asof"), written
+    if not method and kind in ("SEMI", "ANTI") and side in ("", "LEFT"):
+        return kind.lower(), written
+    if not method and side in ("LEFT", "RIGHT", "FULL") and kind in ("", "OUTER"):
+        return side.lower(), written
+    if method or side or kind not in ("", "INNER", "CROSS"):
+        raise UnsupportedError(
+            f"{written} is not supported: there are JOIN, LEFT, RIGHT and FULL [OUTER] JOIN, LEFT SEMI, LEFT ANTI, ASOF and ASOF LEFT JOIN"
+        )
+    return "inner", written
 
 
 def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> None:
@@ -172,7 +176,7 @@ def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> Non
 
 
 def _subquery_message(part: Any) -> str:
-    """A negated subquery asks for what is not there, which no inner join can say."""
+    """A subquery in a condition is a semi join, a negated one an anti join."""
     above, negated = part.parent, False
     while above is not None and not isinstance(above, exp.Select | exp.Connector):
         negated ^= isinstance(above, exp.Not)
@@ -180,11 +184,11 @@ def _subquery_message(part: Any) -> str:
     asks = isinstance(part, exp.Exists) or isinstance(part.parent, exp.In)
     if negated and asks:
         return (
-            f"NOT {'EXISTS' if isinstance(part, exp.Exists) else 'IN'} is an anti join, which is not supported yet ({_show(part)}): until then "
-            "take Spark's own LEFT OUTER JOIN of the two streams, with watermarks and a time bound, and keep the rows without a partner"
+            f"NOT {'EXISTS' if isinstance(part, exp.Exists) else 'IN'} is an anti join ({_show(part)}): write it in FROM, "
+            "as in FROM orders o LEFT ANTI JOIN payments p ON p.id = o.id, with a window such as WINDOW (o, p) = 10 MINUTES"
         )
     if asks:
-        return f"a subquery is not supported yet: join its stream instead, with SELECT DISTINCT if one match is enough ({_show(part)})"
+        return f"a subquery is not supported: join its stream instead, with LEFT SEMI JOIN if one match is enough ({_show(part)})"
     return f"a subquery is not supported yet: make it a stream of its own ({_show(part)})"
 
 

@@ -12,7 +12,13 @@ To Spark, whole days of a span and the difference of two timestamps are counted 
     b.ts <= a.ts + INTERVAL 1 DAY       23 or 25 hours where the clock is set       edge: 25 h
     b.ts - a.ts <= INTERVAL 1 HOUR      0 or 2 hours of time that passes            edge: 2 h
 
-Where the offset changes, such an edge is wider by as much as it can change, and the condition remains, to be decided exactly.
+Where the offset changes, such an edge is wider by as much as it can change, and the condition remains, to be decided exactly:
+
+    New York: 1 h, within any span       Apia: 24 h, around the day that it left out
+
+The offsets are those of the evaluator's rules, sampled from 1840 to 2110: before, a zone has its mean solar time, and after, the rules
+repeat.
+
 Invariant: whatever satisfies the condition satisfies its edges; if `widened_us` is 0, the reverse holds, too.
 """
 
@@ -22,8 +28,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from sqlglot import exp
 
 from watersmeet.errors import WindowError
@@ -31,7 +39,6 @@ from watersmeet.query.duration import parse_us, unit_us
 from watersmeet.query.window import Edge
 from watersmeet.sql.items import LONGEST_US
 from watersmeet.sql.names import Scope, ref_of
-from watersmeet.sql.offsets import FURTHEST_US, largest_change_us
 
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _DAY_US = 86_400_000_000
@@ -79,13 +86,13 @@ def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | N
     if isinstance(node, exp.EQ):
         edges.append(_edge(right.plus(left, -1), False, text))
     found = [edge for edge in edges if edge is not None]
-    wider = _widening_us(node, scope) if found else None
+    wider = _slack_us(node, scope) if found else None
     if wider is None:
         return None
     return TimeCondition(tuple(replace(edge, hi_us=edge.hi_us + wider) for edge in found), wider)
 
 
-def _widening_us(node: Any, scope: Scope) -> int | None:
+def _slack_us(node: Any, scope: Scope) -> int | None:
     """How far fixed spans can be from those of the clock; None if nothing bounds it."""
     if scope.session.is_fixed or not any(scope.type_of(ref_of(c)) == "timestamp" for c in node.find_all(exp.Column)):
         return 0
@@ -185,3 +192,51 @@ def _clock_us(value: str, first: str, last: str) -> int | None:
     if len(parts) != len(fields) or not all(_NUMBER.fullmatch(p) for p in parts):
         return None
     return sign * sum(int(Decimal(part) * unit_us(name)) for part, name in zip(parts, fields, strict=True))
+
+
+_STEP_S = 6 * 3600
+"""No offset has ever been in force for less."""
+_FIRST_S, _LAST_S = -4_102_444_800, 4_417_977_600
+_HOUR_US = 3_600_000_000
+FURTHEST_US = 36 * _HOUR_US
+"""More than any two offsets are apart: what holds for a zone that the evaluator does not know."""
+
+Runs = tuple[tuple[int, int, int], ...]
+"""Offsets in force: from and until (seconds), and the offset in microseconds."""
+
+
+def largest_change_us(timezone: str, span_us: int) -> int:
+    """The largest difference between the offsets of two instants that are at most so far apart.
+
+    >>> [largest_change_us(zone, 86_400_000_000) // 3_600_000_000 for zone in ("America/New_York", "Pacific/Apia")]
+    [1, 24]
+    """
+    runs = _runs(timezone)
+    if runs is None:
+        return FURTHEST_US
+    largest = 0
+    for n, (_, until, offset) in enumerate(runs):
+        for since, _, other in runs[n + 1 :]:
+            if (since - until - 2 * _STEP_S) * 1_000_000 > span_us:  # the clock was set between two samples
+                break
+            largest = max(largest, abs(other - offset))
+    return largest
+
+
+@lru_cache(64)
+def _runs(timezone: str) -> Runs | None:
+    """The offsets of a zone in order; None if the evaluator has no rules for it."""
+    import duckdb
+
+    with duckdb.connect(":memory:", config={"threads": 1, "autoinstall_known_extensions": False}) as con:
+        try:
+            con.execute(f"SET TimeZone = '{timezone}'")
+        except duckdb.Error:
+            return None
+        sampled = con.sql(
+            f"SELECT epoch_us(CAST(to_timestamp(s) AS TIMESTAMP)) - s * 1000000 AS offset_us FROM range({_FIRST_S}, {_LAST_S}, {_STEP_S}) AS sampled(s)"
+        ).fetchnumpy()["offset_us"]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(sampled)) + 1])
+    ends = np.append(starts[1:], len(sampled)) - 1
+    at = [_FIRST_S + _STEP_S * int(n) for n in (*starts, *ends)]
+    return tuple(zip(at[: len(starts)], at[len(starts) :], map(int, sampled[starts]), strict=True))

@@ -21,7 +21,7 @@ from sqlglot.tokens import TokenType
 
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
-from watersmeet.sql.dialects import SPARK
+from watersmeet.sql.expressions import SPARK
 from watersmeet.sql.items import WindowItem, read_rows, read_span
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
@@ -195,10 +195,10 @@ class _Cutter:
             if self.item_ahead():
                 self.take_item()
             elif (
-                self.depth == 0
-                and self.seen_from
+                self.seen_from
                 and self.word(self.at) == "["
                 and self.word(self.at + 1) in ("RANGE", "ROWS")
+                and (self.depth == 0 or self.word(self.at + 2) != "]")  # inside parentheses it may be an index
             ):
                 self.take_bracket()
             else:
@@ -352,7 +352,7 @@ class _Cutter:
             raise ParseError(f"no closing ] after {self.text[start : start + 20]!r}")
         text = self.text[start : self.tokens[close].end + 1]
         inside = self.text[self.tokens[self.at + 1].end + 1 : self.tokens[close].start].strip()
-        alias = str(self.tokens[self.named_by(close)].text)
+        alias = str(self.tokens[self.find_alias(close)].text)
         if self.word(self.at + 1) == "ROWS":
             self.items.append(WindowItem("rows", (alias,), 0, read_rows(inside, text), text))
         else:
@@ -360,7 +360,7 @@ class _Cutter:
         (self.out if self.clause is None else self.clause.pieces).append(self.text[self.done : start].rstrip())
         self.done, self.at = self.tokens[close].end + 1, close + 1
 
-    def named_by(self, close: int) -> int:
+    def find_alias(self, close: int) -> int:
         """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`."""
         if self.word(close + 1) == "AS" and close + 2 < len(self.tokens):
             return close + 2

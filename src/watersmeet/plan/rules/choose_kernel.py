@@ -5,22 +5,20 @@
     gca(k)   k with the largest window for all pairs, then every pair's own
 
 Nothing that is stored depends on it, so units may take another for a batch: if nobody has forced a kernel, every pair has
-a window and conditions have codes, a unit sweeps where it estimates that to be cheaper (`units.partners`).
+a window and conditions have codes, a unit sweeps where it estimates that to be cheaper (`operators.probing.tactics`).
 
 Invariant: a kernel changes the cost and never the result.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import NamedTuple, get_args
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.model import Kernel, Plan
+from watersmeet.plan.options import ForcedKernel, Given
 from watersmeet.query.window import UNBOUNDED
 
-NAMES: tuple[str, ...] = ("auto", *get_args(Kernel))
 _NEEDS = {
     "hw": "is a hash join, and this query has no equality across streams",
     "xjoin": "is a hash join, and this query has no equality across streams",
@@ -37,37 +35,16 @@ _SWEPT = (
 )
 
 
-class Wanted(NamedTuple):
-    """What `kernel=` says."""
-
-    name: str
-    gca: bool = False
-
-    @classmethod
-    def of(cls, text: object) -> Wanted:
-        """
-        >>> Wanted.of("mw"), Wanted.of("gca( lca )")
-        (Wanted(name='mw', gca=False), Wanted(name='lca', gca=True))
-        """
-        if text in NAMES:
-            return cls(str(text))
-        around = re.fullmatch(r"gca\(\s*(\w+)\s*\)", text.strip()) if isinstance(text, str) else None
-        if around and around[1] in NAMES[1:]:
-            return cls(around[1], True)
-        raise OptionError(
-            f"kernel={text!r}: this release has {', '.join(repr(n) for n in NAMES)}, and 'gca(...)' around any of them but 'auto', such as 'gca(mw)'"
-        )
-
-
-def choose_kernel(plan: Plan, wanted: Wanted) -> Plan:
+def choose_kernel(plan: Plan, given: Given) -> Plan:
     """By key if there is one, else by range if there is one, else by time alone."""
+    wanted = ForcedKernel.of(given.options.kernel)
     possible: list[Kernel] = ["nlw", "mw", "lca", "ripple"]
     if plan.residuals:
         possible.insert(0, "sorted")
     if plan.classes:
         possible = ["hw", *possible, "xjoin"]
     if wanted.name == "auto":
-        never = _never_swept(plan)
+        never = _why_never_swept(plan)
         why = f"{_CHOSEN[possible[0]]}; {never or _SWEPT}"
         return replace(plan, kernel=possible[0], may_sweep=not never, kernel_why=why)
     for kernel in possible:
@@ -77,7 +54,7 @@ def choose_kernel(plan: Plan, wanted: Wanted) -> Plan:
     raise OptionError(f"kernel={wanted.name!r} {_NEEDS[wanted.name]}; use kernel={use} or 'auto'")
 
 
-def _never_swept(plan: Plan) -> str:
+def _why_never_swept(plan: Plan) -> str:
     """Why no unit sweeps: a sweep would leave few pairs of tuples alone, or test what relates streams too late."""
     if plan.sites is not None:
         return "never swept: rows at sites probe one stream at a time"

@@ -10,22 +10,19 @@ Invariant: the choice changes what is shipped, never the result.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from watersmeet.errors import QueryError
 from watersmeet.plan.finish import FinishPlan, Partial, Value
-from watersmeet.plan.model import Plan, Types
-from watersmeet.plan.rules.place_conditions import Inside
+from watersmeet.plan.model import Plan
+from watersmeet.plan.options import Given, Inside
+from watersmeet.plan.types import is_plain
 from watersmeet.query.select import Aggregate, result_type
 
-_GROUPABLE = re.compile(
-    r"tinyint|smallint|int|bigint|float|double|decimal\(\d+,\s*\d+\)|string|binary|boolean|date|timestamp|timestamp_ntz"
-)
 
-
-def finish(plan: Plan, types: Types, allowed: Inside) -> Plan:
+def finish(plan: Plan, given: Given) -> Plan:
     """Plan the second stage, if the query has one."""
+    types, allowed = given.types, given.inside
     if plan.join.finish is None:
         return plan
     columns = tuple(types.type_of(o.expr) for o in plan.join.select)
@@ -42,7 +39,7 @@ def finish(plan: Plan, types: Types, allowed: Inside) -> Plan:
 def _check_plain(plan: Plan, columns: tuple[str, ...]) -> None:
     """Without Spark only plain types are grouped and aggregated."""
     for output, kind in zip(plan.join.select, columns, strict=True):
-        if not _GROUPABLE.fullmatch(kind):
+        if not is_plain(kind):
             raise QueryError(
                 f"{output.expr} is {kind}: groups and aggregates in process take plain types only; cast it"
             )
@@ -55,10 +52,10 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
     if plan.after:
         return f"{plan.after[0]} is decided by Spark after the join"
     for output, kind in zip(plan.join.select, columns, strict=True):
-        plain = output.expr.spark_template == "{0}"
+        plain = output.expr.is_column
         if not plain and (allowed == "nothing" or not output.expr.portable):
             return f"only Spark evaluates {output.expr}"
-        if not _GROUPABLE.fullmatch(kind):
+        if not is_plain(kind):
             return f"{output.expr} is {kind}"
     grouping = plan.join.grouping
     if grouping is not None and allowed == "nothing":

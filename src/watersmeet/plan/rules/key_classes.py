@@ -11,10 +11,12 @@ An alias that stands in a class with two expressions gets a filter that equates 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from watersmeet.plan.encoding import kind_of
-from watersmeet.plan.model import KeyClass, Plan, Types
+from watersmeet.plan.model import KeyClass, Plan
+from watersmeet.plan.options import Given
+from watersmeet.plan.types import Types, kind_of
 from watersmeet.query.expr import Expr, binary, cast
 from watersmeet.query.predicate import Condition, Equality, Predicate
 
@@ -23,8 +25,32 @@ Node = tuple[str, str, str]
 """Alias, expression text, type of the comparison."""
 
 
-def key_classes(plan: Plan, types: Types) -> Plan:
-    """Find the classes; equalities that no code can decide become plain conditions."""
+def key_classes(plan: Plan, given: Given) -> Plan:
+    """Find the classes, in a tree those of every join; equalities that no code can decide become plain conditions."""
+    if not plan.parts:
+        predicates, classes, filters = classify(plan.join.predicates, given.types)
+        join = replace(plan.join, predicates=tuple(predicates), filters=(*plan.join.filters, *filters))
+        return replace(plan, join=join, classes=tuple(classes))
+    found: list[KeyClass] = []
+    parts = []
+    for part in plan.parts:
+        input_of = {alias: n for n, tree in enumerate(part.node.inputs) for alias in tree.aliases}
+        predicates, classes, _ = classify(part.node.predicates, given.types, input_of)
+        numbers = (len(found), len(found) + len(classes))
+        parts.append(replace(part, predicates=tuple(predicates), classes=numbers))
+        found += classes
+    join = replace(plan.join, predicates=tuple(p for part in parts for p in part.predicates))
+    return replace(plan, join=join, classes=tuple(found), parts=tuple(parts))
+
+
+def classify(
+    given: Iterable[Predicate], types: Types, input_of: Mapping[str, int] | None = None
+) -> tuple[list[Predicate], list[KeyClass], list[Expr]]:
+    """The predicates as they are decided, their classes, and what equates two expressions of one alias.
+
+    In a tree a class has one expression of each input of the join: what would equate two of one input stays a condition, since it
+    decides about pairs, not about tuples of that input.
+    """
     exprs: dict[Node, Expr] = {}
     parent: dict[Node, Node] = {}
 
@@ -33,8 +59,13 @@ def key_classes(plan: Plan, types: Types) -> Plan:
             node = parent[node]
         return node
 
+    def inputs(top: Node) -> set[int]:
+        """The inputs that a class has expressions of."""
+        assert input_of is not None
+        return {input_of[node[0]] for node in (*parent, top) if node == top or root(node) == top}
+
     predicates: list[Predicate] = []
-    for predicate in plan.join.predicates:
+    for predicate in given:
         if not isinstance(predicate, Equality):
             predicates.append(predicate)
             continue
@@ -42,32 +73,35 @@ def key_classes(plan: Plan, types: Types) -> Plan:
         if common is None or kind_of(common) is None:
             predicates.append(Condition(predicate.condition))
             continue
-        predicates.append(predicate)
         pair = [(side.alias, side.text, common) for side in (predicate.left, predicate.right)]
+        left, right = (root(node) if node in parent else node for node in pair)
+        if input_of is not None and left != right and inputs(left) & inputs(right):
+            predicates.append(Condition(predicate.condition))
+            continue
+        predicates.append(predicate)
         for node, side in zip(pair, (predicate.left, predicate.right), strict=True):
             exprs[node] = side
             parent.setdefault(node, node)
-        left, right = root(pair[0]), root(pair[1])
         parent[max(left, right)] = min(left, right)
     groups: dict[Node, list[Node]] = {}
     for node in exprs:
         groups.setdefault(root(node), []).append(node)
-    classes, filters = [], list(plan.join.filters)
+    classes: list[KeyClass] = []
+    filters: list[Expr] = []
     for nodes in groups.values():
         members: dict[str, Expr] = {}
         for alias, _, _ in nodes:
             same = [exprs[n] for n in nodes if n[0] == alias]
             if alias not in members:
-                filters += [_equated(same[0], other, nodes[0][2]) for other in same[1:]]
+                filters += [_equate(same[0], other, nodes[0][2]) for other in same[1:]]
             members[alias] = same[0]
         kind = kind_of(nodes[0][2])
         assert kind is not None
         classes.append(KeyClass(nodes[0][2], kind, members))
-    join = replace(plan.join, predicates=tuple(predicates), filters=tuple(filters))
-    return replace(plan, join=join, classes=tuple(classes))
+    return predicates, classes, filters
 
 
-def _equated(left: Expr, right: Expr, kind: str) -> Expr:
+def _equate(left: Expr, right: Expr, kind: str) -> Expr:
     """Two expressions of one alias that have one value, compared in the class' type; numbers have the same names everywhere."""
     x, y = (cast(side, kind) if _NUMBER.match(kind) else side for side in (left, right))
     return binary(x, "=", y)

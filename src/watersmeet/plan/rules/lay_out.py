@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.plan.model import TIME, Difference, InputPlan, Plan, Residual, Types, WireColumn
+from watersmeet.plan.model import TIME, InputPlan, Part, Plan, Residual, WireColumn
+from watersmeet.plan.options import Given
+from watersmeet.plan.rules.tree import own_conditions
+from watersmeet.plan.types import Types
 from watersmeet.query.expr import ColumnRef, Expr, column
-from watersmeet.query.predicate import Band, Comparison
+from watersmeet.query.predicate import Band, Comparison, Predicate
+from watersmeet.query.tree import Leaf
 
 
-def lay_out(plan: Plan, types: Types) -> Plan:
+def lay_out(plan: Plan, given: Given) -> Plan:
     """Lay out every input, and name the residuals' columns on the wire."""
-    needed = [ref for e in (*(o.expr for o in plan.join.select), *plan.after) for ref in e.columns]
+    types = given.types
+    needed = [ref for e in (*(o.expr for o in plan.join.select), *plan.after, *plan.final) for ref in e.columns]
     times = [ColumnRef(alias, plan.join.spec(alias).time) for alias in plan.join.aliases] if plan.join.distinct else []
     output = tuple(dict.fromkeys([*needed, *times]))
     inputs = tuple(_input(plan, types, position, output) for position in range(len(plan.join.inputs)))
     on_wire = {(i.alias, f"{c.expr}::{c.type}"): c.name for i in inputs for c in i.columns}
-    residuals = tuple(_wired(r, on_wire) for r in plan.residuals)
+    residuals = tuple(_put_on_wire(r, on_wire) for r in plan.residuals)
     return replace(plan, inputs=inputs, residuals=residuals, output=output)
 
 
@@ -40,35 +45,54 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
         columns.append(WireColumn(f"c{len(columns) - 1}", expr, wanted, wanted != own))
         return columns[-1].name
 
+    entry = entering(plan, source.alias)
     keys = {n: travel(c.members[source.alias], c.type) for n, c in enumerate(plan.classes) if source.alias in c.members}
-    required = list(keys.values())
-    for expr, type_ in _operands(plan, types, source.alias):
-        required.append(travel(expr, type_))
-    for ref in (*(ref for e in plan.inside for ref in e.columns), *output):
+    required = [name for n, name in keys.items() if entry is None or n in range(*entry[0].classes)]
+    for predicate, expr, type_ in _operands(plan, types, source.alias):
+        name = travel(expr, type_)
+        if entry is None or predicate in entry[0].predicates:
+            required.append(name)
+    own: list[Expr] = []
+    if entry is not None and entry[1] in entry[0].node.preserved:
+        required, own = (
+            [],
+            own_conditions(entry[0].node, entry[1]),
+        )
+    later = [
+        e
+        for part in plan.parts
+        for e in part.node.own
+        if len(e.aliases) > 1 or part.node is not (entry and entry[0].node)
+    ]
+    for ref in (*(ref for e in (*plan.inside, *later) for ref in e.columns), *output):
         if ref.alias == source.alias:
             travel(column(ref.alias, ref.column))
     earlier = tuple(i.alias for i in plan.join.inputs[:position] if i.stream == source.stream)
     return InputPlan(
         source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
-        tuple(dict.fromkeys(required)), earlier, source.rows,
+        tuple(dict.fromkeys(required)), earlier, source.rows, own=tuple(own),
     )  # fmt: skip
 
 
-def _operands(plan: Plan, types: Types, alias: str) -> list[tuple[Expr, str]]:
-    """The sides of compiled residuals that belong to an alias, with the type they are compared in."""
+def entering(plan: Plan, alias: str) -> tuple[Part, int] | None:
+    """The join of a tree that an alias is an input of, and which of them."""
+    places = ((part, n) for part in plan.parts for n, tree in enumerate(part.node.inputs) if tree == Leaf(alias))
+    return next(places, None)
+
+
+def _operands(plan: Plan, types: Types, alias: str) -> list[tuple[Predicate, Expr, str]]:
+    """The predicates that are compiled residuals, and their sides that belong to an alias, with the type they are compared in."""
     compiled = {r.text for r in plan.residuals}
-    out = []
+    out: list[tuple[Predicate, Expr, str]] = []
     for predicate in plan.join.predicates:
         if isinstance(predicate, Comparison | Band) and str(predicate) in compiled:
             common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
             assert common is not None
-            out += [(side, common) for side in (predicate.left, predicate.right) if side.alias == alias]
+            out += [(predicate, side, common) for side in (predicate.left, predicate.right) if side.alias == alias]
     return out
 
 
-def _wired(residual: Residual, on_wire: dict[tuple[str, str], str]) -> Residual:
+def _put_on_wire(residual: Residual, on_wire: dict[tuple[str, str], str]) -> Residual:
     left = (residual.left[0], on_wire[residual.left])
     right = (residual.right[0], on_wire[residual.right])
-    if isinstance(residual, Difference):
-        return replace(residual, left=left, right=right)
     return replace(residual, left=left, right=right)

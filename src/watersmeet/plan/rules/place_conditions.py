@@ -13,38 +13,59 @@ Invariant: every condition is placed exactly once.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
 
-from watersmeet.plan.encoding import exact, kind_of
-from watersmeet.plan.model import Compare, Difference, Plan, Residual, Types
+from watersmeet.errors import UnsupportedError
+from watersmeet.plan.model import Compare, Difference, Part, Plan, Residual
+from watersmeet.plan.options import Given, Inside
+from watersmeet.plan.types import Types, exact, kind_of
 from watersmeet.query.expr import Expr
-from watersmeet.query.predicate import Band, Comparison, Condition, as_expr
-
-_BAND_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-
-
-Inside = Literal["everything", "portable", "nothing"]
-"""What the evaluator in the unit may take: everything in a runtime without Spark, nothing with ANSI mode off."""
+from watersmeet.query.predicate import Band, Comparison, Condition, Predicate
+from watersmeet.query.stream import INTEGERS
 
 
-def place_conditions(plan: Plan, types: Types, allowed: Inside) -> Plan:
-    """Place every condition."""
+def place_conditions(plan: Plan, given: Given) -> Plan:
+    """Place every condition, in a tree those of every join."""
+    if not plan.parts:
+        residuals, inside, after = sort(plan.join.predicates, given)
+        return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after))
+    parts: list[Part] = []
+    every: tuple[list[Residual], list[Expr]] = ([], [])
+    for part in plan.parts:
+        residuals, inside, after = sort(part.predicates, given)
+        if after:
+            raise UnsupportedError(
+                f"the condition {after[0]} decides which tuples have a partner, so it is evaluated inside the join, and only Spark can evaluate it; compute a column of it before the join"
+            )
+        first = [len(found) for found in every]
+        every[0].extend(residuals)
+        every[1].extend(inside)
+        parts.append(replace(part, residuals=(first[0], len(every[0])), inside=(first[1], len(every[1]))))
+    results = [e for e in plan.join.after if given.keeps_inside(e)]
+    others = tuple(e for e in plan.join.after if e not in results)
+    return replace(
+        plan, parts=tuple(parts), residuals=tuple(every[0]), inside=tuple(every[1]), final=tuple(results), after=others
+    )
+
+
+def sort(predicates: Iterable[Predicate], given: Given) -> tuple[list[Residual], list[Expr], list[Expr]]:
+    """Residuals, conditions that units evaluate, and those that are left to Spark."""
+    types, allowed = given.types, given.inside
     residuals: list[Residual] = []
     inside: list[Expr] = []
     after: list[Expr] = []
-    for predicate in plan.join.predicates:
-        compiled = _compiled(predicate, types, allowed) if isinstance(predicate, Comparison | Band) else None
+    for predicate in predicates:
+        compiled = _compile(predicate, types, allowed) if isinstance(predicate, Comparison | Band) else None
         if compiled is not None:
             residuals.append(compiled)
         elif isinstance(predicate, Comparison | Band | Condition):
-            expr = as_expr(predicate)
-            stays = allowed == "everything" or (allowed == "portable" and expr.portable)
-            (inside if stays else after).append(expr)
-    return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after))
+            expr = predicate.condition
+            (inside if given.keeps_inside(expr) else after).append(expr)
+    return residuals, inside, after
 
 
-def _compiled(predicate: Comparison | Band, types: Types, allowed: Inside) -> Residual | None:
+def _compile(predicate: Comparison | Band, types: Types, allowed: Inside) -> Residual | None:
     if isinstance(predicate, Band) and allowed == "nothing":
         return None
     common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
@@ -63,7 +84,7 @@ def _compiled(predicate: Comparison | Band, types: Types, allowed: Inside) -> Re
         return Compare(right, "<" if predicate.op == ">" else "<=", left, kind, str(predicate))
     if common == "double":
         return Difference(left, right, predicate.lo, predicate.hi, False, str(predicate))
-    if common in _BAND_INTEGERS:
+    if common in INTEGERS:
         lo = None if predicate.lo is None else math.ceil(predicate.lo)
         hi = None if predicate.hi is None else math.floor(predicate.hi)
         return Difference(left, right, lo, hi, True, str(predicate))

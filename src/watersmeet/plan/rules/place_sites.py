@@ -13,12 +13,14 @@ from typing import Any
 
 from watersmeet.errors import OptionError, StreamError, UnknownNameError, UnsupportedError
 from watersmeet.plan.model import Plan, Side, Stage
+from watersmeet.plan.options import Given, Options
 from watersmeet.plan.rules.ship import widths
-from watersmeet.plan.sites.model import Edge, LinearPlan, SiteQuery, SiteStream
-from watersmeet.plan.sites.placed import ANYTHING, KEY_BYTES, SitesPlan
-from watersmeet.plan.sites.statistics import Statistics, StreamStatistics
 from watersmeet.query.sites import Sites
+from watersmeet.query.window import reach
 from watersmeet.routing.sites import BySite
+from watersmeet.sites.planning.model import Edge, LinearPlan, SiteQuery, SiteStream
+from watersmeet.sites.planning.placed import ANYTHING, KEY_BYTES, SitesPlan
+from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
 
 ASSUMED_RATE, ASSUMED_VALUES, ASSUMED_INTERVAL_US = 1000.0, 1000.0, 1_000_000
 """Tuples per second, values of a key and a micro-batch, as long as nothing is measured."""
@@ -27,27 +29,31 @@ LONGEST_US = 86_400_000_000
 SEARCHES = ("auto", "greedy", "exhaustive")
 
 
-def at_sites(plan: Plan, sites: Sites | None) -> bool:
+def is_across_sites(plan: Plan, sites: Sites | None) -> bool:
     """Whether the query is one across sites; an alias without a site among others that have one is an error."""
     of = {} if sites is None else sites.of
     if unknown := [alias for alias in of if alias not in plan.aliases]:
         raise UnknownNameError(f"sites: no alias {unknown[0]} in FROM; there are {', '.join(plan.aliases)}")
     where = {a: (of.get(a), plan.join.spec(a).site) for a in plan.aliases}
-    for alias, (said, own) in where.items():
-        if said is not None and own is not None and said != own:
-            raise OptionError(f"sites: alias {alias} is at {said}, and its stream says {own}; say it once")
+    for alias, (given, own) in where.items():
+        if given is not None and own is not None and given != own:
+            raise OptionError(f"sites: alias {alias} is at {given}, and its stream says {own}; say it once")
     missing = [a for a, places in where.items() if places == (None, None)]
     if missing and (sites is not None or len(missing) < len(where)):
         raise StreamError(
-            f"alias {missing[0]} of stream {plan.input(missing[0]).stream} has no site, and "
+            f"alias {missing[0]} of stream {plan.by_alias[missing[0]].stream} has no site, and "
             f"{'sites= is given' if sites is not None else 'others have one'}: "
             f"wm.Stream(..., site='paris'), or sites={{{missing[0]!r}: 'paris', ...}}"
         )
     return not missing
 
 
-def place_sites(plan: Plan, sites: Sites) -> Plan:
-    """Units by site, and the first plan: the user's, or the cheapest under what is assumed."""
+def place_sites(plan: Plan, given: Given) -> Plan:
+    """Units by site, and the first plan: the user's, or the cheapest under what is assumed; none where streams arrive at no sites."""
+    if not is_across_sites(plan, given.options.at):
+        return plan
+    _check(given.options)
+    sites = given.options.at or Sites()
     if plan.sequenced:
         raise UnsupportedError(
             f"alias {plan.sequenced[0].alias}: ROWS windows are numbered at one place, and these streams are at sites; use RANGE or WINDOW"
@@ -62,21 +68,23 @@ def place_sites(plan: Plan, sites: Sites) -> Plan:
     sides = tuple(Side((i.alias,), i.alias, i.keys) for i in plan.inputs)
     plan = replace(plan, stages=(Stage(sides, BySite(names, unit_of)),))
     query = _query(plan, where)
-    statistics = _assumed(plan, query)
+    statistics = _assume(plan, query)
     delay_us = max(s.lateness_us for s in plan.join.streams.values())
-    given = _given(query, sites.plan)
-    placed = SitesPlan(query, given or _simple(query), sites, None if given else sites.plan, statistics, delay_us)
-    return replace(plan, sites=replace(placed, linear=placed.found(statistics, ASSUMED_INTERVAL_US).plan))
+    forced = _read_plan(query, sites.plan)
+    placed = SitesPlan(
+        query, forced or _make_any_plan(query), sites, None if forced else sites.plan, statistics, delay_us
+    )
+    return replace(plan, sites=replace(placed, linear=placed.search_plan(statistics, ASSUMED_INTERVAL_US).plan))
 
 
 def column(plan: Plan, number: int, alias: str) -> str:
     """The name of a key among the columns of a stream at a site: its expression, without the alias where it is a column."""
-    return plan.classes[number].members[alias].text.removeprefix(f"{alias}.") + f" [K{number}]" * _twice(
+    return plan.classes[number].members[alias].text.removeprefix(f"{alias}.") + f" [K{number}]" * _is_repeated(
         plan, number, alias
     )
 
 
-def _twice(plan: Plan, number: int, alias: str) -> bool:
+def _is_repeated(plan: Plan, number: int, alias: str) -> bool:
     """Whether an alias has one expression in several classes (compared in several types)."""
     text = plan.classes[number].members[alias].text
     return any(n != number and alias in c.members and c.members[alias].text == text for n, c in enumerate(plan.classes))
@@ -95,24 +103,19 @@ def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
             for n, y in enumerate(others)
             for x in (first, *others[:n])
         ]
-    edges += [Edge((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _apart(plan)]
+    edges += [Edge((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _find_unconnected(plan)]
     return SiteQuery(tuple(streams), tuple(edges))
 
 
-def _apart(plan: Plan) -> list[str]:
+def _find_unconnected(plan: Plan) -> list[str]:
     """One alias of every group that no equality connects with the first alias."""
-    out, reached = list[str](), {plan.aliases[0]}
-    while True:
-        while grown := {a for c in plan.classes if reached & set(c.members) for a in c.members} - reached:
-            reached |= grown
-        left = [a for a in plan.aliases if a not in reached]
-        if not left:
-            return out
+    out, classes = list[str](), [c.members for c in plan.classes]
+    while left := [a for a in plan.aliases if a not in reach([plan.aliases[0], *out], classes)]:
         out.append(left[0])
-        reached.add(left[0])
+    return out
 
 
-def _assumed(plan: Plan, query: SiteQuery) -> Statistics:
+def _assume(plan: Plan, query: SiteQuery) -> Statistics:
     streams = {}
     for source in plan.inputs:
         columns = {c for members in query.classes for a, c in members if a == source.alias}
@@ -123,7 +126,7 @@ def _assumed(plan: Plan, query: SiteQuery) -> Statistics:
     return Statistics(streams)
 
 
-def _given(query: SiteQuery, wanted: Any) -> LinearPlan | None:
+def _read_plan(query: SiteQuery, wanted: Any) -> LinearPlan | None:
     """The user's own plan, if it is one."""
     if isinstance(wanted, LinearPlan):
         return LinearPlan(query, wanted.sequences)
@@ -137,7 +140,7 @@ def _given(query: SiteQuery, wanted: Any) -> LinearPlan | None:
     )
 
 
-def _simple(query: SiteQuery) -> LinearPlan:
+def _make_any_plan(query: SiteQuery) -> LinearPlan:
     """Any plan."""
     sequences = {}
     for head in query.aliases:
@@ -146,3 +149,24 @@ def _simple(query: SiteQuery) -> LinearPlan:
             done.append(next(a for a in query.aliases if a not in done and query.between(done, a)))
         sequences[head] = ", ".join(f"{a} SP-D" for a in done[1:])
     return LinearPlan.of(query, sequences)
+
+
+def _check(options: Options) -> None:
+    """What says where tuples go has no say where streams arrive at sites."""
+    for name, remedy in (
+        ("routing", "tuples stay at their sites"),
+        ("order", "Sites(plan=...) says the order of joins"),
+        ("driver", "heads go in the order of FROM"),
+    ):
+        if getattr(options, name) != "auto":
+            raise OptionError(f"{name}= does not go with streams at sites: {remedy}; leave {name}='auto'")
+    if options.kernel not in ("auto", "hw", "sorted", "nlw"):
+        raise OptionError(
+            f"kernel={options.kernel!r} sweeps over all streams of a unit, and rows at sites probe one stream at a time; use 'auto', 'hw', 'sorted' or 'nlw'"
+        )
+    if options.shipping == "semijoin":
+        raise OptionError(
+            "shipping='semijoin' does not go with streams at sites: Sites(plan=...) says what is shipped; leave it out"
+        )
+    if options.runtime == "stream":
+        raise OptionError("streams at sites need rounds of messages: use runtime='rounds' and start()")

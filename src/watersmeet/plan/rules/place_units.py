@@ -7,63 +7,54 @@
     three or more that keys do not link    a pipeline of such joins, or a hypercube with a dimension for every stream
                                            that has no key: whichever is estimated to ship and store less
 
+    a, b  ->  a+b, c  ->  a+b+c, d         a left-deep pipeline: every stage is a join of two sides with units of its own
+
 Estimates take all streams to be equally fast, a tuple to meet one partner where a key or a bounded difference relates them
 and UNKNOWN_FANOUT where only another condition does. They decide cost, never results.
 
-Invariant: placement never depends on data: a restart must find tuples where they were put.
+Invariant: placement never depends on data: a restart must find tuples where they were put. The results of a stage carry every wire
+column of their members that a later stage's keys, conditions or windows, or the SELECT ask for, and nothing else; the event time of
+every member is always among them.
 Implements: Lin, Ooi, Wang, Yu (2015), section 3.2.2 (which routing for which selectivity) and 3.4 (left-deep pipelines).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.model import Plan, Side, Stage
-from watersmeet.plan.rules.pipeline import carried, join_order, reference
+from watersmeet.plan.model import TIME, Plan, Side, Stage
+from watersmeet.plan.options import ForcedRouting, Given
+from watersmeet.plan.order import greedy
 from watersmeet.plan.rules.value_band import value_band
 from watersmeet.routing.biclique import Biclique, Cells, Keys, biclique
 from watersmeet.routing.hypercube import Hypercube, grid
 
-ROUTINGS = ("auto", "hash", "hypercube", "random", "range", "contrand", "matrix", "pipeline")
 UNKNOWN_FANOUT = 10
-_CONTRAND = re.compile(r"contrand\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 
-@dataclass(frozen=True)
-class Routing:
-    """What a user asks for: a name, and for contrand the numbers of subgroups.
-
-    >>> Routing.of("contrand(2, 3)")
-    Routing(name='contrand', groups=(2, 3))
-    """
-
-    name: str
-    groups: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, text: object) -> Routing:
-        if isinstance(text, str):
-            found = _CONTRAND.fullmatch(text.strip())
-            if found:
-                return cls("contrand", (int(found[1]), int(found[2])))
-            if text in ROUTINGS:
-                return cls(text)
-        raise OptionError(
-            f"routing={text!r}: this release has {', '.join(repr(r) for r in ROUTINGS)} and 'contrand(d, e)' with numbers of subgroups"
-        )
-
-
-def place_units(plan: Plan, wanted: Routing, order: Sequence[str] | None) -> Plan:
-    """Choose the stages, or refuse a routing that cannot bring all combinations together."""
-    made = _Placer(plan, order).placed(wanted)
+def place_units(plan: Plan, given: Given) -> Plan:
+    """Choose the stages, or refuse a routing that cannot bring all combinations together; sites and trees have their own."""
+    if plan.sites is not None or plan.parts:
+        return plan
+    wanted = ForcedRouting.of(given.options.routing)
+    made = _Placer(plan, given.order(plan)).place(wanted)
     if plan.sequenced and any(isinstance(s.routing, Biclique) or len(made.stages) > 1 for s in made.stages):
         raise OptionError(
             f"routing={wanted.name!r}: tuples of a ROWS window are numbered first and joined in one grid; leave routing='auto'"
         )
     return made
+
+
+def route_two(plan: Plan, sides: tuple[Side, ...], wanted: ForcedRouting) -> Hypercube | Biclique:
+    """The routing of a join of two sides, by the keys and conditions of a plan that has no others."""
+    placer = _Placer(plan, None)
+    if len(plan.inputs) == 2:
+        routing = placer.place(wanted).stages[0].routing
+        assert isinstance(routing, Hypercube | Biclique)
+        return routing
+    return placer.route(sides, at_random=wanted.name == "random")
 
 
 class _Placer:
@@ -72,7 +63,7 @@ class _Placer:
         self.classes_of = tuple(frozenset(i.keys) for i in plan.inputs)
         self.shared = frozenset.intersection(*self.classes_of)
 
-    def placed(self, wanted: Routing) -> Plan:
+    def place(self, wanted: ForcedRouting) -> Plan:
         if wanted.name == "auto":
             return self._auto()
         if wanted.name == "hash" and not self.shared:
@@ -90,30 +81,20 @@ class _Placer:
         return self._in_one(self._biclique(wanted))
 
     def _auto(self) -> Plan:
-        if self._linked():
+        if self.plan.is_keyed:
             return self._in_one(grid(self.classes_of, self.units))
         if self.units < 2 or self.plan.sequenced:
             return self._in_one(self._grid())
         if len(self.plan.inputs) == 2:
-            return self._in_one(self._binary(self._singles(), at_random=False))
+            return self._in_one(self.route(self._singles(), at_random=False))
         piped, cube = self._pipeline(at_random=False), self._in_one(self._grid())
         piped_cost, cube_cost = self._pipeline_cost(piped), self._cube_cost(cube)
         if sum(piped_cost) < sum(cube_cost):
             chosen, (ships, stores), other, (would_ship, would_store) = piped, piped_cost, "a hypercube", cube_cost
         else:
             chosen, (ships, stores), other, (would_ship, would_store) = cube, cube_cost, "a pipeline", piped_cost
-        said = f"ships about {ships:.1f} and stores {stores:.1f} rows for one row of every stream; {other} would ship {would_ship:.1f} and store {would_store:.1f}"
-        return replace(chosen, notes=(*chosen.notes, f"chosen by estimate: {said}"))
-
-    def _linked(self) -> bool:
-        """Whether keys link all aliases."""
-        reached, classes = {0}, set(self.classes_of[0])
-        while True:
-            more = {n for n, own in enumerate(self.classes_of) if own & classes} - reached
-            if not more:
-                return len(reached) == len(self.classes_of)
-            reached |= more
-            classes |= {c for n in more for c in self.classes_of[n]}
+        estimate = f"ships about {ships:.1f} and stores {stores:.1f} rows for one row of every stream; {other} would ship {would_ship:.1f} and store {would_store:.1f}"
+        return replace(chosen, notes=(*chosen.notes, f"chosen by estimate: {estimate}"))
 
     def _grid(self) -> Hypercube:
         return grid(self.classes_of, self.units, [n for n, own in enumerate(self.classes_of) if not own])
@@ -135,7 +116,7 @@ class _Placer:
             raise OptionError(f"units={self.units}: a biclique needs a unit for each side; give units=2 or more")
         return self.units - self.units // 2, self.units // 2
 
-    def _biclique(self, wanted: Routing) -> Biclique:
+    def _biclique(self, wanted: ForcedRouting) -> Biclique:
         m, n = self._halves()
         if wanted.name == "random":
             return biclique(m, n)
@@ -157,12 +138,14 @@ class _Placer:
             )
         return biclique(m, n, band, m, n)
 
-    def _binary(self, sides: tuple[Side, ...], *, at_random: bool) -> Hypercube | Biclique:
+    def route(self, sides: tuple[Side, ...], *, at_random: bool) -> Hypercube | Biclique:
         """The routing of a join of two sides."""
         left, right = sides
         shared = tuple(sorted(set(left.keys) & set(right.keys)))
         if shared and not at_random:
             return Hypercube((shared,), (self.units,), (frozenset(shared), frozenset(shared)))
+        if self.units < 2:
+            return grid((frozenset(), frozenset()), self.units, (0, 1))
         m, n = self._halves()
         band = None if at_random else value_band(self.plan, left, right)
         return biclique(m, n) if band is None else biclique(m, n, band, m, n)
@@ -170,17 +153,16 @@ class _Placer:
     def _pipeline(self, *, at_random: bool) -> Plan:
         order = tuple(self.order) if self.order is not None else join_order(self.plan)
         singles = {s.name: s for s in self._singles()}
-        left, stages, first = singles[order[0]], [], 0
+        left, stages = singles[order[0]], []
         for n, alias in enumerate(order[1:], start=1):
             sides = (left, singles[alias])
-            stages.append(Stage(sides, self._binary(sides, at_random=at_random), first))
-            first = stages[-1].units.stop
+            stages.append(Stage(sides, self.route(sides, at_random=at_random)))
             left = self._compound(order[: n + 1], order[n + 1 :])
         return replace(self.plan, stages=tuple(stages))
 
     def _compound(self, aliases: tuple[str, ...], later: tuple[str, ...]) -> Side:
         inputs = [i for i in self.plan.inputs if i.alias in aliases]
-        brought = carried(self.plan, aliases, later)
+        brought = columns_carried(self.plan, aliases, later)
         side = Side(aliases, reference(self.plan, aliases, later[:1]), {}, brought)
         keys = {
             c: side.column(i.alias, name)
@@ -203,3 +185,40 @@ class _Placer:
     def _cube_cost(self, plan: Plan) -> tuple[float, float]:
         copies = float(sum(plan.stages[0].routing.copies(n) for n in range(len(plan.inputs))))
         return copies, copies
+
+
+def join_order(plan: Plan) -> tuple[str, ...]:
+    """The first alias of FROM, then always one that a key relates to those before, else a condition; ties: FROM."""
+
+    def rank(bound: set[str], y: str) -> int:
+        if any(y in c.members and bound & set(c.members) for c in plan.classes):
+            return 0
+        if any({r.left[0], r.right[0]} <= bound | {y} and y in (r.left[0], r.right[0]) for r in plan.residuals):
+            return 1
+        return 2 if any(y in p.aliases and p.aliases <= bound | {y} for p in plan.join.predicates) else 3
+
+    first, *others = plan.aliases
+    return first, *greedy(first, others, rank=rank)
+
+
+def reference(plan: Plan, aliases: tuple[str, ...], partners: tuple[str, ...]) -> str:
+    """The member on whose time the partners' windows are tightest; ties: the first."""
+    windows = plan.join.windows
+    return min(aliases, key=lambda a: max((windows.hi(a, y) for y in partners), default=0))
+
+
+def columns_carried(plan: Plan, aliases: tuple[str, ...], later: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """(alias, wire column) of what stages after this one need."""
+    needed = {(a, TIME) for a in aliases}
+    for number, members in enumerate(plan.classes):
+        if set(members.members) & set(later):
+            needed |= {(i.alias, i.keys[number]) for i in plan.inputs if i.alias in aliases and number in i.keys}
+    for residual in plan.residuals:
+        if {residual.left[0], residual.right[0]} & set(later):
+            needed |= {residual.left, residual.right}
+    refs = [ref for e in plan.inside if e.aliases & set(later) for ref in e.columns]
+    for ref in (*refs, *plan.output):
+        needed.add((ref.alias, plan.by_alias[ref.alias].column(ref)))
+    return tuple(
+        (i.alias, c.name) for i in plan.inputs if i.alias in aliases for c in i.columns if (i.alias, c.name) in needed
+    )

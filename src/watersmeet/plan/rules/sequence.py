@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.plan.model import SEQUENCE, Compare, Plan
+from watersmeet.plan.options import Given
 
 
-def sequence(plan: Plan) -> Plan:
+def sequence(plan: Plan, given: Given) -> Plan:
     """Add the comparisons of every ROWS window."""
     residuals = [
         Compare(

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Literal, get_args
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.model import TIME, InputPlan, Plan, WireColumn
+from watersmeet.plan.options import Given
 from watersmeet.query.expr import ColumnRef, column
 
-Shipping = Literal["auto", "full", "semijoin"]
-SHIPPINGS = get_args(Shipping)
 IN, ROW = "_in", "_row"
 """The wire columns of a reference."""
 REFERENCE_BYTES = 16
@@ -30,8 +28,13 @@ _VARIABLE_BYTES = 32
 """What a value of no fixed width is taken to be before it has been seen."""
 
 
-def ship(plan: Plan, shipping: Shipping) -> Plan:
+def ship(plan: Plan, given: Given) -> Plan:
     """Decide what travels first; under `auto` the runtime decides, if there is anything to decide."""
+    shipping = given.options.shipping
+    if plan.sites is not None:
+        return plan
+    if plan.parts:  # the stages of a tree pass whole tuples on
+        return plan
     if shipping != "semijoin":
         return replace(plan, shipping="auto") if shipping == "auto" and offers(plan) else plan
     if plan.sequenced:
@@ -44,7 +47,7 @@ def ship(plan: Plan, shipping: Shipping) -> Plan:
         raise OptionError(
             "shipping='semijoin': no stream has columns worth fetching later: those that the join does not need are no wider than a reference; use shipping='full'"
         )
-    return following(plan, offers(plan))
+    return defer_payloads(plan, offers(plan))
 
 
 def offers(plan: Plan) -> tuple[str, ...]:
@@ -54,7 +57,7 @@ def offers(plan: Plan) -> tuple[str, ...]:
     return tuple(i.alias for i in plan.inputs if payload_of(plan, i))
 
 
-def following(plan: Plan, aliases: Collection[str]) -> Plan:
+def defer_payloads(plan: Plan, aliases: Collection[str]) -> Plan:
     """The plan under which just these aliases' payloads follow later."""
     inputs = tuple(replace(i, payload=payload_of(plan, i) if i.alias in aliases else ()) for i in plan.inputs)
     return replace(plan, inputs=inputs, shipping="semijoin" if aliases else "full")

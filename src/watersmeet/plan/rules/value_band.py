@@ -47,12 +47,12 @@ def value_band(plan: Plan, left: Side, right: Side) -> Cells | None:
     """Cells by the narrowest band; None if no difference has two finite bounds."""
     found: dict[tuple[str, str, bool], _Bound] = {}
     for residual in plan.residuals:
-        bound = _oriented(plan, residual, left, right)
-        if bound is None or (not bound.integers and not _finite(bound)):
+        bound = _orient(plan, residual, left, right)
+        if bound is None or (not bound.integers and not _is_finite(bound)):
             continue
         key = bound.left.base, bound.right.base, bound.integers
-        found[key] = _both(found[key], bound) if key in found else bound
-    bounded = [b for b in found.values() if _finite(b)]
+        found[key] = _intersect(found[key], bound) if key in found else bound
+    bounded = [b for b in found.values() if _is_finite(b)]
     if not bounded:
         return None
     best = min(bounded, key=lambda b: (b.hi - b.lo, b.left.column, b.right.column))
@@ -60,17 +60,17 @@ def value_band(plan: Plan, left: Side, right: Side) -> Cells | None:
     return Cells.of_band(columns, best.lo, max(best.lo, best.hi), integers=best.integers)
 
 
-def _finite(bound: _Bound) -> bool:
+def _is_finite(bound: _Bound) -> bool:
     return math.isfinite(bound.lo) and math.isfinite(bound.hi)
 
 
-def _both(first: _Bound, second: _Bound) -> _Bound:
+def _intersect(first: _Bound, second: _Bound) -> _Bound:
     """Both bounds, over the columns of the first."""
     by = first.shift - second.shift
     return _Bound(first.left, first.right, max(first.lo, second.lo + by), min(first.hi, second.hi + by), first.integers)
 
 
-def _oriented(plan: Plan, residual: Compare | Difference, left: Side, right: Side) -> _Bound | None:
+def _orient(plan: Plan, residual: Compare | Difference, left: Side, right: Side) -> _Bound | None:
     """A residual as bounds on left - right."""
     (x, x_column), (y, y_column) = residual.left, residual.right
     if isinstance(residual, Compare):
@@ -89,7 +89,7 @@ def _oriented(plan: Plan, residual: Compare | Difference, left: Side, right: Sid
 
 
 def _operand(plan: Plan, side: Side, alias: str, name: str) -> _Operand:
-    column, source = side.column(alias, name), plan.input(alias)
+    column, source = side.column(alias, name), plan.by_alias[alias]
     base, shift = _base(source, name)
     return _Operand(column, f"{alias}.{base}", shift)
 

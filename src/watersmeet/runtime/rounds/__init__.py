@@ -1,11 +1,12 @@
-"""spark_rounds: micro-batches as supersteps over units that keep their state in files under the checkpoint.
+"""The rounds runtime, `start()`: micro-batches as supersteps over units that keep their state in files under the checkpoint.
 
 - entering.py: the streams as one union of slots, and the route of every row as SQL
-- folder.py: the state folder: intents, manifests, segments, mail
+- checkpoint.py: the state folder (intents, manifests, segments, mail), and Spark's own logs beside it
 - manifest.py: what is true after a batch, and what a batch intends
-- files.py: segments as Arrow files, mapped into memory; mail
+- files.py: segments as Arrow files, mapped into memory; mail; a job's orders
 - worker.py: what runs in Spark's Python workers
 - supersteps.py: one Spark job per round until no unit has sent mail
+- decide.py: routing, shipping and plans of sites, batch by batch
 - protocol.py: exactly once: intent, rounds, sink, manifest, collection
 - sinks.py: where results go
 - handle.py: a running query

@@ -11,8 +11,7 @@ slot, so equal keys hash alike whichever stream they come from.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -20,14 +19,15 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.plan.model import COUNTED, TIME, InputPlan, Plan
-from watersmeet.routing.hypercube import Hypercube
-from watersmeet.runtime.spark_stream import wire
-from watersmeet.units.pack import PASS
+from watersmeet.dataflow.contract import Intake
+from watersmeet.operators.enter import PASS
+from watersmeet.plan.model import TIME, InputPlan, Plan
+from watersmeet.query.stream import COUNTED
+from watersmeet.runtime.stream.dataframe import wire
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
-ROWS_SEEN = "rows"
-SEEN = "watersmeet-seen"
+ROWS = "rows"
+OBSERVED = "watersmeet-seen"
 """The name under which a batch's maxima are observed; they stand in Spark's own progress, too."""
 WALL_TIME = f"{TIME}_ntz"
 """The slot of event times of type timestamp_ntz."""
@@ -45,37 +45,49 @@ class Slots:
     of: tuple[Mapping[str, str], ...]
 
 
-def entering(plan: Plan, frames: Mapping[str, DataFrame], entrance: int | None) -> tuple[DataFrame, Slots]:
-    """The union of all aliases' wire rows, observed and routed; all to one unit if there is an entrance."""
-    wires = [wire(plan, source, frames[source.stream]) for source in plan.inputs]
+@dataclass(frozen=True)
+class Entrance:
+    """How rows enter. Of a registry, and where keys alone do not decide, source tasks route rows by their content."""
+
+    units: Sequence[Sequence[str]] = ()
+    """By alias the units of a row as SQL expressions."""
+    is_sequenced: bool = False
+    """Whether all rows go to one unit, the sequencer."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Entrance:
+        if len(plan.stages) != 1 or plan.sequenced or plan.parts:
+            return cls((), bool(plan.sequenced))
+        per_alias = [plan.stages[0].routing.units_in_sql(position) for position in range(len(plan.inputs))]
+        return cls(per_alias if all(per_alias) else ())
+
+    @property
+    def is_routed_by_content(self) -> bool:
+        return not (self.units or self.is_sequenced)
+
+
+def union_streams(plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Slots]:
+    """The union of all aliases' wire rows, observed and routed; all rows to one unit, the sequencer, if there is one."""
+    wires = [wire(source, plan.inputs, frames[source.stream]) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
-    for source, rows in zip(plan.inputs, wires, strict=True):
+    for source, wired in zip(plan.inputs, wires, strict=True):
         wire_of = {slot: name for name, slot in slots.of[source.position].items()}
         wire_of |= {f"k{c}": name for c, name in source.keys.items()}
-        columns = [F.lit(source.position).cast("int").alias(ALIAS), F.expr(_keep(source, rows)).alias(KEEP)]
+        columns = [F.lit(source.position).cast("int").alias(ALIAS), F.expr(_keep(source, wired)).alias(KEEP)]
         for slot, kind in slots.types.items():
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
-        selected.append(rows.select(*columns))
-    seen = reduce(DataFrame.union, selected).observe(SEEN, *_seen_columns(plan, slots))
-    if entrance is not None:
-        return seen.select(F.lit(entrance).alias(UNIT), ALIAS, *slots.types), slots
-    kept = seen.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
-    grid = routed_by_sql(plan)
-    unit = F.lit(0) if grid is None else _unit_column(grid)
+        selected.append(wired.select(*columns))
+    rows = reduce(DataFrame.union, selected).observe(OBSERVED, *_metric_columns(plan, slots))
+    if entrance.is_sequenced:
+        return rows.select(F.lit(0).alias(UNIT), ALIAS, *slots.types), slots
+    kept = rows.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+    unit = _unit_column(entrance.units) if entrance.units else F.lit(0)
     return kept.select(unit.alias(UNIT), ALIAS, *slots.types), slots
 
 
-def routed_by_sql(plan: Plan) -> Hypercube | None:
-    """The grid, if keys alone say where rows go; otherwise source tasks route them, who need not copy them for that."""
-    if len(plan.stages) != 1:
-        return None
-    routing = plan.stages[0].routing
-    return routing if isinstance(routing, Hypercube) and not routing.spreads else None
-
-
-def _slots(plan: Plan, wires: list[DataFrame]) -> Slots:
+def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
     types: dict[str, str] = {}
     numbers: dict[str, int] = {}
     of = []
@@ -112,10 +124,10 @@ def _time_us(slots: Slots) -> str:
     return f"coalesce({', '.join(text for slot, text in _MICROS.items() if slot in slots.types)})"
 
 
-def _seen_columns(plan: Plan, slots: Slots) -> list[Any]:
+def _metric_columns(plan: Intake, slots: Slots) -> list[Any]:
     """What a batch's rows, its maxima and the rows without a time are observed by, before any filter."""
-    time, columns = _time_us(slots), [F.count(F.lit(1)).alias(ROWS_SEEN)]
-    for n, stream in enumerate(plan.join.streams):
+    time, columns = _time_us(slots), [F.count(F.lit(1)).alias(ROWS)]
+    for n, stream in enumerate(plan.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"
         columns.append(F.expr(f"max(CASE WHEN {first} THEN {time} END)").alias(f"max{n}"))
@@ -131,23 +143,9 @@ def _counts(source: InputPlan, slots: Slots) -> str:
     return own if counted is None else f"({own} AND NOT coalesce({counted}, false))"
 
 
-def _unit_column(grid: Hypercube) -> Any:
+def _unit_column(per_alias: Sequence[Sequence[str]]) -> Any:
     """The unit of a row; exploded where an alias is copied to several."""
-    per_alias = [_units(grid, position) for position in range(len(grid.classes_of))]
     if all(len(units) == 1 for units in per_alias) and len({units[0] for units in per_alias}) == 1:
         return F.expr(per_alias[0][0])
     cases = " ".join(f"WHEN {n} THEN array({', '.join(units)})" for n, units in enumerate(per_alias))
     return F.explode(F.expr(f"CASE {ALIAS} {cases} END"))
-
-
-def _units(grid: Hypercube, position: int) -> list[str]:
-    """One expression per copy."""
-    base, free = [], []
-    strides = grid.strides
-    for dim, share, stride, fixed in zip(grid.dimensions, grid.shares, strides, grid.fixed(position), strict=True):
-        if fixed and share > 1:
-            base.append(f"pmod(hash({', '.join(f'k{c}' for c in dim)}), {share}) * {stride}")
-        elif not fixed:
-            free.append([c * stride for c in range(share)])
-    shared = " + ".join(base)
-    return [f"{shared} + {sum(o)}" if shared else f"{sum(o)}" for o in itertools.product(*free)]

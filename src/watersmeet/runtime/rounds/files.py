@@ -1,6 +1,9 @@
-"""Segments as Arrow files in the state folder; tables as parts of mail files.
+"""Segments as Arrow files in the state folder; mail: tables as parts of files; and the orders of a job.
 
-Local files are mapped into memory; others are copied once per host, see `units.host_cache`, and mapped from there.
+Local files are mapped into memory; others are copied once per host, see `storage.host_cache`, and mapped from there.
+
+Frames are made once per query and know nothing of batches. Everything that differs between batches is in the orders, which travel with the job as a local
+property, or through a file if they are long.
 
 Invariant: a file is written once and never changed. Its length and checksum stand in the manifest, those of mail in the parcel. So what
 is damaged or missing is an error that names the file, never a wrong result.
@@ -8,23 +11,23 @@ is damaged or missing is an error that names the file, never a wrong result.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
+from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
-from watersmeet.runtime.rounds.folder import MAIL, SEGMENTS, StateFolder
-from watersmeet.runtime.rounds.sealed import REMEDY
-from watersmeet.units.host_cache import HOST_CACHE
-from watersmeet.units.program import Mail
-from watersmeet.units.segment import CACHE, Segment, from_bytes
-from watersmeet.units.segment_store import damage, info_of
-from watersmeet.units.state import SegmentInfo
+from watersmeet.runtime.rounds.checkpoint import MAIL, REMEDY, SEGMENTS, StateFolder
+from watersmeet.storage.host_cache import HOST_CACHE
+from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, from_bytes, info_of
 
 _cached: dict[str, set[str]] = {}
 """Ids of segments that this process has in its cache, by the state folder they belong to."""
@@ -78,7 +81,7 @@ class FileStore:
         if near is not None:
             return from_bytes(near).combine_chunks()
         try:
-            blob = self._fetched(info)
+            blob = self._fetch(info)
             problem = damage(blob, info)
         except FileNotFoundError:
             problem = "is missing"
@@ -87,10 +90,10 @@ class FileStore:
             raise CheckpointError(f"segment file {path} with {info.rows} rows {problem}; {REMEDY}")
         return from_bytes(blob).combine_chunks()
 
-    def _fetched(self, info: SegmentInfo) -> pa.Buffer:
+    def _fetch(self, info: SegmentInfo) -> pa.Buffer:
         path = self.folder.path(SEGMENTS, info.file)
         if self.folder.is_local:
-            return _mapped(path)
+            return _map_file(path)
         with self.folder.system.open_input_stream(path, compression=None) as file:
             blob = file.read_buffer()
         HOST_CACHE.write(info.file, blob)
@@ -125,16 +128,15 @@ class PostOffice:
         self._last: tuple[pa.Table, int, int, int] | None = None
         """The table that was written last, where it lies, and its checksum."""
 
-    def post(self, mail: Mail, round: int) -> None:
+    def post(self, message: Message, round: int) -> None:
         """Post for a round; a table that goes to several units in a row is written once."""
-        if self._last is None or self._last[0] is not mail.table:
-            blob = _ipc(mail.table)
-            self._last = mail.table, self._end, blob.size, word_sum(blob)
+        if self._last is None or self._last[0] is not message.table:
+            blob = _ipc(message.table)
+            self._last = message.table, self._end, blob.size, word_sum(blob)
             self._write(blob)
             self._end += blob.size
         table, begin, size, checksum = self._last
-        to_read = round if mail.round is None else mail.round
-        self.parcels.append(Parcel(mail.to, mail.kind, self.name, begin, size, table.num_rows, to_read, checksum))
+        self.parcels.append(Parcel(message.to, message.kind, self.name, begin, size, table.num_rows, round, checksum))
 
     def _write(self, blob: pa.Buffer) -> None:
         if self._file is None:
@@ -147,7 +149,7 @@ class PostOffice:
             self._file = self._last = None
 
 
-def opened(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:
+def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:
     """The tables of parcels; a file is opened once."""
     by_file: dict[str, list[Parcel]] = {}
     for parcel in parcels:
@@ -155,13 +157,13 @@ def opened(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Par
     for name, parts in sorted(by_file.items()):
         path = folder.path(MAIL, name)
         try:
-            whole = _mapped(path) if folder.is_local else folder.system.open_input_file(path)
+            whole = _map_file(path) if folder.is_local else folder.system.open_input_file(path)
         except FileNotFoundError:
             raise CheckpointError(
                 f"mail file {path} is missing: the checkpoint must be in a folder that all of Spark's workers share, and nobody else may change it"
             ) from None
         try:
-            yield from ((p, from_bytes(_checked(_range(whole, p), p, path))) for p in parts)
+            yield from ((p, from_bytes(_check_blob(_range(whole, p), p, path))) for p in parts)
         finally:
             if not isinstance(whole, pa.Buffer):
                 whole.close()
@@ -173,7 +175,7 @@ def _range(whole: pa.Buffer | pa.NativeFile, parcel: Parcel) -> pa.Buffer:
     return pa.py_buffer(whole.read_at(parcel.bytes, parcel.begin))
 
 
-def _checked(blob: pa.Buffer, parcel: Parcel, path: str) -> pa.Buffer:
+def _check_blob(blob: pa.Buffer, parcel: Parcel, path: str) -> pa.Buffer:
     if blob.size != parcel.bytes or word_sum(blob) != parcel.checksum:
         raise CheckpointError(
             f"mail file {path} is damaged: a table's length or checksum is not what its sender says; nobody else may change the checkpoint's files"
@@ -200,8 +202,63 @@ def _ipc(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _mapped(path: str) -> pa.Buffer:
+def _map_file(path: str) -> pa.Buffer:
     if os.path.getsize(path) == 0:
         return pa.py_buffer(b"")
     with pa.memory_map(path) as file:
         return file.read_buffer()
+
+
+PROPERTY = "watersmeet.orders"
+INLINE_BYTES = 256 * 2**10
+"""Longer orders go through a file."""
+
+
+@dataclass
+class Orders:
+    """What one job of one attempt has to do."""
+
+    attempt: str
+    job: int
+    """Counts the attempt's jobs, so that reports do not mix."""
+    round: int = 0
+    direct: bool = True
+    """Whether results leave as rows; otherwise they are posted to the end of the batch."""
+    states: dict[int, str] = field(default_factory=dict)
+    """The units' manifests as JSON."""
+    shares: list[list[Parcel]] = field(default_factory=list)
+    """Parcels by task."""
+    seen: dict[str, int] = field(default_factory=dict)
+    decisions: dict[str, Any] = field(default_factory=dict)
+    """What the batch has decided, by name, see `dataflow.contract.Flows`."""
+    watches_keys: bool = False
+    weighs: bool = False
+    """Whether source tasks say how wide tuples are."""
+    was: list[str] = field(default_factory=list)
+    """The aliases whose payloads followed later in the batch before, where stored tuples are to be turned."""
+    batch: int = 0
+
+    def report_name(self, partition: int) -> str:
+        return f"{self.attempt}.{self.job}.{partition}"
+
+    def text(self, folder: StateFolder) -> str:
+        """The orders as the value of the local property."""
+        content = {**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]}
+        said = json.dumps(content)
+        if len(said) <= INLINE_BYTES:
+            return said
+        name = f"{self.attempt}.{self.job}.orders"
+        folder.write_json(MAIL, name, content, durably=False)
+        return json.dumps({"file": name})
+
+    @classmethod
+    def read(cls, folder: StateFolder) -> Orders:
+        """The orders of the job that this task belongs to."""
+        context = TaskContext.get()
+        assert context is not None
+        raw = json.loads(context.getLocalProperty(PROPERTY) or "{}")
+        if "file" in raw:
+            raw = folder.read_json(MAIL, raw["file"])
+        raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
+        raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
+        return cls(**raw)

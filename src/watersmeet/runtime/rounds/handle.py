@@ -1,7 +1,13 @@
 """Starting a query on the rounds runtime, and what one can ask of it while it runs.
 
+What can be known of a checkpoint is checked before Spark runs the query:
+
+    Spark        metadata   offsets ..., n      commits ..., c
+    watersmeet              intents ..., n      manifests ..., m         n = m or n = m + 1, and c = m or c = m - 1
+
 Invariant: what is wrong with the arguments is raised by `start`, in the driver; what goes wrong later is raised by
-`await_termination`, as the error it was.
+`await_termination`, as the error it was. A checkpoint that passes goes on from the state, the input and the results that it had; one that does not is
+refused with the file or the difference named, and nothing has been changed.
 """
 
 from __future__ import annotations
@@ -10,33 +16,47 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import OptionError, StreamError, WindowError
-from watersmeet.plan.explain import Detail, explain
+from watersmeet.dataflow.contract import Intake
+from watersmeet.errors import CheckpointError, OptionError, StreamError, WindowError
+from watersmeet.operators.assemble import PlanFlows
+from watersmeet.operators.project import final_fields
+from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.model import Plan
-from watersmeet.plan.rules.ship import following
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
-from watersmeet.runtime.checkpoint_files import started
-from watersmeet.runtime.failures import raise_surfaced, surfaced
+from watersmeet.runtime.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.progress import Moment, Progress, moment
-from watersmeet.runtime.rounds.before_start import check_checkpoint
-from watersmeet.runtime.rounds.elastic import Elastic
-from watersmeet.runtime.rounds.folder import StateFolder
+from watersmeet.runtime.rounds.checkpoint import (
+    COMMITS,
+    INTENTS,
+    MANIFESTS,
+    METADATA,
+    OFFSETS,
+    REMEDY,
+    SEGMENTS,
+    SparkLogs,
+    StateFolder,
+    absolute,
+)
+from watersmeet.runtime.rounds.decide import Decider
+from watersmeet.runtime.rounds.manifest import BatchManifest, read_intent, read_manifest
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.shipping import Shipping
-from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, sink
-from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, SinkFolder, sink
+from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
+from watersmeet.runtime.session import start_query
 from watersmeet.runtime.sources import ROUNDS
-from watersmeet.runtime.spark_stream import SETTINGS
-from watersmeet.runtime.worker_probe import probe_workers
-from watersmeet.units.programs.of_plan import program_of as program_of
-from watersmeet.units.state import OTHER, REWRITTEN
+from watersmeet.runtime.stream.dataframe import SETTINGS
+from watersmeet.runtime.stream.finish import final
+from watersmeet.runtime.workers import probe_workers
+from watersmeet.sites.flow import SiteFlows
+from watersmeet.storage.unit import OTHER, REWRITTEN, Identity
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -74,13 +94,22 @@ def start(
     if not all(f.isStreaming for f in frames.values()):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     trigger_of(trigger)
-    folder, to, elastic = folder_of(checkpoint), sink(sink_), Elastic(plan, scaling)
+    folder, to = folder_of(checkpoint), sink(sink_)
+    Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
     probe_workers(spark)
     folder.prepare()
-    steps = Supersteps(plan, program_of(following(plan, ())), frames, folder)
-    shipping = Shipping(plan, _bandwidth(plan, spark), plan.shipping == "auto" and steps.posts and scaling is None)
-    return launched(Protocol(plan, steps, folder, to, elastic, shipping), checkpoint, trigger, name)
+    flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
+    flows.under({})  # what cannot run is said now
+    steps = Supersteps(flows, outlet_of(plan), frames, folder, query=plan)
+    adapts = plan.shipping == "auto" and steps.posts and scaling is None
+    decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
+    return launch(Protocol(plan, steps, folder, to, decider), checkpoint, trigger, name)
+
+
+def outlet_of(plan: Plan) -> Outlet:
+    """What leaves the units of a plan becomes its rows."""
+    return Outlet(final_fields(plan), partial(final, plan))
 
 
 def folder_of(checkpoint: Any) -> StateFolder:
@@ -92,7 +121,7 @@ def folder_of(checkpoint: Any) -> StateFolder:
     return StateFolder.under(os.fspath(checkpoint))
 
 
-def launched(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
+def launch(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
     """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
     to, spark = protocol.sink, protocol.steps.spark
     check_checkpoint(protocol.plan, protocol.folder, to.folder if isinstance(to, FileSink) else None)
@@ -100,10 +129,10 @@ def launched(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
     writer = protocol.steps.source().writeStream.foreachBatch(protocol)
-    writer = writer.option("checkpointLocation", os.fspath(checkpoint)).trigger(**trigger_of(trigger))
+    writer = writer.option("checkpointLocation", absolute(os.fspath(checkpoint))).trigger(**trigger_of(trigger))
     if name is not None:
         writer = writer.queryName(name)
-    return Handle(started(writer, spark, is_local=protocol.folder.is_local), protocol)
+    return Handle(start_query(writer, spark, is_local=protocol.folder.is_local), protocol)
 
 
 def _bandwidth(plan: Plan, spark: Any) -> float:
@@ -141,7 +170,15 @@ def trigger_of(given: Any) -> dict[str, Any]:
 
 
 class Handle:
-    """A running query."""
+    """A running query; `Query.start` gives it.
+
+    >>> handle = query.start(sink="results", checkpoint="checkpoints/q")  # doctest: +SKIP
+    >>> handle.await_termination(10)  # doctest: +SKIP
+    False
+    >>> handle.progress().results  # doctest: +SKIP
+    321
+    >>> handle.stop()  # doctest: +SKIP
+    """
 
     def __init__(self, query: Any, protocol: Protocol) -> None:
         self.query = query
@@ -171,13 +208,13 @@ class Handle:
                 return True
             return bool(self.query.awaitTermination(timeout))
         except Exception as error:
-            raise_surfaced(error, self._protocol.error)
+            raise_unwrapped(error, self._protocol.error)
 
     @property
     def exception(self) -> BaseException | None:
         """What ended the query, as `await_termination` raises it; None while it runs, and after `stop`."""
         error = self.query.exception()
-        return None if error is None else surfaced(error, self._protocol.error)
+        return None if error is None else unwrap(error, self._protocol.error)
 
     @property
     def is_active(self) -> bool:
@@ -195,12 +232,10 @@ class Handle:
         """Have a function called after every micro-batch from now on, in the query's own thread."""
         self._protocol.on_batch = call
 
-    def explain(self, detail: Detail = "short") -> str:
-        """The plan as text; "full": with what has been decided while it runs."""
+    def explain(self, detail: Detail = "short") -> Explanation:
+        """The plan as text; "full": with what has been decided while it runs. `to_dict()` has its facts."""
         protocol = self._protocol
-        now = [] if protocol.latest is None else protocol.shipping.explain(protocol.latest)
-        sites = [] if protocol.latest is None else protocol.sites.explain(protocol.latest)
-        return explain(protocol.plan, ROUNDS, detail, shipping_now=now, sites_now=sites)
+        return protocol.decider.explain(ROUNDS, detail, protocol.latest)
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""
@@ -226,3 +261,57 @@ class Handle:
         if not isinstance(self._protocol.sink, MemorySink):
             raise OptionError("table() reads the memory sink; start the query with sink='memory'")
         return self._protocol.sink.table()
+
+
+def check_checkpoint(plan: Intake, folder: StateFolder, results: SinkFolder | None = None) -> None:
+    """Raise if a plan cannot go on, or begin, with a checkpoint, and with a folder of results if that is its sink."""
+    logs, where = SparkLogs.beside(folder), folder.beside()
+    query_id = logs.query_id()
+    begun, last = _latest(folder, logs, query_id)
+    if query_id is None or begun is None:
+        if results is not None:
+            results.check_new(where)
+        return
+    manifest = None
+    if last >= 0:
+        manifest = read_manifest(folder, last)
+        manifest.check(Identity.of(plan), query_id, folder.path(MANIFESTS, f"{last}.json"))
+        logs.check(manifest.spark)
+        check_segments(folder, manifest)
+    if folder.has(INTENTS, last + 1):
+        intent = read_intent(folder, last + 1)
+        intent.check(Identity.of(plan), query_id, last, folder.path(INTENTS, f"{last + 1}.json"))
+        logs.check(intent.spark)
+    if results is not None:
+        results.check_goes_on(last, manifest.sink if manifest else None, where)
+
+
+def _latest(folder: StateFolder, logs: SparkLogs, query_id: str | None) -> tuple[int | None, int]:
+    """The latest batch that Spark has begun, and the latest that is committed here; all that must be there is."""
+    manifests, intents = folder.numbers(MANIFESTS), folder.numbers(INTENTS)
+    begun, done = logs.latest(OFFSETS), logs.latest(COMMITS)
+    if query_id is None and (manifests or intents or begun is not None):
+        raise _error_of_missing(logs.path(METADATA), f"{folder.path()} holds the state of {len(manifests)} batches")
+    last, planned = max(manifests, default=-1), -1 if begun is None else begun
+    needed = max(last, -1 if done is None else done, *intents, -1)
+    if needed > planned:
+        raise _error_of_missing(logs.path(f"{OFFSETS}/{needed}"), f"batch {needed} has begun")
+    over = max(planned - 1, -1 if done is None else done)
+    if over > last:
+        raise _error_of_missing(folder.path(MANIFESTS, f"{over}.json"), f"Spark has finished batch {over}")
+    return begun, last
+
+
+def _error_of_missing(path: str, why: str) -> CheckpointError:
+    return CheckpointError(f"{path} is missing, and {why}: they do not belong together; {REMEDY}")
+
+
+def check_segments(folder: StateFolder, manifest: BatchManifest) -> None:
+    """Raise if a file of the state is gone or has another length; its checksum is compared when it is read."""
+    lengths = folder.lengths(SEGMENTS)
+    for _, _, info in manifest.segments():
+        if lengths.get(info.file) != info.file_bytes:
+            found = "is missing" if info.file not in lengths else f"is damaged: it has {lengths[info.file]} bytes"
+            raise CheckpointError(
+                f"segment file {folder.path(SEGMENTS, info.file)} of {info.file_bytes} bytes with {info.rows} rows {found}; {REMEDY}"
+            )

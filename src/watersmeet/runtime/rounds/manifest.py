@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.model import Plan
-from watersmeet.plan.parts import parts_of
-from watersmeet.runtime.rounds.folder import INTENTS, MANIFESTS, StateFolder
-from watersmeet.runtime.rounds.sealed import REMEDY
-from watersmeet.units.state import Manifest, SegmentInfo, refuse
+from watersmeet.plan.fingerprint import parts_of
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, REMEDY, StateFolder
+from watersmeet.storage.segment import SegmentInfo
+from watersmeet.storage.unit import FORMAT, Identity, Manifest, refuse
 
-FORMAT = 2
 _COMMON = ("fingerprint", "query", "maxima", "parts")
 """What is the same in all units' manifests."""
 
@@ -42,29 +40,29 @@ class BatchManifest:
     scaling: dict[str, Any] = field(default_factory=dict)
     """What scaling remembers, see `routing.scaling.Memory`."""
     shipping: dict[str, Any] = field(default_factory=dict)
-    """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.shipping`."""
+    """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.decide`."""
     queries: dict[str, Any] = field(default_factory=dict)
     """The version of the registry that has been answered, see `subscriptions.registry`; empty for a query by itself."""
 
     sites: dict[str, Any] = field(default_factory=dict)
-    """How sites join in the next batch (`next`), and what has been measured of the streams, see `rounds.sites`."""
+    """How sites join in the next batch (`next`), and what has been measured of the streams, see `rounds.decide`."""
     parts: dict[str, str] = field(default_factory=dict)
-    """Digests of what the fingerprint covers, see `plan.parts`."""
+    """Digests of what the fingerprint covers, see `plan.fingerprint`."""
     spark: dict[str, str] = field(default_factory=dict)
-    """Digests of Spark's own files that the batch depends on, see `rounds.spark_logs`."""
+    """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
     sink: str | None = None
-    """What the batch has left in a folder of results, see `rounds.sink_folder`."""
+    """What the batch has left in a folder of results, see `rounds.sinks`."""
 
     @classmethod
-    def fresh(cls, plan: Plan, query_id: str) -> BatchManifest:
-        return cls(-1, query_id, plan.fingerprint(), plan.title, parts=parts_of(plan.description()))
+    def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:
+        return cls(-1, query_id, whose.fingerprint, whose.query, parts=dict(whose.parts))
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any], where: str) -> BatchManifest:
-        with reading(where, raw):
+        with refuse_unreadable(where, raw):
             raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
             manifest = cls(**raw)
             manifest.late(), manifest.files()
@@ -83,9 +81,9 @@ class BatchManifest:
         raw = json.loads(state)
         self.units[unit] = {k: v for k, v in raw.items() if k not in _COMMON}
 
-    def adopt(self, plan: Plan, unit: int, alias: str, info: Mapping[str, Any]) -> None:
+    def adopt(self, whose: Identity, unit: int, alias: str, info: Mapping[str, Any]) -> None:
         """Give a unit a segment that was written elsewhere."""
-        self._open(plan, unit)
+        self._open(whose, unit)
         self.units[unit]["segments"][alias].append(dict(info))
 
     @property
@@ -111,7 +109,9 @@ class BatchManifest:
             for stream, rows in self.units.pop(unit)["late"].items():
                 self.timeless[stream] = self.timeless.get(stream, 0) + rows
 
-    def deal(self, plan: Plan, side: str, units: Sequence[int], among: Sequence[int], loads: dict[int, int]) -> int:
+    def deal(
+        self, whose: Identity, side: str, units: Sequence[int], among: Sequence[int], loads: dict[int, int]
+    ) -> int:
         """Deal a side's segments out: those of units that are not `among` go to the emptiest that are; then the fullest
         gives to the emptiest as long as that evens them out. How many were handed over."""
         held = {u: list(self.units[u]["segments"].get(side, [])) if u in self.units else [] for u in units}
@@ -137,14 +137,14 @@ class BatchManifest:
             hand(max(fitting, key=lambda s: (s["bytes"], s["id"])), fullest, emptiest)
         for unit in units:
             if held[unit]:
-                self._open(plan, unit)
+                self._open(whose, unit)
             if unit in self.units:
                 self.units[unit]["segments"][side] = held[unit]
         return moved
 
-    def _open(self, plan: Plan, unit: int) -> None:
+    def _open(self, whose: Identity, unit: int) -> None:
         if unit not in self.units:
-            self.put(unit, Manifest.fresh(plan).to_json())
+            self.put(unit, Manifest.fresh(whose).to_json())
 
     def segments(self) -> Iterator[tuple[int, str, SegmentInfo]]:
         """(unit, alias, segment) of all live segments."""
@@ -163,11 +163,11 @@ class BatchManifest:
                 out[stream] = out.get(stream, 0) + rows
         return out
 
-    def check(self, plan: Plan, query_id: str, where: str) -> None:
+    def check(self, whose: Identity, query_id: str, where: str) -> None:
         """Refuse the state of another query, placement or checkpoint."""
         check_query(self.query_id, query_id, where)
-        if self.fingerprint != plan.fingerprint():
-            refuse(self.fingerprint, self.query, self.parts, plan, where)
+        if self.fingerprint != whose.fingerprint:
+            refuse(self.fingerprint, self.query, self.parts, whose, where)
 
 
 @dataclass(frozen=True)
@@ -190,21 +190,21 @@ class Intent:
     """How sites join: by head, (stream, algorithm) of every one-way join."""
     query: str = ""
     spark: dict[str, str] = field(default_factory=dict)
-    """Digests of Spark's own files that the batch depends on, see `rounds.spark_logs`."""
+    """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, raw: dict[str, Any], where: str) -> Intent:
-        with reading(where, raw):
+        with refuse_unreadable(where, raw):
             return cls(**raw)
 
-    def check(self, plan: Plan, query_id: str, previous: int, where: str) -> None:
+    def check(self, whose: Identity, query_id: str, previous: int, where: str) -> None:
         """Refuse what another query, placement or checkpoint has decided."""
         check_query(self.query_id, query_id, where)
-        if self.fingerprint != plan.fingerprint():
-            refuse(self.fingerprint, self.query, parts_of(self.plan), plan, where)
+        if self.fingerprint != whose.fingerprint:
+            refuse(self.fingerprint, self.query, parts_of(self.plan), whose, where)
         if self.previous != previous:
             raise CheckpointError(
                 f"{where} follows batch {self.previous}, and the state is of batch {previous}; {REMEDY}"
@@ -222,7 +222,7 @@ def read_intent(folder: StateFolder, batch: int) -> Intent:
 
 
 @contextmanager
-def reading(where: str, raw: dict[str, Any]) -> Iterator[None]:
+def refuse_unreadable(where: str, raw: dict[str, Any]) -> Iterator[None]:
     """What cannot be read as what it should be is an error that names the file."""
     try:
         if raw.pop("format") != FORMAT:

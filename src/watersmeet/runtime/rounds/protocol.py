@@ -1,9 +1,9 @@
-"""Exactly once: what happens around the rounds of a micro-batch (DESIGN.md section 5).
+"""Exactly once: what happens around the rounds of a micro-batch.
 
     1  manifest n is there: all was done, return
     2  write intent n                              a replay reads it instead of deciding again
     3  run the rounds from manifest n-1            files carry the attempt's id; a registered query that breaks them is struck
-                                                   out of intent n, and they run again (`runtime.culprits`)
+                                                   out of intent n, and they run again (`runtime.failures`)
     4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's)
     5  commit manifest n
     6  collect files that neither the last two manifests nor an open intent name
@@ -27,23 +27,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from watersmeet.dataflow.clock import watermarks
+from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.model import Plan
-from watersmeet.plan.shipping import named
-from watersmeet.runtime.culprits import Striking, run_without_culprits
-from watersmeet.runtime.progress import Progress, moment, orders_of
-from watersmeet.runtime.rounds.elastic import Elastic
-from watersmeet.runtime.rounds.folder import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
+from watersmeet.plan.shipping import WHOLE
+from watersmeet.runtime.failures import Striking, run_without_culprits
+from watersmeet.runtime.progress import Progress, moment
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, REMEDY, SEGMENTS, SparkLogs, StateFolder
+from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent, read_intent, read_manifest
-from watersmeet.runtime.rounds.sealed import REMEDY
-from watersmeet.runtime.rounds.shipping import Shipping
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
-from watersmeet.runtime.rounds.sites import SitePlans, shipped
-from watersmeet.runtime.rounds.spark_logs import SparkLogs
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
-from watersmeet.units.join_unit import StepReport
-from watersmeet.units.state import REWRITTEN
-from watersmeet.units.watermark import watermarks
+from watersmeet.storage.unit import REWRITTEN, Identity
 
 SWEEP_EVERY = 100
 """After so many batches the whole folder is looked through for files of attempts that failed."""
@@ -62,7 +57,7 @@ class Registered(Striking, typing.Protocol):
     def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
         """The streams that the queries of a batch read, and the columns that they compare."""
 
-    def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+    def commit(self, queries: Mapping[str, Any]) -> dict[str, Any]:
         """A batch that answered these has been committed; what the next one starts from."""
 
     @property
@@ -83,17 +78,16 @@ class Protocol:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Intake,
         steps: Supersteps,
         folder: StateFolder,
         sink: Sink,
-        elastic: Elastic,
-        shipping: Shipping,
+        decider: Decider | None = None,
         registered: Registered | None = None,
     ) -> None:
         self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
-        self.elastic, self.shipping, self.registered = elastic, shipping, registered
-        self.sites, self.logs = SitePlans(plan), SparkLogs.beside(folder)
+        self.decider, self.registered = decider or Decider(), registered
+        self.logs, self.identity, self.description = SparkLogs.beside(folder), Identity.of(plan), plan.description()
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
@@ -132,41 +126,40 @@ class Protocol:
                 raise CheckpointError(
                     f"{self.folder.path()} holds the state of {len(found)} batches, and the checkpoint begins anew: they do not belong together; {REMEDY}"
                 )
-            return BatchManifest.fresh(self.plan, query_id)
+            return BatchManifest.fresh(self.identity, query_id)
         return self._manifest(batch_id - 1, query_id)
 
     def _manifest(self, batch_id: int, query_id: str) -> BatchManifest:
         manifest = read_manifest(self.folder, batch_id)
-        manifest.check(self.plan, query_id, self.folder.path(MANIFESTS, f"{batch_id}.json"))
+        manifest.check(self.identity, query_id, self.folder.path(MANIFESTS, f"{batch_id}.json"))
         self.logs.check(manifest.spark)
+        self.decider.resume(manifest)
         if self.registered is not None:
-            manifest.queries = self.registered.committed(manifest.queries)
+            manifest.queries = self.registered.commit(manifest.queries)
         return manifest
 
     def intend(self, batch_id: int, before: BatchManifest) -> Intent:
         """Write what the batch will do, or find what an earlier attempt has written."""
         if self.folder.has(INTENTS, batch_id):
             found = read_intent(self.folder, batch_id)
-            found.check(self.plan, before.query_id, before.batch, self.folder.path(INTENTS, f"{batch_id}.json"))
+            found.check(self.identity, before.query_id, before.batch, self.folder.path(INTENTS, f"{batch_id}.json"))
             self.logs.check(found.spark)
-            return self._amended(found)
+            return self._amend(found)
         intent = Intent(
             batch_id,
             before.query_id,
-            self.plan.fingerprint(),
+            self.identity.fingerprint,
             before.batch,
-            self.plan.description(),
-            self.elastic.routing(before),
-            list(self.shipping.next(before)),
-            {} if self.registered is None else self.registered.intend(before.queries, batch_id),
-            self.sites.next(before),
-            self.plan.title,
-            self.logs.digests(batch_id),
+            self.description,
+            queries={} if self.registered is None else self.registered.intend(before.queries, batch_id),
+            query=self.identity.query,
+            spark=self.logs.digests(batch_id),
+            **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
         self.folder.write_json(INTENTS, batch_id, intent.to_json())
         return intent
 
-    def _amended(self, intent: Intent) -> Intent:
+    def _amend(self, intent: Intent) -> Intent:
         """The intent of a batch that is repeated, without queries that have left since."""
         if self.registered is None:
             return intent
@@ -196,15 +189,11 @@ class Protocol:
         )
 
     def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
-        """The rounds and the sink, then routing, shipping and joins of sites from the next batch on."""
+        """The rounds and the sink, then what is decided for the next batch."""
         after, account = self._rounds(entered, before, intent, self.deliver)
         after.sink = mark_of(self.sink, intent.batch)
-        results = sum(report.results for report in account.reports.values())
-        account.said = [
-            *self.elastic.settle(after, intent.routing, account.heavy),
-            *self.shipping.settle(after, tuple(intent.shipping), account.entered, results),
-            *self.sites.settle(after, intent.sites, account.reports, before.maxima),
-        ]
+        for decision in self.decider.taken:
+            account.said += decision.settle(before, after, intent, account)
         return after, account
 
     def _rounds(
@@ -214,20 +203,11 @@ class Protocol:
         after = deepcopy(before)
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
-        read = None if self.registered is None else self.registered.read(intent.queries)
+        decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping, "sites": intent.sites}
+        if self.registered is not None:
+            decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
         account = self.steps.run(
-            Batch(
-                entered,
-                after,
-                attempt,
-                intent.routing,
-                self.elastic.watches_keys,
-                tuple(intent.shipping),
-                self.shipping.adapts,
-                intent.queries,
-                read,
-                intent.sites,
-            ),
+            Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs),
             lambda rows: deliver(rows, intent.batch),
         )
         return after, account
@@ -241,7 +221,7 @@ class Protocol:
         self.folder.write_json(MANIFESTS, after.batch, after.to_json())
         self.latest = after
         if self.registered is not None:
-            after.queries = self.registered.committed(after.queries)
+            after.queries = self.registered.commit(after.queries)
 
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
         """Delete what neither of the last two manifests names."""
@@ -259,20 +239,17 @@ class Protocol:
             self.folder.delete(MAIL, name)
         for kind in (INTENTS, MANIFESTS):
             for name in self.folder.names(kind):
-                if name not in (
-                    f"{number - 1}.json",
-                    f"{number}.json",
-                ):  # older ones, and parts that were never renamed
+                if name not in (f"{number - 1}.json", f"{number}.json"):  # older, or a part that was never renamed
                     self.folder.delete(kind, name)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, seconds: float) -> None:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
         for unit, alias, info in after.segments():
-            if unit < self.plan.units or after.routing:
+            if stage_of(unit) in self.decider.joins:
                 rows[alias] = rows.get(alias, 0) + info.rows
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
-        flows = StepReport()
+        flows = Report()
         for report in account.reports.values():
             flows.include(report)
         progress = Progress(
@@ -281,22 +258,21 @@ class Protocol:
             input_rows=account.rows,
             results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
-            watermarks={s: moment(m) for s, m in watermarks(self.plan, after.maxima).items()},
+            watermarks={s: moment(m) for s, m in watermarks(self.plan.streams, after.maxima).items()},
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),
             unit_rows=unit_rows,
-            drivers=orders_of(r.drivers for r in account.reports.values()),
+            drivers=count_orders(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
             scaled=tuple(account.said),
             kernels=flows.kernels,
             pruned=flows.pruned,
-            shipping=named(after.apart) if self.plan.sites is None else str(self.plan.at(account.sites).sites.linear),  # type: ignore[union-attr]
-            shipped=shipped(self.plan, account.reports),
             rewritten=rows.get(REWRITTEN, 0),
             queries=0 if self.registered is None else self.registered.answered,
             refused={} if self.registered is None else self.registered.refusals,
             failed={} if self.registered is None else self.registered.failures,
+            **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
         self.progress.append(progress)
         if self.on_batch is not None:

@@ -14,35 +14,39 @@ names only files that are complete. A task that runs twice writes other files, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from watersmeet.columns.arrow import enlarge, integers, mark_utc
+from watersmeet.dataflow.contract import (
+    Dataflow,
+    Flows,
+    Inbox,
+    Intake,
+    Message,
+    Origin,
+    Report,
+    Turn,
+    put,
+    round_of,
+    stage_of,
+)
+from watersmeet.operators.enter import WireContent
+from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.plan.rules.ship import following, payload_of
-from watersmeet.routing.biclique import grouped
-from watersmeet.routing.epochs import Epochs
-from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Slots
-from watersmeet.runtime.rounds.files import FileStore, Parcel, PostOffice, forget_all_but, opened
-from watersmeet.runtime.rounds.folder import MAIL, StateFolder
-from watersmeet.runtime.rounds.orders import Orders
-from watersmeet.runtime.spark_results import columns_of, record_batches
-from watersmeet.runtime.worker_heap import after_task
-from watersmeet.runtime.worker_words import errors_first
-from watersmeet.units.blocks import enlarge
-from watersmeet.units.codes import integers
-from watersmeet.units.content import WireContent
-from watersmeet.units.evaluator import in_utc
-from watersmeet.units.join_unit import StepReport
-from watersmeet.units.leave import final_fields
-from watersmeet.units.pack import route
-from watersmeet.units.payload import holder, number_of, reship, split
-from watersmeet.units.program import Answering, Call, Mail, Program, id_of, kind_of
-from watersmeet.units.programs.of_plan import program_of
-from watersmeet.units.state import Manifest, SegmentInfo
+from watersmeet.plan.rules.ship import defer_payloads, payload_of
+from watersmeet.routing.hypercube import group_rows
+from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
+from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots
+from watersmeet.runtime.rounds.files import FileStore, Orders, Parcel, PostOffice, forget_all_but, open_parcels
+from watersmeet.runtime.stream.messages import columns_of, result_batches
+from watersmeet.runtime.workers import after_task, errors_first
+from watersmeet.storage.segment import SegmentInfo
+from watersmeet.storage.unit import Identity, Manifest
 
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
@@ -53,28 +57,28 @@ WAKE = "wake"
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
 
-Arrivals = dict[int, dict[str, list[pa.Table]]]
-"""Tables by unit, and by alias or kind of mail."""
+Arrivals = dict[int, Inbox]
+"""By unit."""
 
 
 @dataclass
 class Task:
     """What all tasks of a query know."""
 
-    plan: Plan
-    program: Program
+    query: Plan | None
+    """The plan that ships whole tuples; None for a registry."""
+    flows: Flows
+    identity: Identity
     slots: Slots
     folder: StateFolder
     schema: pa.Schema
     """Of the rows of results that leave."""
-    routed_by_sql: bool
+    entrance: Entrance
 
-    def under(self, apart: Collection[str], sites: Mapping[str, list[list[str]]] | None = None) -> Task:
-        """The task of a batch in which these aliases' payloads follow later, and sites join like this."""
-        if not apart and not sites:
-            return self
-        plan = following(self.plan, apart) if apart else self.plan.at(sites or {})
-        return replace(self, plan=plan, program=program_of(plan))
+    def plan_under(self, aliases: Sequence[str]) -> Plan:
+        """The plan of a batch in which payloads of these aliases follow later."""
+        assert self.query is not None
+        return defer_payloads(self.query, aliases) if aliases else self.query
 
     def report(
         self,
@@ -98,38 +102,29 @@ class Task:
         self.folder.write_json(MAIL, orders.report_name(context.partitionId()), said, durably=False)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """Step every unit that has arrivals."""
+        """A turn for every unit that has arrivals."""
+        flow = self.flows.under(orders.decisions)
         units, post = [], PostOffice(self.folder, orders.attempt)
-        manifests = {unit: Manifest.from_json(state, self.plan) for unit, state in orders.states.items()}
-        peers = {unit: manifest.seen_by_others() for unit, manifest in manifests.items()}
-        forget_all_but(self.folder, {i.id for m in manifests.values() for infos in m.segments.values() for i in infos})
+        states = {unit: Manifest.from_json(state, self.identity) for unit, state in orders.states.items()}
+        peers = {unit: state.snapshot() for unit, state in states.items()}
+        forget_all_but(self.folder, {i.id for m in states.values() for infos in m.segments.values() for i in infos})
         for unit in sorted(arrivals):
-            manifest = manifests.get(unit) or Manifest.fresh(self.plan)
-            store = FileStore(self.folder, orders.attempt)
-            call = Call(
-                orders.round,
-                unit,
-                arrivals.pop(unit),
-                manifest,
-                store,
-                seen,
-                batch=orders.batch,
-                queries=orders.queries,
-                peers=peers,
-            )
-            for item in self.program.step(call):
-                if isinstance(item, Mail):
-                    post.post(item, orders.round + 1)
-                elif orders.direct:
+            state, store = states.get(unit) or Manifest.fresh(self.identity), FileStore(self.folder, orders.attempt)
+            clock = flow.clock(state.maxima, seen)
+            turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
+            for item in flow.operator(unit).step(turn):
+                if isinstance(item, Message):
+                    post.post(item, round_of(flow, item, orders.round))
+                elif isinstance(item, pa.Table) and orders.direct:
                     yield from self.rows(item)
-                else:
-                    post.post(Mail(-1, RESULTS, item), orders.round + 1)
-            units.append({"unit": unit, "state": manifest.to_json(), "report": asdict(call.report)})
+                elif isinstance(item, pa.Table):
+                    post.post(Message(-1, RESULTS, item), -1)
+            units.append({"unit": unit, "state": state.to_json(), "report": asdict(turn.report)})
         post.close()
         self.report(orders, units, post.parcels)
 
     def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        yield from record_batches(columns_of(final_fields(self.plan), table), self.schema)
+        yield from result_batches(columns_of(self.schema, table), self.schema)
 
 
 @dataclass
@@ -140,7 +135,7 @@ class Post:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        posting = Posting(self.task, Orders.given(self.task.folder))
+        posting = Posting(self.task, Orders.read(self.task.folder))
         held, size = list[pa.RecordBatch](), 0
         for batch in batches:
             if batch.num_rows:
@@ -159,13 +154,15 @@ class Posting:
     """One task's mail to the units."""
 
     def __init__(self, task: Task, orders: Orders) -> None:
-        self.task, self.orders = task.under(orders.apart), orders
+        self.task, self.orders = task, orders
+        self.plan = None if task.query is None else task.plan_under(orders.decisions.get("shipping", ()))
+        self.aliases = task.flows.plan.aliases
+        self.flow: Dataflow = task.flows.under(orders.decisions)
         self.post, self.store = PostOffice(task.folder, orders.attempt), FileStore(task.folder, orders.attempt)
         self.adopted: list[tuple[int, str, SegmentInfo]] = []
         """(holder, alias, segment) of payloads, which stay where their tuples entered."""
         self.entered: dict[str, list[int]] = {}
         """By alias: tuples, their bytes without payload, bytes of payload."""
-        self.routing = Epochs.from_json(orders.routing) if orders.routing else None
         self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
         self.numbered = 0
         """Tuples that have been given a number."""
@@ -177,17 +174,17 @@ class Posting:
         table = enlarge(pa.Table.from_batches(held))
         held.clear()
         for position, mine in by_alias(table):
-            wire = self._narrowed(position, wire_of(self.task.slots, position, mine))
-            if self.orders.read is not None:
-                self._by_program(position, wire)
-            elif self.task.routed_by_sql:
+            wire = self._narrow(position, wire_of(self.task.slots, position, mine))
+            if self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
 
-    def _narrowed(self, position: int, wire: pa.Table) -> pa.Table:
+    def _narrow(self, position: int, wire: pa.Table) -> pa.Table:
         """An alias' wire rows, with references in place of a payload that follows later."""
-        plan = self.task.plan
+        plan = self.plan
+        if plan is None:
+            return wire
         source = plan.inputs[position]
         if self.orders.weighs:
             late = wire.select(list(payload_of(plan, source))).nbytes
@@ -201,33 +198,22 @@ class Posting:
         return narrow
 
     def _by_sql(self, position: int, wire: pa.Table, units: np.ndarray) -> None:
-        alias = self.task.plan.inputs[position].alias
-        for unit, rows in grouped(units):
-            self.post.post(Mail(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
-
-    def _by_program(self, position: int, wire: pa.Table) -> None:
-        alias = self.task.plan.inputs[position].alias
-        columns = (self.orders.read or {}).get(alias)
-        if columns is not None:
-            program: Answering = self.task.program  # type: ignore[assignment]
-            for mail in program.address(alias, columns, wire, self._first_id(wire.num_rows)):
-                self.post.post(mail, 0)
-
-    def _first_id(self, rows: int) -> int:
-        """The first of so many numbers that no other tuple of the checkpoint has."""
-        context = TaskContext.get()
-        assert context is not None
-        first, self.numbered = self.numbered, self.numbered + rows
-        return id_of(self.orders.batch, context.partitionId(), first)
+        alias = self.aliases[position]
+        for unit, rows in group_rows(units):
+            self.post.post(Message(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
 
     def _by_content(self, position: int, wire: pa.Table) -> None:
-        plan = self.task.plan
-        alias = plan.inputs[position].alias
-        stage, side = plan.entry(alias)
-        for part in route(plan, stage, side, wire, self.routing):
-            for unit in part.units:
-                self.post.post(Mail(unit, kind_of(alias, part.role), part.table), plan.stages.index(stage))
-        if self.orders.watches_keys:
+        plan, alias = self.plan, self.aliases[position]
+        if alias not in self.flow.entries:
+            return
+        context = TaskContext.get()
+        assert context is not None
+        origin = Origin(self.orders.batch, context.partitionId(), self.numbered)
+        self.numbered += wire.num_rows
+        for message in self.flow.entries[alias].read(wire, origin)[1]:
+            self.post.post(message, round_of(self.flow, message, -1))
+        if self.orders.watches_keys and plan is not None:
+            stage, side = plan.entry(alias)
             keys = stage.sides[side].keys
             codes = WireContent(plan, keys, wire).key(tuple(sorted(set(stage.sides[0].keys) & set(keys))))
             self.heavy.append((side, len(codes), frequent(codes)))
@@ -258,13 +244,16 @@ class Enter:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.given(self.task.folder)
+        orders = Orders.read(self.task.folder)
         held = [b for b in batches if b.num_rows]
         arrivals: Arrivals = {}
         if held:
-            arrivals = by_unit_and_alias(self.task.plan, self.task.slots, enlarge(pa.Table.from_batches(held)))
+            arrivals = by_unit_and_alias(self.task.flows.plan, self.task.slots, enlarge(pa.Table.from_batches(held)))
             held.clear()
-        yield from self.task.under(orders.apart).run(orders, arrivals, reached(self.task.plan, arrivals))
+        seen = reach(self.task.flows.plan, arrivals)
+        if self.task.entrance.is_sequenced:
+            arrivals = enter_all(self.task.flows.under(orders.decisions), arrivals)
+        yield from self.task.run(orders, arrivals, seen)
         after_task()
 
 
@@ -276,14 +265,14 @@ class Deliver:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.given(self.task.folder)
+        orders = Orders.read(self.task.folder)
         arrivals: Arrivals = {}
         for share in _numbers(batches):
             for parcel in orders.shares[share]:
                 arrivals.setdefault(parcel.to, {})
-            for parcel, table in opened(self.task.folder, (p for p in orders.shares[share] if p.kind != WAKE)):
+            for parcel, table in open_parcels(self.task.folder, (p for p in orders.shares[share] if p.kind != WAKE)):
                 arrivals.setdefault(parcel.to, {}).setdefault(parcel.kind, []).append(table)
-        yield from self.task.under(orders.apart, orders.sites).run(orders, arrivals, orders.seen)
+        yield from self.task.run(orders, arrivals, orders.seen)
         after_task()
 
 
@@ -295,20 +284,20 @@ class Reship:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.given(self.task.folder)
-        before, after = (self.task.under(apart).plan for apart in (orders.was, orders.apart))
-        manifests = {unit: Manifest.from_json(state, before) for unit, state in orders.states.items()}
+        orders = Orders.read(self.task.folder)
+        before, after = (self.task.plan_under(way) for way in (orders.was, orders.decisions["shipping"]))
+        manifests = {unit: Manifest.from_json(state, self.task.identity) for unit, state in orders.states.items()}
         held: dict[str, dict[int, SegmentInfo]] = {a: {} for a in before.aliases}
         for unit, manifest in manifests.items():
-            if unit >= before.units:
+            if stage_of(unit):
                 for alias in orders.was:
                     held[alias] |= {number_of(i): i for i in manifest.segments.get(alias, [])}
         store, units, adopted = FileStore(self.task.folder, orders.attempt), [], []
-        joining = sorted(unit for unit in manifests if unit < before.units)
+        joining = sorted(unit for unit in manifests if not stage_of(unit))
         for share in _numbers(batches):
             for unit in joining[share :: len(orders.shares)]:
                 adopted += reship(before, after, manifests[unit], store, held)
-                units.append({"unit": unit, "state": manifests[unit].to_json(), "report": asdict(StepReport())})
+                units.append({"unit": unit, "state": manifests[unit].to_json(), "report": asdict(Report())})
         self.task.report(orders, units, [], adopted)
         after_task()
         yield from ()
@@ -322,9 +311,9 @@ class Hand:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.given(self.task.folder)
+        orders = Orders.read(self.task.folder)
         for share in _numbers(batches):
-            for _, table in opened(self.task.folder, orders.shares[share]):
+            for _, table in open_parcels(self.task.folder, orders.shares[share]):
                 yield from self.task.rows(table)
 
 
@@ -342,17 +331,26 @@ def by_alias(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 def wire_of(slots: Slots, position: int, rows: pa.Table) -> pa.Table:
     """Rows of the union as an alias' wire rows."""
     names = slots.of[position]
-    return in_utc(rows.select(list(names.values())).rename_columns(list(names)).combine_chunks())
+    return mark_utc(rows.select(list(names.values())).rename_columns(list(names)).combine_chunks())
 
 
-def by_unit_and_alias(plan: Plan, slots: Slots, table: pa.Table) -> Arrivals:
+def by_unit_and_alias(plan: Intake, slots: Slots, table: pa.Table) -> Arrivals:
     """Wire tables by unit and alias; every row is taken at most once."""
     out: Arrivals = {}
     for position, mine in by_alias(table):
         wire = wire_of(slots, position, mine)
-        for unit, rows in grouped(integers(mine.column(UNIT).combine_chunks())):
+        for unit, rows in group_rows(integers(mine.column(UNIT).combine_chunks())):
             part = wire if rows is None else wire.take(pa.array(rows))
             out.setdefault(unit, {})[plan.inputs[position].alias] = [part]
+    return out
+
+
+def enter_all(flow: Dataflow, arrivals: Arrivals) -> Arrivals:
+    """Wire rows that Spark has brought to the one unit where all enter, as their entries send them."""
+    out: Arrivals = {}
+    for alias, tables in ((alias, tables) for inbox in arrivals.values() for alias, tables in inbox.items()):
+        for message in (m for table in tables for m in flow.entries[alias].read(table)[1]):
+            put(out, message)
     return out
 
 
@@ -362,12 +360,12 @@ def slice_or_take(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return table.slice(first, count) if int(rows[-1]) - first + 1 == count else table.take(pa.array(rows))
 
 
-def reached(plan: Plan, arrivals: Arrivals) -> dict[str, int]:
+def reach(plan: Intake, arrivals: Arrivals) -> dict[str, int]:
     """Event times that the batch has reached for certain: those of the rows at hand."""
     out: dict[str, int] = {}
     for by_alias in arrivals.values():
         for alias, tables in by_alias.items():
-            stream = plan.input(alias).stream
+            stream = plan.by_alias[alias].stream
             for table in tables:
                 times = table.column(TIME).drop_null()
                 if len(times):

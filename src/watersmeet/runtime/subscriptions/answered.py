@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from watersmeet.plan.shape import Shape, indexed
-from watersmeet.plan.subscription import Subscription
-from watersmeet.runtime.culprits import STRUCK
+from watersmeet.registry.rjoin.shape import Shape, index_columns
+from watersmeet.registry.shared.block import Registered
+from watersmeet.registry.subscription import Subscription
+from watersmeet.runtime.failures import STRUCK
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.subscriptions.versions import LEAVES, View
-from watersmeet.units.subscriptions.block import Registered
 
 
 class Answered:
@@ -33,7 +33,7 @@ class Answered:
 
     def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
         """What a batch that is repeated answers. One that has been written keeps queries that were removed: their answers are out."""
-        gone = self.registry.gone_since(queries["version"], ("fail",) if is_written else LEAVES)
+        gone = self.registry.find_gone(queries["version"], ("fail",) if is_written else LEAVES)
         return self._without(queries, [id for id in self.ids(queries) if id in gone]) if gone else dict(queries)
 
     def ids(self, queries: Mapping[str, Any]) -> Sequence[str]:
@@ -46,11 +46,11 @@ class Answered:
     def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
         if self._read[0] != queries:
             self._live = self._view.at(queries)
-            self._read = dict(queries), indexed(Shape.of(q.query) for q in self._live.values())
+            self._read = dict(queries), index_columns(Shape.of(q.query) for q in self._live.values())
         return self._read[1]
 
-    def committed(self, queries: Mapping[str, Any]) -> dict[str, Any]:
-        return self.registry.committed(queries, compacts=self.registry.log.is_due(queries["version"]))
+    def commit(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+        return self.registry.commit(queries, compacts=self.registry.log.is_due(queries["version"]))
 
     def find(self, id: str) -> Subscription:
         """A query of the batch that runs."""

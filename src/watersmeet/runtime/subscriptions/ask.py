@@ -1,7 +1,7 @@
 """One-time queries: evaluated once over the tuples that the registry keeps after the latest committed batch, without a trace.
 
 What is kept is defined, not found: a tuple counts if some registered query may still use it, that is, if it arrived in a batch
-from the query's effect on, and its time is not before the query's cut (`units.subscriptions.compiled`). Units drop what is
+from the query's effect on, and its time is not before the query's cut (`registry.shared.compiled`). Units drop what is
 older when that is worth the writing; until then it lies there, and is not looked at.
 
     batch |      |
@@ -27,23 +27,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import integers, large_type, shrink
+from watersmeet.dataflow.clock import stream_cuts, watermarks
 from watersmeet.errors import QueryError, UnsupportedError
-from watersmeet.plan.allowed import condition, refuse_unlisted_in
-from watersmeet.plan.build import Options
-from watersmeet.plan.catalogue import BATCH, Catalogue, wire_name
 from watersmeet.plan.model import TIME
-from watersmeet.plan.subscription import hull
+from watersmeet.plan.options import Options
 from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.plan import BATCH, RegistryPlan, wire_name
+from watersmeet.registry.rjoin.index import ID
+from watersmeet.registry.shared.block import Registered
+from watersmeet.registry.shared.compiled import unit_of
+from watersmeet.registry.subscription import condition, hull, refuse_unlisted_in
 from watersmeet.runtime.arrow_types import arrow_type
+from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.subscriptions.registry import types_of
 from watersmeet.sql.parse import parse
-from watersmeet.units.blocks import large_type, shrink
-from watersmeet.units.codes import integers
-from watersmeet.units.rjoin.index import ID
-from watersmeet.units.subscriptions.block import Registered
-from watersmeet.units.subscriptions.compiled import unit_of
-from watersmeet.units.watermark import stream_cuts, watermarks
 
 BATCH_ROWS = 65_536
 
@@ -79,10 +78,10 @@ class Region:
         return (at >= 0) & (ts >= self.cuts[np.maximum(at, 0)])
 
 
-def bind(sql: str, plan: Catalogue) -> Join:
+def bind(sql: str, plan: RegistryPlan) -> Join:
     """A one-time query; SQL from outside, so it is held to the list of functions."""
-    specs = {name: replace(s, lateness_us=0, idle_us=None, site=None) for name, s in plan.join.streams.items()}
-    join = parse(sql, specs, plan.join.session)
+    specs = {name: replace(s, lateness_us=0, idle_us=None, site=None) for name, s in plan.streams.items()}
+    join = parse(sql, specs, plan.session)
     types = types_of(join)
     for expr in (*join.filters, *(o.expr for o in join.select), *(condition(p, types) for p in join.predicates)):
         for ref in expr.columns:
@@ -95,9 +94,9 @@ def bind(sql: str, plan: Catalogue) -> Join:
     return join
 
 
-def needed(plan: Catalogue, queries: Mapping[str, Registered], maxima: Mapping[str, int]) -> Needs:
+def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Mapping[str, int]) -> Needs:
     """What is kept, after a batch that answered these queries and reached these maxima."""
-    marks = watermarks(plan, maxima)
+    marks = watermarks(plan.streams, maxima)
     found: dict[str, dict[int, set[tuple[int, int]]]] = {}
     by_template = {(q.query.template, q.effect): q.query for q in queries.values()}
     for (template, effect), query in by_template.items():
@@ -107,7 +106,7 @@ def needed(plan: Catalogue, queries: Mapping[str, Registered], maxima: Mapping[s
     return {s: {unit: Region.of(needs) for unit, needs in sorted(units.items())} for s, units in found.items()}
 
 
-def kept(plan: Catalogue, join: Join, needs: Needs, stored: Stored) -> dict[str, pa.Table]:
+def read_kept(plan: RegistryPlan, join: Join, needs: Needs, stored: Stored) -> dict[str, pa.Table]:
     """The kept tuples of a query's streams, each once, in order of event time."""
     out = {}
     for stream in dict.fromkeys(i.stream for i in join.inputs):
@@ -116,21 +115,21 @@ def kept(plan: Catalogue, join: Join, needs: Needs, stored: Stored) -> dict[str,
                 f"no tuples of {stream!r} are kept: no registered query that has taken effect reads it; add() one whose window says how long to keep them"
             )
         found = _by_id if plan.engine == "rjoin" else _by_unit
-        out[stream] = _named(plan.join.streams[stream], found(plan, stream, needs[stream], stored))
+        out[stream] = _rename(plan.streams[stream], found(plan, stream, needs[stream], stored))
     return out
 
 
-def _by_unit(plan: Catalogue, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
+def _by_unit(plan: RegistryPlan, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
     """The shared plan's tuples: every unit has those of its queries."""
     regions, parts = list(needs.values()), []
     for n, unit in enumerate(needs):
         for table in stored(unit, stream):
-            mine = _held(regions[n : n + 1], table) & ~_held(regions[:n], table)
+            mine = _lie_in(regions[n : n + 1], table) & ~_lie_in(regions[:n], table)
             parts.append(table.filter(pa.array(mine)))
     return parts
 
 
-def _by_id(plan: Catalogue, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
+def _by_id(plan: RegistryPlan, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
     """RJoin's tuples: they lie where their values belong, under numbers that tell them apart."""
     tables = [table for unit in range(plan.units) for table in stored(unit, stream)]
     if not tables:
@@ -138,10 +137,10 @@ def _by_id(plan: Catalogue, stream: str, needs: Mapping[int, Region], stored: St
     whole = pa.concat_tables([t.select(tables[0].column_names) for t in tables])
     _, first = np.unique(integers(whole.column(ID).combine_chunks()), return_index=True)
     once = whole.take(pa.array(first))
-    return [once.filter(pa.array(_held(list(needs.values()), once)))]
+    return [once.filter(pa.array(_lie_in(list(needs.values()), once)))]
 
 
-def _held(regions: list[Region], table: pa.Table) -> np.ndarray:
+def _lie_in(regions: list[Region], table: pa.Table) -> np.ndarray:
     """Which tuples lie in some region."""
     batch, ts = (integers(table.column(c).combine_chunks()) for c in (BATCH, TIME))
     out = np.zeros(table.num_rows, np.bool_)
@@ -150,14 +149,12 @@ def _held(regions: list[Region], table: pa.Table) -> np.ndarray:
     return out
 
 
-def answered(join: Join, tables: Mapping[str, pa.Table]) -> pa.Table:
+def answer(join: Join, tables: Mapping[str, pa.Table]) -> pa.Table:
     """The answer over tuples in order of event time: no tuple is late, whatever the batches."""
-    from watersmeet.runtime.local import LocalRun  # it makes registries that ask
-
     return LocalRun(join, tables, Options(units=1)).run(BATCH_ROWS)
 
 
-def _named(spec: StreamSpec, parts: list[pa.Table]) -> pa.Table:
+def _rename(spec: StreamSpec, parts: list[pa.Table]) -> pa.Table:
     """Wire rows under the stream's own names, in order of event time; columns of nested types are left out."""
     plain = {name: kind for name, text in spec.schema.items() if (kind := arrow_type(text)) is not None}
     wires = [wire_name(spec, name) for name in plain]

@@ -10,34 +10,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from watersmeet.dataflow.contract import Flows
 from watersmeet.errors import OptionError
-from watersmeet.plan.catalogue import Catalogue
-from watersmeet.plan.limits import check_size
-from watersmeet.plan.shape import Shape, coded_streams
-from watersmeet.plan.subscription import Subscription
-from watersmeet.units.program import Answering
-from watersmeet.units.programs.rjoin import RJoinProgram
-from watersmeet.units.programs.subscriptions import Queries, SharedPlanProgram
-from watersmeet.units.rjoin.templates import check_shape
+from watersmeet.registry.limits import check_size
+from watersmeet.registry.plan import RegistryPlan
+from watersmeet.registry.rjoin.flow import RJoinFlows
+from watersmeet.registry.rjoin.shape import Shape, code_streams
+from watersmeet.registry.rjoin.templates import check_shape
+from watersmeet.registry.shared.flow import Queries, SharedPlanFlows
+from watersmeet.registry.subscription import Subscription
 
 DEFAULT = "shared"
-_ENGINES = {"shared": SharedPlanProgram, "rjoin": RJoinProgram}
+_ENGINES = {"shared": SharedPlanFlows, "rjoin": RJoinFlows}
 
 
-def checked(engine: Any) -> str:
+def check_engine(engine: Any) -> str:
     """The name of an engine, or an error that says which there are."""
     if engine not in _ENGINES:
         raise OptionError(f"engine={engine!r}: there are {', '.join(map(repr, _ENGINES))}")
     return str(engine)
 
 
-def engine_of(plan: Catalogue, queries: Queries) -> Answering:
-    """The program that answers a catalogue's queries."""
+def engine_of(plan: RegistryPlan, queries: Queries) -> Flows:
+    """The dataflows that answer a catalogue's queries."""
     return _ENGINES[plan.engine](plan, queries)
 
 
-def accept(plan: Catalogue, query: Subscription) -> None:
+def accept(plan: RegistryPlan, query: Subscription) -> None:
     """Raise if the catalogue's engine cannot answer a query."""
     check_size(query)
     if plan.engine == "rjoin":
-        check_shape(coded_streams(plan.join.streams), Shape.of(query))
+        check_shape(code_streams(plan.streams), Shape.of(query))

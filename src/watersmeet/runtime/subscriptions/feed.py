@@ -19,9 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import CheckpointError, StreamError
-from watersmeet.runtime.failures import raise_surfaced, surfaced
-from watersmeet.runtime.rounds.sealed import REMEDY
-from watersmeet.runtime.rounds.spark_logs import METADATA, OFFSETS, SparkLogs
+from watersmeet.runtime.failures import raise_unwrapped, unwrap
+from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, REMEDY, SparkLogs
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 
@@ -56,7 +55,7 @@ class Feed:
             try:
                 self._query.awaitTermination()
             except Exception as error:
-                raise_surfaced(error, self._raised)
+                raise_unwrapped(error, self._raised)
 
     def check(self) -> None:
         """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
@@ -79,7 +78,7 @@ class Feed:
     def failure(self) -> BaseException | None:
         """What has ended the feed, if something has."""
         error = None if self._query is None else self._query.exception()
-        return None if error is None else surfaced(error, self._raised)
+        return None if error is None else unwrap(error, self._raised)
 
     def _take_in(self, rows: DataFrame, batch: int) -> None:
         try:

@@ -19,35 +19,41 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
-from watersmeet.plan.catalogue import Catalogue, catalogue
+from watersmeet.expressions.evaluator import knows
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.runtime.progress import Progress
-from watersmeet.runtime.rounds.elastic import Elastic
-from watersmeet.runtime.rounds.folder import MANIFESTS
-from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launched, trigger_of
+from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
+from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.shipping import Shipping
-from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
+from watersmeet.runtime.stream.finish import as_typed
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.answered import Answered
-from watersmeet.runtime.subscriptions.ask import answered, bind
+from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
-from watersmeet.runtime.worker_probe import probe_workers
-from watersmeet.units.evaluator import knows
+from watersmeet.runtime.workers import probe_workers
 
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
 
 
 class Subscriptions:
-    """Continuous queries over the same streams; made by `wm.subscriptions`."""
+    """Continuous queries over the same streams; made by `wm.subscriptions`.
+
+    >>> subs = wm.subscriptions(clicks=clicks, orders=orders, checkpoint="checkpoints/s", sink="answers")  # doctest: +SKIP
+    >>> id = subs.add("SELECT o.id FROM clicks c, orders o WHERE c.user = o.user WINDOW = 1 MINUTE")  # doctest: +SKIP
+    >>> subs.start().await_termination(10)  # doctest: +SKIP
+    False
+    >>> subs.remove(id)  # doctest: +SKIP
+    """
 
     def __init__(
         self,
@@ -78,10 +84,10 @@ class Subscriptions:
         for last in folder.numbers(MANIFESTS)[-1:]:
             queries = folder.read_json(MANIFESTS, last).get("queries")
             if queries:
-                self._registry.committed(queries, compacts=False)
+                self._registry.commit(queries, compacts=False)
         self._answered, self._latest = Answered(self._registry), Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._answered.find)
-        self._feed = None if feed is None else Feed(feed, self._registry, log, os.fspath(checkpoint))
+        self._feed = None if feed is None else Feed(feed, self._registry, log, absolute(os.fspath(checkpoint)))
         self._handle: Handle | None = None
         self._on_batch: Callable[[Progress], None] | None = None
 
@@ -114,7 +120,7 @@ class Subscriptions:
         on in which that query took effect; what no query reads is not kept, and asking for it is an error.
         """
         join = bind(sql, self._plan)
-        return answered(join, self._latest.tables(join))
+        return answer(join, self._latest.tables(join))
 
     def start(self) -> Subscriptions:
         """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first."""
@@ -123,30 +129,22 @@ class Subscriptions:
         probe_workers(self._spark)
         if self._feed is not None:
             self._feed.start(trigger_of(self._given_trigger))
-        program = engines.engine_of(self._plan, FolderQueries(FolderLog(self._folder)))
-        steps = Supersteps(self._plan, program, self._frames, self._folder)
-        protocol = Protocol(
-            self._plan,
-            steps,
-            self._folder,
-            self._sink,
-            Elastic(self._plan),
-            Shipping(self._plan, 1.0, False),
-            self._answered,
-        )
+        flows = engines.engine_of(self._plan, FolderQueries(FolderLog(self._folder)))
+        steps = Supersteps(flows, Outlet(ANSWER_FIELDS, as_answers), self._frames, self._folder)
+        protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._answered)
         protocol.on_batch = self._on_batch
-        self._handle = launched(protocol, self._checkpoint, self._given_trigger, self._name)
+        self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name)
         return self
 
     def stop(self) -> None:
         """Stop; `start` goes on from the checkpoint."""
-        self._running().stop()
+        self._require_handle().stop()
         if self._feed is not None:
             self._feed.stop()
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until it ends, or for some seconds; whether it has ended. Raises what ended it, or its feed."""
-        handle = self._running()
+        handle = self._require_handle()
         if self._feed is None:
             return handle.await_termination(timeout)
         waited = 0.0
@@ -175,7 +173,7 @@ class Subscriptions:
     @property
     def query(self) -> Any:
         """Spark's own StreamingQuery."""
-        return self._running().query
+        return self._require_handle().query
 
     def progress(self) -> Progress | None:
         """The latest micro-batch; None before the first."""
@@ -193,20 +191,27 @@ class Subscriptions:
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""
-        return self._running().state()
+        return self._require_handle().state()
 
     def table(self) -> pa.Table | None:
         """All answers so far, if the sink is 'memory'."""
-        return self._running().table()
+        return self._require_handle().table()
 
     def answers(self, rows: DataFrame, id: str) -> DataFrame:
         """One query's answers, in its own columns and types, out of rows (query, ts, answer)."""
         return answers_of(rows, id, self._registry.query(id))
 
-    def _running(self) -> Handle:
+    def _require_handle(self) -> Handle:
         if self._handle is None:
             raise OptionError("these subscriptions have not been started: start() them")
         return self._handle
+
+
+def as_answers(rows: DataFrame) -> DataFrame:
+    """What leaves the units as rows (query, ts, answer)."""
+    return rows.selectExpr(
+        *(f"{text} AS {name}" for text, (name, _) in zip(as_typed(ANSWER_FIELDS), ANSWER_FIELDS, strict=True))
+    )
 
 
 def _session(spark: Any) -> Session:
@@ -223,16 +228,16 @@ def _session(spark: Any) -> Session:
 
 def _catalogue(
     specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, spark: Any, session: Session
-) -> Catalogue:
+) -> RegistryPlan:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
         raise OptionError(
             f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
         )
-    wanted = engines.DEFAULT if engine == "auto" else engines.checked(engine)
+    wanted = engines.DEFAULT if engine == "auto" else engines.check_engine(engine)
     many = min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units
     chosen, begun = log.placement(many, wanted)
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
     if engine not in ("auto", begun):
         raise OptionError(f"engine={engine!r}: the checkpoint was begun with {begun!r}; give that, or 'auto'")
-    return catalogue(specs, chosen, begun, session)
+    return RegistryPlan(specs, chosen, begun, session)

@@ -16,15 +16,16 @@ import threading
 import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.catalogue import Catalogue
 from watersmeet.query.join import Join
+from watersmeet.registry.plan import RegistryPlan
+from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.folder import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.manifest import read_manifest
-from watersmeet.runtime.subscriptions.ask import kept, needed
+from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.versions import View
-from watersmeet.units.state import SegmentInfo, refuse
+from watersmeet.storage.segment import SegmentInfo
+from watersmeet.storage.unit import Identity, refuse
 
 TRIES = 20
 
@@ -32,7 +33,7 @@ TRIES = 20
 class Latest:
     """The kept tuples of a state folder; may be asked from any thread."""
 
-    def __init__(self, plan: Catalogue, folder: StateFolder) -> None:
+    def __init__(self, plan: RegistryPlan, folder: StateFolder) -> None:
         self.plan, self.folder = plan, folder
         self._view, self._lock = View(FolderLog(folder)), threading.Lock()
 
@@ -41,7 +42,7 @@ class Latest:
         for _ in range(TRIES):
             batch = max(self.folder.numbers(MANIFESTS), default=None)
             if batch is None:
-                return kept(self.plan, join, {}, lambda unit, stream: [])
+                return read_kept(self.plan, join, {}, lambda unit, stream: [])
             try:
                 return self._after(batch, join)
             except CheckpointError:
@@ -54,11 +55,11 @@ class Latest:
     def _after(self, batch: int, join: Join) -> dict[str, pa.Table]:
         manifest, where = read_manifest(self.folder, batch), self.folder.path(MANIFESTS, f"{batch}.json")
         if manifest.fingerprint != self.plan.fingerprint():
-            refuse(manifest.fingerprint, manifest.query, manifest.parts, self.plan, where)
+            refuse(manifest.fingerprint, manifest.query, manifest.parts, Identity.of(self.plan), where)
         with self._lock:
-            needs = needed(self.plan, self._view.at(manifest.queries), manifest.maxima)
+            needs = find_needs(self.plan, self._view.at(manifest.queries), manifest.maxima)
         found: dict[tuple[int, str], list[SegmentInfo]] = {}
         for unit, kind, info in manifest.segments():
             found.setdefault((unit, kind), []).append(info)
         store = FileStore(self.folder, "")
-        return kept(self.plan, join, needs, lambda unit, stream: map(store.table, found.get((unit, stream), [])))
+        return read_kept(self.plan, join, needs, lambda unit, stream: map(store.table, found.get((unit, stream), [])))

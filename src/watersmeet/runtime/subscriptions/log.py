@@ -22,10 +22,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from watersmeet.errors import CheckpointError
-from watersmeet.runtime.rounds.folder import MANIFESTS, StateFolder
-from watersmeet.runtime.rounds.sealed import REMEDY
+from watersmeet.registry.shared.block import Registered
+from watersmeet.runtime.rounds.checkpoint import MANIFESTS, REMEDY, StateFolder
 from watersmeet.runtime.subscriptions.versions import Change, Snapshot, View
-from watersmeet.units.subscriptions.block import Registered
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
 MOST_CHANGES = 256

@@ -25,27 +25,26 @@ import pyarrow as pa
 
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
-from watersmeet.plan.limits import check_id, check_text
-from watersmeet.plan.subscription import Subscription, subscription
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.runtime.arrow_types import arrow_type
-from watersmeet.runtime.duckdb_types import DuckDBTypes
-from watersmeet.runtime.rounds.sealed import REMEDY
+from watersmeet.registry.faults import is_of_the_machine
+from watersmeet.registry.limits import check_id, check_text
+from watersmeet.registry.subscription import Subscription, subscription
+from watersmeet.runtime.arrow_types import DuckDBTypes, arrow_type
+from watersmeet.runtime.rounds.checkpoint import REMEDY
 from watersmeet.runtime.subscriptions.versions import (
     KEPT_REFUSALS,
     LEAVES,
     Change,
     Log,
     effect_of,
-    gone_since,
+    find_gone,
     note,
-    replayed,
+    replay,
 )
 from watersmeet.sql.parse import parse
-from watersmeet.units.faults import is_of_the_machine
 
 _SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
 _MOST_SHOWN = 1_000
@@ -131,7 +130,7 @@ class Registry:
             changes: list[Change] = []
             taken, fresh = set(self._known), _names(self.version + 1)
             for id, sql, query in bound:
-                named = self._named(id, taken, fresh)
+                named = self._choose_id(id, taken, fresh)
                 taken.add(named)
                 changes.append({"action": "add", "id": named, "sql": sql, "query": query.to_json()})
             if changes:
@@ -159,7 +158,7 @@ class Registry:
             changes: list[Change] = []
             taken = set(self._known)
             for id, action, sql in rows:
-                change = self._fed(id, action, sql, taken)
+                change = self._read_fed(id, action, sql, taken)
                 changes.append(change)
                 if change["action"] == "add":
                     taken.add(change["id"])
@@ -167,7 +166,7 @@ class Registry:
                     taken.discard(change["id"])
             self._write(changes, batch)
 
-    def _fed(self, id: Any, action: Any, sql: Any, taken: set[str]) -> Change:
+    def _read_fed(self, id: Any, action: Any, sql: Any, taken: set[str]) -> Change:
         """A row of the feed as a change; a bad one is refused with the reason, whatever it is."""
         try:
             check_id(id)
@@ -179,7 +178,7 @@ class Registry:
                 raise OptionError(f"action {action!r}: a row of the feed says 'add' or 'remove'")
             return {
                 "action": "add",
-                "id": self._named(id, taken, _names(self.version + 1)),
+                "id": self._choose_id(id, taken, _names(self.version + 1)),
                 "sql": sql,
                 "query": self.bind(sql).to_json(),
             }
@@ -187,7 +186,7 @@ class Registry:
             if is_of_the_machine(error):
                 raise
             said = str(error) if isinstance(error, WatersmeetError) else f"it cannot be read: {error!r}"
-            return {"action": "refuse", "id": _shown(id), "sql": _shown(sql), "reason": said}
+            return {"action": "refuse", "id": _show(id), "sql": _show(sql), "reason": said}
 
     def list(self) -> list[Entry]:
         """All registered queries, then what the feed was refused and what has failed lately."""
@@ -232,12 +231,12 @@ class Registry:
             snapshot = before.get("snapshot", 0)
             return {"registry": self._identity, "version": self.version, "since": since, "snapshot": snapshot}
 
-    def gone_since(self, version: int, actions: Sequence[str]) -> set[str]:
+    def find_gone(self, version: int, actions: Sequence[str]) -> set[str]:
         """The ids of queries that have left after a version by one of some actions."""
         with self._lock:
-            return set() if version == self.version else gone_since(self.log, version, actions)
+            return set() if version == self.version else find_gone(self.log, version, actions)
 
-    def committed(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
+    def commit(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
         """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
         with self._lock:
             self._check(queries)
@@ -247,7 +246,7 @@ class Registry:
                     known.effect = effect_of(known.version, since)
             if not compacts:
                 return dict(queries)
-            self.log.compact(replayed(self.log, queries))
+            self.log.compact(replay(self.log, queries))
             self._base = queries["version"]
             return {**queries, "since": [], "snapshot": queries["version"]}
 
@@ -261,7 +260,7 @@ class Registry:
         if queries.get("snapshot", 0) > self._base:
             self._base = self.log.snapshot(queries["snapshot"]).version
 
-    def _named(self, id: str | None, taken: set[str], fresh: Iterator[str]) -> str:
+    def _choose_id(self, id: str | None, taken: set[str], fresh: Iterator[str]) -> str:
         """The id of a new query; without one, the next of the fresh names that is free."""
         if id is None:
             return next(name for name in fresh if name not in taken)
@@ -286,7 +285,7 @@ class Registry:
         self.version, self.feed = version, feed
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     """What a row of the feed says, as far as it can be kept."""
     return str(value)[:_MOST_SHOWN].encode(errors="replace").decode()
 

@@ -24,8 +24,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.catalogue import ANSWER, QUERY
-from watersmeet.plan.subscription import Subscription
+from watersmeet.registry.plan import ANSWER, QUERY
+from watersmeet.registry.subscription import Subscription
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
 
 Find = Callable[[str], Subscription]
@@ -41,7 +41,7 @@ def ddl_of(query: Subscription) -> str:
     return ", ".join(f"`{o.name.replace('`', '``')}` {o.type}" for o in query.outputs)
 
 
-def typed(rows: DataFrame, query: Subscription) -> DataFrame:
+def cast_answers(rows: DataFrame, query: Subscription) -> DataFrame:
     """Answers of one query in its own types."""
     return rows.select(F.from_json(ANSWER, ddl_of(query)).alias("a")).select("a.*")
 
@@ -49,13 +49,13 @@ def typed(rows: DataFrame, query: Subscription) -> DataFrame:
 def sub_folder(id: Column) -> Column:
     """The name of a query's sub-folder."""
     digits = F.regexp_extract_all(F.lower(F.hex(F.encode(id, "UTF-8"))), F.lit("(..)"), 1)
-    escaped = F.array_join(F.transform(digits, _escaped), "")
+    escaped = F.array_join(F.transform(digits, _escape), "")
     cut = F.concat(F.substring(escaped, 1, _CUT), F.lit("__"), F.sha2(id, 256))
     name = F.when(id.rlike(_PLAIN), id).when(F.length(escaped) <= _LONGEST, escaped).otherwise(cut)
     return F.concat(F.lit("id-"), name)
 
 
-def _escaped(byte: Column) -> Column:
+def _escape(byte: Column) -> Column:
     return F.when(byte.rlike(_PLAIN_BYTE), F.decode(F.unhex(byte), "UTF-8")).otherwise(F.concat(F.lit("_"), byte))
 
 
@@ -63,7 +63,7 @@ def answers_of(rows: DataFrame, id: str, query: Subscription) -> DataFrame:
     """The answers of one query in its own types; of a folder with sub-folders, its own is read."""
     if FOLDER in rows.columns:
         rows = rows.where(F.col(FOLDER) == sub_folder(F.lit(id)))
-    return typed(rows.where(F.col(QUERY) == id), query)
+    return cast_answers(rows.where(F.col(QUERY) == id), query)
 
 
 def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
@@ -100,6 +100,6 @@ class EachSink:
         held = rows.localCheckpoint(eager=True)
         try:
             for id in sorted(row[0] for row in held.select(QUERY).distinct().collect()):
-                self.function(id, typed(held.where(F.col(QUERY) == id), self.find(id)), batch_id)
+                self.function(id, cast_answers(held.where(F.col(QUERY) == id), self.find(id)), batch_id)
         finally:
             held._jdf.logicalPlan().rdd().unpersist(True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from watersmeet.errors import CheckpointError
-from watersmeet.plan.subscription import Subscription
-from watersmeet.runtime.culprits import STRUCK
-from watersmeet.runtime.rounds.sealed import REMEDY
-from watersmeet.units.subscriptions.block import Registered
+from watersmeet.registry.shared.block import Registered
+from watersmeet.registry.subscription import Subscription
+from watersmeet.runtime.failures import STRUCK
+from watersmeet.runtime.rounds.checkpoint import REMEDY
 
 KEPT_REFUSALS = 1_000
 
@@ -115,13 +115,13 @@ def note(said: dict[str, Change], change: Change) -> None:
         said[change["id"]] = change
 
 
-def gone_since(log: Log, version: int, actions: Sequence[str]) -> set[str]:
+def find_gone(log: Log, version: int, actions: Sequence[str]) -> set[str]:
     """The ids of queries that have left after a version by one of some actions."""
     later = (change for _, changes, _ in log.changes(version) for change in changes)
     return {change["id"] for change in later if change["action"] in actions}
 
 
-def replayed(log: Log, queries: Mapping[str, Any]) -> Snapshot:
+def replay(log: Log, queries: Mapping[str, Any]) -> Snapshot:
     """The queries of a batch that has been committed, as a snapshot."""
     found = log.snapshot(base_of(log, queries))
     live = {q["id"]: q for q in found.queries}

@@ -1,0 +1,98 @@
+"""The systems under test: the same streaming inputs, the same result, each at its best setting.
+
+    watersmeet      `wm.sql(...).dataframe()` over the streams, with as many units as cores
+    rounds          the same query by `start()`, on the rounds runtime
+    spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format (4:
+                    measured faster than 2 and 3), without the count of state rows, which costs a read per write
+    spark-default   Spark's stream-stream join, the default state store (a map in memory, deltas to the checkpoint)
+
+All run with the same cores, partitions and memory. Spark's own joins get a watermark of zero delay on every stream, so
+that their state is cleaned as early as ours.
+
+Spark's 3-way join: a join result may carry only one event-time column into the next join
+(MULTIPLE_EVENT_TIME_COLUMNS). Here b's time goes on as a plain number next to a's, which stays the event time; c meets a
+by a time condition that Spark uses to clean state, and b by arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from watersmeet_lab.bench.answer import Condition
+from watersmeet_lab.bench.data import ALIASES, START_US
+
+System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default"]
+SYSTEMS: tuple[System, ...] = get_args(System)
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+_STORE = "spark.sql.streaming.stateStore"
+
+CONF: Mapping[System, Mapping[str, str]] = {
+    "watersmeet": {
+        f"{_STORE}.providerClass": ROCKSDB,
+        f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    },
+    "rounds": {},
+    "spark-rocksdb": {
+        f"{_STORE}.providerClass": ROCKSDB,
+        f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{_STORE}.rocksdb.trackTotalNumberOfRows": "false",
+        "spark.sql.streaming.join.stateFormatVersion": "4",
+    },
+    "spark-default": {
+        f"{_STORE}.providerClass": IN_MEMORY,
+        "spark.sql.streaming.join.stateFormatVersion": "2",
+    },
+}
+
+
+def results(
+    system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal"
+) -> Any:
+    """The streaming DataFrame of all results: key, and the time and payload of every side."""
+    if system == "watersmeet":
+        return query(streams, window_us, units, condition).dataframe()
+    assert condition == "equal", "Spark refuses a stream-stream join without an equality"
+    for alias, frame in streams.items():
+        frame.withWatermark("ts", "0 seconds").createOrReplaceTempView(alias)
+    return spark.sql(_SPARK[len(streams)].format(window=f"INTERVAL {window_us} MICROSECONDS", window_us=window_us))
+
+
+def query(streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal") -> Any:
+    """The query, bound to the streams."""
+    import watersmeet as wm
+
+    aliases = list(streams)
+    related = {"equal": "a.key = {}.key", "band": "abs(a.key - {}.key) <= 1"}[condition]
+    text = f"""
+        SELECT a.key AS key, {", ".join(f"{x}.ts AS {x}_ts, {x}.payload AS {x}_payload" for x in aliases)}
+        FROM {", ".join(f"{x} {x}" for x in aliases)}
+        WHERE {" AND ".join(related.format(x) for x in aliases[1:])}
+        WINDOW = {window_us} MICROSECONDS
+    """
+    named = {alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}
+    return wm.sql(text, units=units, **named)
+
+
+def checksum(ways: int) -> str:
+    """The SQL expression whose sum over the results `answer.Answer` holds."""
+    return " + ".join(["key", *(f"(unix_micros({alias}_ts) - {START_US})" for alias in ALIASES[:ways])])
+
+
+_SPARK = {
+    2: """
+        SELECT a.key, a.ts AS a_ts, a.payload AS a_payload, b.ts AS b_ts, b.payload AS b_payload
+        FROM a JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - {window} AND a.ts + {window}
+    """,
+    3: """
+        SELECT ab.key, a_ts, a_payload, timestamp_micros(b_us) AS b_ts, b_payload, c.ts AS c_ts, c.payload AS c_payload
+        FROM (
+            SELECT a.key, a.ts AS a_ts, a.payload AS a_payload, unix_micros(b.ts) AS b_us, b.payload AS b_payload
+            FROM a JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - {window} AND a.ts + {window}
+        ) ab
+        JOIN c ON ab.key = c.key AND c.ts BETWEEN a_ts - {window} AND a_ts + {window}
+            AND abs(unix_micros(c.ts) - b_us) <= {window_us}
+    """,
+}

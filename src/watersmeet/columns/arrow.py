@@ -1,0 +1,309 @@
+"""Arrow columns as the units hold them: with 64-bit offsets, in blocks of bounded bytes, as 64-bit codes.
+
+    rows     |a|b|        c        |d|e|f|            widths differ: cuts go by the bytes that are there, not by an average
+    blocks   [a b][        c       ][d e f]           a row that is wider than a block has one to itself
+
+Arrow counts the bytes of a `string` column in 32 bits. Inside the units texts, bytes and lists have 64-bit offsets, so that one unit's
+tuples may pass 2 GiB; they get Spark's types again when they leave, block by block.
+
+Invariant: the blocks of a table, laid end to end, are the table; a block of several rows holds at most the limit. A code depends on the value
+alone, so every process and runtime agrees; see `plan.types` for the kinds. Arrays of codes are fresh and writable: compiled kernels take no
+read-only views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.kernels.hashing import combine, hash_bytes, order_floats
+from watersmeet.plan.types import Kind
+
+BLOCK_BYTES = 32 * 2**20
+"""The most bytes of rows that are made, sent or stored in one piece. Tests make it small."""
+
+
+def block_bytes(most: int | None = None) -> int:
+    """The limit of a block, or a lower one."""
+    return BLOCK_BYTES if most is None else min(most, BLOCK_BYTES)
+
+
+def slice_by_bytes(table: pa.Table, most: int | None = None) -> Iterator[pa.Table]:
+    """The blocks of a table, without a copy; none of an empty one.
+
+    >>> wide = pa.table({"s": ["a" * 10, "b" * 200, "c", "d"]})
+    >>> [t.num_rows for t in slice_by_bytes(wide, 100)]
+    [1, 1, 2]
+    """
+    if table.num_rows:
+        for begin, end in cuts(table_widths(table), table.num_rows, block_bytes(most)):
+            yield table if end - begin == table.num_rows else table.slice(begin, end - begin)
+
+
+def fold(tables: Iterable[pa.Table], merge: Callable[[list[pa.Table]], pa.Table]) -> Iterator[pa.Table]:
+    """The one table that tables merge to, or none of none. They are merged on the way, each time that they have doubled beyond a
+    block, so what is held is at most a few times the answer.
+
+    >>> [t.to_pydict() for t in fold([pa.table({"n": [1]}), pa.table({"n": [2]})], pa.concat_tables)]
+    [{'n': [1, 2]}]
+    """
+    held, size, enough = list[pa.Table](), 0, block_bytes()
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size > enough and len(held) > 1:
+            held = [merge(held)]
+            size = held[0].nbytes
+            enough = max(2 * size, block_bytes())
+    if held:
+        yield merge(held)
+
+
+def cuts(widths: int | np.ndarray, rows: int, limit: int) -> Iterator[tuple[int, int]]:
+    """(begin, end) of runs of rows that together are at most so wide; a wider row is a run by itself.
+
+    >>> list(cuts(np.array([5, 5, 30, 5]), 4, 10)), list(cuts(4, 5, 10))
+    ([(0, 2), (2, 3), (3, 4)], [(0, 2), (2, 4), (4, 5)])
+    """
+    if isinstance(widths, int):
+        step = max(limit // max(widths, 1), 1)
+        yield from ((at, min(at + step, rows)) for at in range(0, rows, step))
+        return
+    ends, begin = np.cumsum(widths), 0
+    while begin < rows:
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + limit, side="right")))
+        yield begin, end
+        begin = end
+
+
+def is_fixed(kind: pa.DataType) -> bool:
+    """Whether all values of a type are equally wide."""
+    return not (_is_text(kind) or pa.types.is_nested(kind))
+
+
+def row_widths(column: pa.Array | pa.ChunkedArray) -> int | np.ndarray:
+    """The bytes of every value; one number if all are equally wide.
+
+    >>> row_widths(pa.array([1, 2])), row_widths(pa.array(["a", None, "bcd"])).tolist()
+    (8, [9, 8, 11])
+    >>> row_widths(pa.array([["ab", "c"], []])).tolist()
+    [27, 8]
+    """
+    if isinstance(column, pa.ChunkedArray) and pa.types.is_nested(column.type):
+        parts = [_broadcast(row_widths(chunk), len(chunk)) for chunk in column.chunks]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+    kind = column.type
+    if _is_text(kind):
+        return 8 + np.asarray(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_struct(kind):
+        return _sum([row_widths(part) for part in column.flatten()])
+    if pa.types.is_map(kind):
+        return 8 + _inside(column, _sum([row_widths(column.keys), row_widths(column.items)]))
+    if pa.types.is_nested(kind):
+        return 8 + _inside(column, row_widths(column.values)) if hasattr(column, "offsets") else 8
+    return 0 if pa.types.is_null(kind) else -(-kind.bit_width // 8)
+
+
+def _inside(lists: pa.Array, widths: int | np.ndarray) -> np.ndarray:
+    """The bytes of the values inside every list."""
+    offsets = np.asarray(lists.offsets.to_numpy(zero_copy_only=False), np.int64)
+    if isinstance(widths, int):
+        return np.diff(offsets) * widths
+    return np.diff(np.concatenate([[0], np.cumsum(widths)])[offsets])
+
+
+def table_widths(table: pa.Table) -> int | np.ndarray:
+    """The bytes of every row of a table; one number if all are equally wide."""
+    return _sum([row_widths(column) for column in table.columns])
+
+
+def _sum(widths: list[int | np.ndarray]) -> int | np.ndarray:
+    total: int | np.ndarray = 0
+    for width in widths:
+        total = total + width
+    return total
+
+
+def _broadcast(widths: int | np.ndarray, rows: int) -> np.ndarray:
+    return np.full(rows, widths, np.int64) if isinstance(widths, int) else widths
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return is_text(kind) or is_bytes(kind)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are texts, whatever their offsets."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are bytes of any length, whatever their offsets."""
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def enlarge(table: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets; data are shared, not copied.
+
+    >>> enlarge(pa.table({"s": ["a"], "k": [1]})).schema.types
+    [DataType(large_string), DataType(int64)]
+    """
+    return _cast(table, large_type)
+
+
+def shrink(table: pa.Table) -> pa.Table:
+    """The table with 32-bit offsets, as Spark has them; what is too much for these comes in several chunks."""
+    try:
+        return _cast(table, small_type)
+    except pa.ArrowInvalid:  # offsets past 32 bits, if only those of a slice: a copy of a block begins at zero
+        blocks = (block.take(pa.array(np.arange(block.num_rows))) for block in slice_by_bytes(table))
+        return pa.concat_tables([_cast(block, small_type) for block in blocks])
+
+
+def _cast(table: pa.Table, into: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
+    fields = [f.with_type(into(f.type)) for f in table.schema]
+    schema = pa.schema(fields, table.schema.metadata)
+    return table if schema.equals(table.schema) else table.cast(schema)
+
+
+def large_type(kind: pa.DataType) -> pa.DataType:
+    """A type with 64-bit offsets wherever it has offsets."""
+    if pa.types.is_string(kind):
+        return pa.large_string()
+    if pa.types.is_binary(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.large_list(kind.value_field.with_type(large_type(kind.value_type)))
+    return rebuilt(kind, large_type)
+
+
+def small_type(kind: pa.DataType) -> pa.DataType:
+    """A type with 32-bit offsets.
+
+    >>> small_type(large_type(pa.list_(pa.struct([("x", pa.binary())])))) == pa.list_(pa.struct([("x", pa.binary())]))
+    True
+    """
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(small_type(kind.value_type)))
+    return rebuilt(kind, small_type)
+
+
+def mark_utc(table: pa.Table) -> pa.Table:
+    """The table with instants marked as UTC, whatever zone they came from; the values are the same."""
+    return _cast(table, _utc_type)
+
+
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return kind if pa.types.is_map(kind) else rebuilt(kind, _utc_type)
+
+
+def rebuilt(kind: pa.DataType, into: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type with other types inside; any other as it is."""
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(into(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(into(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(into(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field.with_type(into(kind.key_type)), kind.item_field.with_type(into(kind.item_type)))
+    return kind
+
+
+def codes(column: pa.Array, kind: Kind) -> np.ndarray:
+    """Codes of a column without NULLs.
+
+    >>> codes(pa.array([3, 1]), "integer").tolist()
+    [3, 1]
+    """
+    if kind == "integer":
+        return integers(column)
+    if kind == "float":
+        return order_floats(column.to_numpy(zero_copy_only=False))
+    if kind == "decimal":
+        return _words(column)[:, 0].copy()
+    return _hashes(column)
+
+
+def integers(column: pa.Array) -> np.ndarray:
+    """Whole numbers, dates, times and booleans as 64 bits."""
+    kind = column.type
+    if pa.types.is_boolean(kind):
+        return np.array(column.cast(pa.int8()).to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        column = column.view(pa.int64())
+    if column.null_count:  # whoever asks knows which rows are valid
+        column = column.fill_null(0)
+    return np.array(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+def floats(column: pa.Array) -> np.ndarray:
+    """Numbers as doubles."""
+    return np.array(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def content_hash(table: pa.Table) -> np.ndarray:
+    """A hash of all of a row's values, NULLs included: the tie-break of sequences."""
+    out = np.zeros(table.num_rows, np.int64)
+    for name in sorted(table.column_names):
+        column = table.column(name).combine_chunks()
+        present = pc.is_valid(column)
+        text = column if is_bytes(column.type) or is_text(column.type) else _as_text(column)
+        value = _hashes(pc.fill_null(text, b"" if is_bytes(text.type) else ""))
+        out = combine(out, value ^ np.array(present.to_numpy(zero_copy_only=False), np.int64))
+    return out
+
+
+def text_hash(column: pa.Array) -> np.ndarray:
+    """Codes of texts or bytes without NULLs."""
+    return _hashes(column)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_nested(column.type):
+        return pa.array([None if v is None else repr(v) for v in _plain_times(column).to_pylist()], pa.large_string())
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    return column.cast(pa.large_string())
+
+
+def _plain_times(column: pa.Array) -> pa.Array:
+    """Nested values with whole numbers in place of times and dates: not every time is one of Python's."""
+    return column.cast(_without_times(column.type))
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return rebuilt(kind, _without_times)
+
+
+def _words(column: pa.Array) -> np.ndarray:
+    """A decimal128 column as rows of two 64-bit words, the low one first."""
+    words = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
+    return words[column.offset : column.offset + len(column)]
+
+
+def _hashes(column: pa.Array) -> np.ndarray:
+    if pa.types.is_decimal(column.type):
+        words = _words(column)
+        return combine(words[:, 0].copy(), words[:, 1].copy())
+    column = column.cast(large_type(column.type))
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1].copy()
+    bytes_ = np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8)
+    return hash_bytes(starts, bytes_)

@@ -1,0 +1,1 @@
+"""Spark's expressions, evaluated in process by DuckDB."""

@@ -1,0 +1,157 @@
+"""Conditions and projections by a library, inside a unit or the local runtime.
+
+DuckDB evaluates the DuckDB text of expressions over Arrow tables. It has no access to files or the network, and its
+configuration is locked. Every time zone has a database of its own, whose setting it is. Macros turn local times into instants, with Java's
+answers where the clock is set:
+
+    overlap   01:30 comes twice      Java: the earlier, or the one with the offset at hand     ICU: the later
+    gap       02:30 never comes      Java: 02:30 by the offset before, that is 03:30           ICU: the same
+
+    wm_instant(l)            the instant of a local time: CAST(timestamp_ntz AS timestamp)
+    wm_resolve(l, near)      the same; where there are two, the one whose offset is that of the instant `near`
+    wm_shift(t, days, us)    t + INTERVAL: days in local time, then microseconds
+    wm_trunc(unit, t)        date_trunc by minutes, hours and days in local time
+    wm_start(unit, t)        date_trunc by weeks and more
+    wm_apart(y, x)           y - x in microseconds, of their local times
+
+Expressions name these macros whatever the zone; with a fixed offset they are plain arithmetic.
+
+Invariant: rows come back in the order in which they were given, instants as UTC. What the data makes impossible (an overflow, a
+cast that fails) is an error that names the piece of the query. The zone of one evaluation never reaches another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import mark_utc
+from watersmeet.errors import DataError, OptionError
+from watersmeet.query.session import UTC, Session
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+_DAY_US = 86_400_000_000
+_FIXED = (
+    "wm_instant(l) AS CAST(l AS TIMESTAMPTZ)",
+    f"wm_shift(t, days, us) AS t + to_microseconds(days * {_DAY_US} + us)",
+    "wm_trunc(unit, t) AS date_trunc(unit, t)",
+    "wm_start(unit, t) AS date_trunc(unit, t)",
+    "wm_apart(y, x) AS epoch_us(y) - epoch_us(x)",
+)
+_CHANGING = (
+    "wm_by_offset(l, near) AS make_timestamptz(epoch_us(l) - epoch_us(CAST(near AS TIMESTAMP)) + epoch_us(near))",
+    # By the offset of a day before it is the earlier of two, if that is what the clock shows. Otherwise ICU answers as Java does.
+    f"""wm_instant(l) AS CASE
+        WHEN CAST(wm_by_offset(l, CAST(l AS TIMESTAMPTZ) - to_microseconds({_DAY_US})) AS TIMESTAMP) = l
+        THEN wm_by_offset(l, CAST(l AS TIMESTAMPTZ) - to_microseconds({_DAY_US}))
+        ELSE CAST(l AS TIMESTAMPTZ) END""",
+    """wm_resolve(l, near) AS CASE
+        WHEN CAST(wm_by_offset(l, near) AS TIMESTAMP) = l THEN wm_by_offset(l, near) ELSE wm_instant(l) END""",
+    f"wm_shift(t, days, us) AS wm_resolve(CAST(t AS TIMESTAMP) + to_microseconds(days * {_DAY_US}), t) + to_microseconds(us)",
+    "wm_trunc(unit, t) AS wm_resolve(date_trunc(unit, CAST(t AS TIMESTAMP)), t)",
+    "wm_start(unit, t) AS wm_instant(date_trunc(unit, CAST(t AS TIMESTAMP)))",
+    "wm_apart(y, x) AS epoch_us(CAST(y AS TIMESTAMP)) - epoch_us(CAST(x AS TIMESTAMP))",
+)
+_LOCAL = threading.local()
+_MOST_ZONES = 8
+"""A thread keeps the databases of so many zones."""
+
+
+def connection(timezone: str) -> duckdb.DuckDBPyConnection:
+    """This thread's evaluator for a time zone; the library is loaded when a query first needs it."""
+    known: OrderedDict[str, duckdb.DuckDBPyConnection] = _LOCAL.__dict__.setdefault("connections", OrderedDict())
+    if timezone not in known:
+        known[timezone] = _connect(timezone)
+        if len(known) > _MOST_ZONES:
+            known.popitem(last=False)[1].close()
+    known.move_to_end(timezone)
+    return known[timezone]
+
+
+def _connect(timezone: str) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    con = duckdb.connect(
+        ":memory:", config={"threads": 1, "enable_external_access": False, "autoinstall_known_extensions": False}
+    )
+    try:
+        con.execute(f"SET TimeZone = '{timezone}'")
+    except duckdb.Error as error:
+        con.close()
+        raise OptionError(
+            f"unknown time zone {timezone!r}: the evaluator has no rules for it; give a name such as 'Europe/Berlin', or an offset as '+02:00'"
+        ) from error
+    con.execute("SET preserve_insertion_order = true")
+    con.execute("SET disabled_optimizers = 'expression_rewriter'")  # -x < 0 would become x > 0, which never overflows
+    con.execute("SET arrow_large_buffer_size = true")  # texts with 64-bit offsets, as units have them
+    for macro in _FIXED if Session(timezone).is_fixed else _CHANGING:
+        con.execute(f"CREATE MACRO {macro}")
+    con.execute("SET lock_configuration = true")
+    return con
+
+
+def knows(timezone: str) -> bool:
+    """Whether the evaluator has rules for a zone of this very name.
+
+    >>> knows("Europe/Berlin"), knows("europe/berlin"), knows("Mars/Olympus")
+    (True, False, False)
+    """
+    try:
+        found = connection(timezone).sql("SELECT current_setting('TimeZone')").fetchall()
+    except OptionError:
+        return False
+    return bool(found == [(timezone,)])
+
+
+def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: str) -> pa.Table:
+    """The values of expressions over a table's rows in a session's time zone, as columns 0, 1, ...; `what` they are, for errors.
+
+    >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"], "SELECT", "UTC").column(0).to_pylist()
+    [2, 3]
+    """
+    items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
+    return _answer(f"SELECT {items} FROM _rows", what, timezone, {"_rows": table})
+
+
+def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
+    """The answer to a query over tables, by name, that no time zone touches; `what` it is for, for errors.
+
+    >>> ask("SELECT sum(x) AS s FROM _t", "the sum", _t=pa.table({"x": [1.5, 2.0]})).to_pydict()
+    {'s': [3.5]}
+    """
+    return _answer(sql, what, UTC, tables)
+
+
+def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    con = connection(timezone)
+    import duckdb
+
+    try:
+        for name, table in tables.items():
+            con.register(name, table)
+        return mark_utc(con.sql(sql).to_arrow_table())
+    except duckdb.Error as error:
+        if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
+            _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
+        raise DataError(
+            f"{what} cannot be evaluated: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
+        ) from error
+    finally:
+        with suppress(duckdb.Error):
+            for name in tables:
+                con.unregister(name)
+
+
+def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:
+    """Where a condition is true; NULL is not true."""
+    values = evaluate(table, [f"coalesce({condition}, false)"], what, timezone).column(0)
+    return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,140 @@
+"""Which operators carry out a plan, in which stages.
+
+    [sequence] -> join -> [join ...] -> [fetch ...] -> [distinct or aggregate]
+
+Invariant: plans that ship differently have the same join units, so state can be handed from one to the other. A join's stage is its number, after the
+sequencer's; the holders of payloads of the alias at position p are stage 1 + p, whichever aliases have any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from watersmeet.dataflow.contract import Dataflow, Entry, Flows, Onward, Stage
+from watersmeet.errors import UnsupportedError
+from watersmeet.operators.aggregate import Aggregate
+from watersmeet.operators.distinct import Distinct
+from watersmeet.operators.enter import JoinEntry, SequenceEntry
+from watersmeet.operators.join import Join, Out, ToJoin, ToKeepers
+from watersmeet.operators.nearest import AsOf
+from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
+from watersmeet.operators.sequence import Sequence
+from watersmeet.operators.unmatched import Extend, Through, Unmatched, Waiting
+from watersmeet.plan.model import Plan
+from watersmeet.plan.rules.ship import defer_payloads, narrow
+from watersmeet.routing.epochs import Epochs
+
+
+def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None) -> Dataflow:
+    """The dataflow of a plan; if it does not `keep` rows and groups itself, Spark does, after the last stage. `routing`, if it is not the plan's."""
+    if plan.parts:
+        return _of_tree(plan, keeps=keeps)
+    begin = 1 if plan.sequenced else 0
+    joins = len(plan.stages)
+    last = begin + joins + (len(plan.inputs) if plan.shipping == "semijoin" else 0)
+    out: Onward = Out(plan)
+    if plan.finish is not None and keeps:
+        out = ToKeepers(plan, last)
+    stages = [Stage(Sequence(plan), 1)] if plan.sequenced else []
+    if plan.shipping == "semijoin":
+        stages += _make_holders(plan, out)
+    else:
+        for number in range(joins):
+            at = begin + number
+            onward = out if number == joins - 1 else ToJoin(plan, number + 1, at + 1)
+            stages.append(_make_join(plan, Join(plan, number, at, onward)))
+    stages += make_keepers(plan) if keeps else []
+    entries: dict[str, Entry] = {
+        i.alias: SequenceEntry(plan, i.alias)
+        if plan.sequenced
+        else JoinEntry(plan, i.alias, plan.stages.index(plan.entry(i.alias)[0]), routing)
+        for i in plan.inputs
+    }
+    rounds = len(stages)
+    if plan.shipping == "semijoin" and (plan.finish is None or not keeps):
+        rounds = 2 + list_fetched(plan)[-1].position  # the holders after those have nothing to do
+    return Dataflow(plan.join.streams, tuple(stages), entries, rounds)
+
+
+def _of_tree(plan: Plan, *, keeps: bool) -> Dataflow:
+    """The dataflow of a join tree: a stage for every join, and one after each whose preserved tuples others must settle."""
+    starts, at = [], 0
+    for join in plan.stages:
+        starts.append(at)
+        at += 2 if join.is_spread else 1
+    out: Onward = ToKeepers(plan, at) if plan.finish is not None and keeps else Out(plan)
+    stages: list[Stage] = []
+    for number, (join, start) in enumerate(zip(plan.stages, starts, strict=True)):
+        assert join.part is not None
+        scope, onward = plan.scope(join.part), out
+        if join.onward is not None:
+            to, side = join.onward
+            target = plan.stages[to].part
+            assert target is not None
+            onward = ToJoin(plan.scope(target), to, starts[to], side)
+        if join.part.node.nearest is not None:
+            stages.append(Stage(AsOf(scope, number, start, onward), join.units, wakes=True))
+            continue
+        operator = Join(scope, number, start, Through(start + 1, join.units) if join.is_spread else onward)
+        stages.append(replace(_make_join(scope, operator), wakes=bool(join.part.node.preserved), lags={}))
+        if join.is_spread:
+            waits = tuple(Waiting(scope, join, n) for n in join.part.node.preserved)
+            extends = tuple(Extend(scope, wait.side, operator.into) for wait in waits)
+            stages.append(Stage(Unmatched(waits, extends, onward), join.units, wakes=True))
+    stages += make_keepers(plan) if keeps else []
+    entries: dict[str, Entry] = {}
+    for source in plan.inputs:
+        number = plan.stages.index(plan.entry(source.alias)[0])
+        part = plan.stages[number].part
+        assert part is not None
+        entries[source.alias] = JoinEntry(plan.scope(part), source.alias, starts[number])
+    return Dataflow(plan.join.streams, tuple(stages), entries, len(stages))
+
+
+@dataclass(frozen=True)
+class PlanFlows(Flows):
+    """The dataflows of a plan: batches may differ in their routing, and in the aliases whose payloads follow later."""
+
+    plan: Plan
+
+    def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
+        routing = decisions.get("routing")
+        epochs = Epochs.from_json(routing) if routing else None
+        return dataflow_of(defer_payloads(self.plan, decisions.get("shipping", ())), routing=epochs)
+
+
+def _make_holders(plan: Plan, out: Onward) -> list[Stage]:
+    """The narrow join, and a stage of holders for every alias, of which those without payloads have nothing to do."""
+    slim, sources = narrow(plan), list_fetched(plan)
+    stages = [_make_join(slim, Join(slim, 0, 0, ToHolders(plan, sources[0].alias, slim.output)))]
+    following = dict(zip([i.alias for i in sources], sources[1:], strict=False))
+    for source in plan.inputs:
+        after = following.get(source.alias)
+        onward: Onward = Whole(plan, out) if after is None else ToHolders(plan, after.alias)
+        stages.append(Stage(Fetch(plan, source.alias, onward), plan.units))
+    return stages
+
+
+def _make_join(plan: Plan, operator: Join) -> Stage:
+    """The stage of a join. A side's time is that of one of its aliases; others may be older."""
+    lags: dict[str, int] = {}
+    for side in operator.spec.sides:
+        for alias in side.aliases:
+            back = 0 if alias == side.reference else -plan.join.windows.lo(side.reference, alias)
+            stream = plan.by_alias[alias].stream
+            lags[stream] = max(lags.get(stream, 0), back)
+    return Stage(operator, operator.spec.units, in_order=not operator.spec.routing.stores_all, lags=lags)
+
+
+def make_keepers(plan: Plan) -> list[Stage]:
+    """The stage that keeps rows or groups, if the plan has one."""
+    if plan.finish is None:
+        return []
+    if not plan.finish.inside:
+        what = "DISTINCT" if plan.join.distinct else "GROUP BY"
+        raise UnsupportedError(
+            f"start() with {what}: {plan.finish.why_outside}, and no unit can do it between two rounds; use dataframe()"
+        )
+    return [Stage(Distinct(plan) if plan.join.distinct else Aggregate(plan), plan.finish.units)]

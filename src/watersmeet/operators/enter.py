@@ -1,0 +1,190 @@
+"""Wire rows of a source to messages: what is kept, where it goes, and what the clock learns.
+
+Routing asks rows for codes of their keys, a hash of their content, or values; each is computed once, when asked.
+
+Invariant: the clock learns the highest event time of all rows, taken before filters; a row goes to units by its values alone, so a task that
+runs twice sends the same rows to the same units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.columns.arrow import codes, content_hash, floats, integers, is_bytes, is_text, text_hash
+from watersmeet.columns.row_hash import by_hash
+from watersmeet.dataflow.clock import Seen, count
+from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
+from watersmeet.kernels.hashing import combine
+from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
+from watersmeet.query.stream import COUNTED
+from watersmeet.routing.hypercube import dimension_code
+
+PASS = "_pass"
+"""The wire column that is true where the alias' filters hold; it does not travel on."""
+OWN = "_own"
+"""The wire column that is true where a tuple of a preserved side can have a partner; it does not travel on."""
+LONE = "lone "
+"""Prefix of the kinds of tuples that can have no partner, and leave at once."""
+CONTENT = "_content_"
+"""Prefix of the columns of a whole row, which the content hash is made of; they do not travel on."""
+HASH = "_hash"
+"""The content hash: the tie-break of sequences."""
+
+
+@dataclass(frozen=True)
+class JoinEntry:
+    """Rows to the units of the join where their alias enters, as stage `stage` of the dataflow."""
+
+    plan: Plan
+    alias: str
+    stage: int
+    routing: Any = None
+    """That of the batch, if it is not the plan's."""
+    join: Stage = field(init=False)
+    side: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        join, side = self.plan.entry(self.alias)
+        object.__setattr__(self, "join", join)
+        object.__setattr__(self, "side", side)
+
+    def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
+        source = self.plan.by_alias[self.alias]
+        table = wire.combine_chunks()
+        kept, seen = rows_kept(source, table)
+        rows = table.drop_columns([PASS]) if PASS in table.column_names else table
+        if len(kept) < rows.num_rows:
+            rows = rows.take(pa.array(kept))
+        if OWN not in rows.column_names:
+            return seen, route(self.plan, self.join, self.side, rows, self.stage, self.routing)
+        hopeful = rows.column(OWN).fill_null(False)
+        rows = rows.drop_columns([OWN])
+        lone = send_lone(self.join, self.side, rows.filter(pc.invert(hopeful)), self.stage)
+        return seen, chain(lone, route(self.plan, self.join, self.side, rows.filter(hopeful), self.stage, self.routing))
+
+
+@dataclass(frozen=True)
+class SequenceEntry:
+    """Rows to the sequencer, stage 0.
+
+    Of an alias with a ROWS window those are all rows, before WHERE: `_pass` says which of them may join, and the content of the whole row, which
+    breaks ties, travels as a hash.
+    """
+
+    plan: Plan
+    alias: str
+    stage: int = 0
+
+    def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
+        source, table = self.plan.by_alias[self.alias], wire.combine_chunks()
+        kept, seen = rows_kept(source, table)
+        content = [c for c in table.column_names if c.startswith(CONTENT)]
+        rows = table.drop_columns([c for c in (PASS, *content) if c in table.column_names])
+        if source.rows is None:
+            rows = rows.take(pa.array(kept))
+        else:
+            may_join = np.zeros(table.num_rows, bool)
+            may_join[kept] = True
+            rows = rows.append_column(PASS, pa.array(may_join))
+            rows = rows.append_column(HASH, pa.array(content_hash(table.select(content))))
+            rows = rows.filter(pc.is_valid(table.column(TIME)))
+        return seen, iter([Message(first_unit(self.stage), self.alias, rows)] if rows.num_rows else [])
+
+
+def route(plan: Plan, join: Stage, side: int, table: pa.Table, stage: int, routing: Any = None) -> Iterator[Message]:
+    """The rows of a side of a join to its units, by the join's own routing if none is given."""
+    if table.num_rows == 0:
+        return
+    spec, first = join.sides[side], first_unit(stage)
+    for delivery in (routing or join.routing).deliveries(side, WireContent(plan, spec.keys, table)):
+        rows = table if delivery.rows is None else table.take(pa.array(delivery.rows))
+        kind = PROBE + spec.name if delivery.role == "probe" else spec.name
+        for unit in delivery.units:
+            yield Message(first + unit, kind, rows)
+
+
+def send_lone(join: Stage, side: int, table: pa.Table, stage: int) -> Iterator[Message]:
+    """Rows of a preserved side that can have no partner, to units of the join, by their times."""
+    times = integers(table.column(TIME).combine_chunks())
+    for unit, part in by_hash(table, times, join.units):
+        yield Message(first_unit(stage) + unit, LONE + join.sides[side].name, part)
+
+
+def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Seen]:
+    """The rows that can match anything, and what the clock learns of all of them."""
+    time, seen = table.column(TIME), Seen()
+    highest = pc.max(time)
+    if highest.is_valid:
+        seen.highest[source.stream] = highest.cast(pa.int64()).as_py()
+    keep = table.column(PASS).fill_null(False) if PASS in table.column_names else None
+    for name in source.required:
+        if name != TIME and table.column(name).null_count:
+            valid = pc.is_valid(table.column(name))
+            keep = valid if keep is None else pc.and_(keep, valid)
+    kept = np.ones(table.num_rows, bool) if keep is None else np.asarray(keep.to_numpy(), np.bool_)
+    if time.null_count:
+        timed = np.asarray(pc.is_valid(time).to_numpy(), np.bool_)
+        seen.timeless[source.stream] = count(table, kept & ~timed)
+        kept = kept & timed
+    return np.flatnonzero(kept), seen
+
+
+class WireContent:
+    """The rows of a table; `keys` names the column of every class."""
+
+    def __init__(self, plan: Plan, keys: Mapping[int, str], table: pa.Table) -> None:
+        self.plan, self.keys, self.table, self.rows = plan, keys, table, table.num_rows
+        self._spread: np.ndarray | None = None
+
+    def key(self, classes: tuple[int, ...]) -> np.ndarray:
+        """One code for the row's keys in these classes."""
+        return dimension_code([codes(self._column(self.keys[c]), self.plan.classes[c].kind) for c in classes])
+
+    def spread(self) -> np.ndarray:
+        """A hash of the row's content."""
+        if self._spread is None:
+            out = np.zeros(self.rows, np.int64)
+            for name in self.table.column_names:
+                if name != COUNTED:
+                    out = combine(out, _bits(self._column(name)))
+            self._spread = out
+        return self._spread
+
+    def value(self, column: str) -> np.ndarray:
+        """A column as doubles."""
+        values = self._column(column)
+        if pa.types.is_floating(values.type):
+            return floats(values)
+        return integers(values).astype(np.float64)
+
+    def _column(self, name: str) -> pa.Array:
+        column = self.table.column(name)
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _bits(column: pa.Array) -> np.ndarray:
+    """64 bits of every value; equal values have equal bits. NULL is like zero or the empty text."""
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64)  # the rest of the row will do
+    if pa.types.is_floating(kind):
+        return np.array(pc.fill_null(column, 0.0).cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.int64)
+    if is_text(kind):
+        return text_hash(pc.fill_null(column, ""))
+    if is_bytes(kind):
+        return text_hash(pc.fill_null(column, b""))
+    if pa.types.is_decimal(kind):
+        return text_hash(pc.fill_null(column.cast(pa.large_string()), ""))
+    if column.null_count:
+        valid = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
+        out = np.zeros(len(column), np.int64)
+        out[valid] = integers(column.drop_null())
+        return out
+    return integers(column)

@@ -1,0 +1,365 @@
+"""The join at one unit: one cell of a grid, or one unit of a biclique. One turn per batch; and where its results go.
+
+    inbox -> drop the late -> join new with old and new -> drop the dead, store the living
+                                          `-> the next join, holders of payloads, units that keep rows or groups, or out
+
+In a grid a unit stores every tuple that it gets, and all of them probe, a side's whole buffer after another's: a buffer waits in the inbox until its
+turn has come (`driving`), and is gone when its results are. In a biclique it stores one side, and copies of the other side's tuples come only to
+probe; what they meet among this batch's tuples follows one order for all units (`multiway.Multiway.probes`), so of the two units where a pair
+could be made exactly one makes it.
+
+Where Spark or other units finish, what leaves the join is prepared for them:
+
+    DISTINCT, inside     projected rows with their buckets, each once          p0 ... _ts
+    DISTINCT, outside    results with their buckets, for Spark to project      o0 ... _ts
+    GROUP BY, inside     the local view of the batch                           g0 ... v0 ...
+    GROUP BY, outside    results, for Spark to project and aggregate           o0 ...
+
+Invariant: a tuple is late against the watermarks before this batch; expiry uses those after it. The turn is deterministic in (inbox as a set, state).
+Where a row goes depends on the row alone. One view per unit and batch, however many chunks the results come in.
+Implements: Lin, Ooi, Wang, Yu (2015), sections 3.2.1 (joiner) and 3.2.3 (order-consistent protocol): a micro-batch is the
+punctuation, so all of an earlier batch precedes, and inside a batch the order is (time, number of the side).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.columns.arrow import fold, integers
+from watersmeet.columns.row_hash import by_hash, row_hash
+from watersmeet.dataflow.clock import Bounds, Clock
+from watersmeet.dataflow.contract import PAUSE, PROBE, Message, Onward, Pause, Turn, Yielded, first_unit
+from watersmeet.expressions.evaluator import mask
+from watersmeet.kernels.instants import shift
+from watersmeet.operators.aggregate import group_hash
+from watersmeet.operators.distinct import LEFT, first_of_each
+from watersmeet.operators.enter import LONE, route, send_lone
+from watersmeet.operators.probing.driving import DriverStats, Driving
+from watersmeet.operators.probing.multiway import FanoutStats, Multiway
+from watersmeet.operators.probing.side import Bound, Side, in_blocks
+from watersmeet.operators.project import add_buckets, project_rows
+from watersmeet.operators.unmatched import H1, KEPT, MET, Extend, Waiting, Watch, add_time
+from watersmeet.operators.views import make_view, merge_views
+from watersmeet.plan import model
+from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
+from watersmeet.plan.rules.tree import own_conditions
+from watersmeet.query.expr import Expr
+from watersmeet.query.predicate import Band, Comparison
+from watersmeet.query.tree import Node
+from watersmeet.storage.segment import Segment
+from watersmeet.storage.unit import Settler
+
+Old = Mapping[str, list[Segment]]
+New = dict[str, Segment | None]
+
+
+@dataclass(frozen=True)
+class Join:
+    """The join with a number of a plan, as stage `stage` of its dataflow."""
+
+    plan: Plan
+    number: int
+    stage: int
+    onward: Onward
+    spec: model.Stage = field(init=False)
+    into: model.Side | None = field(init=False)
+    """The side of the next join that its results are; None: they are the query's."""
+    bounds: Mapping[str, Bounds] = field(init=False)
+    """By side what its tuples wait for."""
+    retention_us: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What every turn asks of the plan is asked here, once."""
+        plan, spec = self.plan, self.plan.stages[self.number]
+        is_last = self.number == len(plan.stages) - 1
+        stage, side = spec.onward or (self.number + 1, 0)
+        object.__setattr__(self, "spec", spec)
+        object.__setattr__(self, "into", None if is_last else plan.stages[stage].sides[side])
+        object.__setattr__(self, "bounds", {s.name: plan.bounds(spec, s) for s in spec.sides})
+        object.__setattr__(self, "retention_us", {s.name: plan.retention_us(spec, s) for s in spec.sides})
+
+    def step(self, turn: Turn) -> Iterator[Yielded]:
+        turn.listen()
+        messages: list[Message] = []
+        yield from self.onward(self._results(turn, messages))
+        yield from messages
+
+    def cuts(self, clock: Clock) -> dict[str, int]:
+        """Behind a sequencer only a turn knows the cuts: it has the sequencer's promise."""
+        return {} if self.plan.sequenced else self._cuts(clock)
+
+    def _cuts(self, clock: Clock) -> dict[str, int]:
+        return {name: clock.side_cut(name, bounds) for name, bounds in self.bounds.items()}
+
+    def _results(self, turn: Turn, messages: list[Message]) -> Iterator[pa.Table | Pause]:
+        preserved = None if self.spec.part is None else Preserved(self, turn)
+        new: New = {}
+        joins: dict[int, Multiway] = {}
+        stats = FanoutStats(turn.state.fanout)
+        old = {s.name: [turn.store.read(i) for i in turn.state.segments.get(s.name, [])] for s in self.spec.sides}
+        for join, found in self._joins(turn, old, new, stats):
+            for bound in found if preserved is None else preserved.see(join, found):
+                for table in build_tables(self.plan, join, bound, self.into):
+                    turn.report.results += table.num_rows if self.into is None else 0
+                    yield table
+            yield PAUSE
+            joins |= {id(join): join}
+        if preserved is not None:
+            for table in preserved.leave(old, new, messages):
+                turn.report.results += table.num_rows if self.into is None else 0
+                yield table
+        for join in joins.values():
+            _book_kernel(turn, join)
+        turn.state.fanout = stats.memory()
+        self._settle(turn, new)
+
+    def _joins(self, turn: Turn, old: Old, new: New, stats: FanoutStats) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
+        """The joins of the turn: one over all sides, driver by driver, or one for each side that probes the other's."""
+        specs = self.spec.sides
+
+        def consume(number: int) -> Segment | None:
+            name = specs[number].name
+            new[name] = self._on_time(turn, number, name, stores=True)
+            return new[name]
+
+        if self.spec.routing.stores_all:
+            join = Multiway(self.plan, [Side(s, old[s.name], None) for s in specs], stats)
+            buffered = [sum(t.num_rows for t in turn.inbox.get(s.name, [])) for s in specs]
+            driving = Driving(join, buffered, DriverStats(turn.state.driving), turn.report)
+            yield from ((join, found) for found in driving.turns(consume))
+            turn.state.driving = driving.stats.memory()
+            return
+        for number in range(len(specs)):
+            consume(number)
+        for number, spec in enumerate(specs):
+            probing = self._on_time(turn, number, PROBE + spec.name, stores=False)
+            if probing is not None:
+                sides = [Side(s, [], probing) if s is spec else Side(s, old[s.name], new[s.name]) for s in specs]
+                join = Multiway(self.plan, sides, stats)
+                yield join, join.probes(sides[number])
+
+    def _on_time(self, turn: Turn, number: int, kind: str, *, stores: bool) -> Segment | None:
+        """A side's new tuples, less the late ones. Results of an earlier join are never late."""
+        spec, unit = self.spec.sides[number], turn.unit - first_unit(self.stage)
+        counts = stores and self.spec.routing.is_primary(number, unit)
+        return on_time(turn, self.plan, spec, kind, counts=counts)
+
+    def _settle(self, turn: Turn, new: New) -> None:
+        cut_of, state = self._cuts(turn.clock), turn.state
+        for spec in self.spec.sides:
+            settler = Settler(turn.store, cut_of[spec.name], self.retention_us[spec.name])
+            state.segments[spec.name] = settler.settle(state.segments.get(spec.name, []), new[spec.name])
+        turn.report.watermarks = turn.clock.after
+        turn.report.retained = {a: n for a, n in state.rows().items() if a in new}
+        turn.report.bytes = state.bytes()
+
+
+class Preserved:
+    """What a join of a tree adds to a turn: who has a partner, who leaves without one, and windows of aliases that may be NULL."""
+
+    def __init__(self, operator: Join, turn: Turn) -> None:
+        assert operator.spec.part is not None
+        self.operator, self.turn, self.node = operator, turn, operator.spec.part.node
+        self.waits = [Waiting(operator.plan, operator.spec, n) for n in self.node.preserved]
+        self._watches: dict[int, Watch] = {}
+
+    def see(self, join: Multiway, found: Iterator[Bound]) -> Iterator[Bound]:
+        """The combinations that are results; the preserved tuples in them have a partner."""
+        watches = [self._watch(waiting, join.sides[waiting.number]) for waiting in self.waits]
+        for bound in found:
+            if self.node.is_loose:
+                bound = within_if_present(self.node, join, bound)
+            for watch in watches:
+                watch.see(bound)
+            if self.node.kind not in ("semi", "anti") and len(next(iter(bound.values()))):
+                yield bound
+
+    def _watch(self, waiting: Waiting, side: Side) -> Watch:
+        if id(side) not in self._watches:
+            coming = sum(t.num_rows for t in self.turn.inbox.get(side.spec.name, []))
+            self._watches[id(side)] = Watch(waiting, side, int(side.offsets[-1]) + coming)
+        return self._watches[id(side)]
+
+    def leave(self, old: Old, new: New, messages: list[Message]) -> Iterator[pa.Table]:
+        """Tuples that leave without a partner, or because they have got one; where others settle them, messages to those."""
+        for waiting in self.waits:
+            name, extend = waiting.side.name, Extend(self.operator.plan, waiting.side, self.operator.into)
+            lone = on_time(self.turn, self.operator.plan, waiting.side, LONE + name, counts=True)
+            if lone is not None and self.node.kind != "semi":
+                yield extend(lone.table)
+            watches = [w for w in self._watches.values() if w.waiting.number == waiting.number]
+            if self.operator.spec.is_spread:
+                messages += self._tell(waiting, watches, new[name])
+                continue
+            met = watches[0].met() if watches else Watch(waiting, Side(waiting.side, [], None), 0).met()
+            for rows in waiting.leave(self.turn, old[name], new[name], met):
+                yield extend(rows)
+
+    def _tell(self, waiting: Waiting, watches: list[Watch], new: Segment | None) -> Iterator[Message]:
+        """Notes, and tuples that this unit answers for, to the units that settle them."""
+        name, units, first = waiting.side.name, self.operator.spec.units, first_unit(self.operator.stage + 1)
+        unit = self.turn.unit - first_unit(self.operator.stage)
+        for watch in watches:
+            notes = watch.notes()
+            for to, part in by_hash(notes, integers(notes.column(H1).combine_chunks()), units):
+                yield Message(first + to, MET + name, part)
+        if new is not None and self.operator.spec.routing.is_primary(waiting.number, unit):
+            rows = waiting.hashed(new.table)
+            for to, part in by_hash(rows, integers(rows.column(H1).combine_chunks()), units):
+                yield Message(first + to, KEPT + name, part)
+
+
+def within_if_present(node: Node, join: Multiway, bound: Bound) -> Bound:
+    """Combinations within the windows of a join, of which those hold that name an alias that is NULL."""
+    aliases = {a for choice in node.choices for e in choice for a in (e.old, e.young)}
+    times = {a: join.members[a].take(TIME, bound[a]) for a in aliases}
+    rows = len(next(iter(bound.values())))
+    keep = np.zeros(rows, bool)
+    for choice in node.choices:
+        holds = np.ones(rows, bool)
+        for edge in choice:
+            old, young = (pc.fill_null(times[a].cast(pa.int64()), 0).to_numpy() for a in (edge.old, edge.young))
+            absent = pc.or_(pc.is_null(times[edge.old]), pc.is_null(times[edge.young])).to_numpy(zero_copy_only=False)
+            holds &= absent | (young <= shift(old, edge.hi_us))
+        keep |= holds
+    return bound if keep.all() else {a: idx[keep] for a, idx in bound.items()}
+
+
+def on_time(turn: Turn, plan: Plan, spec: model.Side, kind: str, *, counts: bool) -> Segment | None:
+    """The tuples of a side that are new under a kind, less the late ones; None if there are none."""
+    arrived = [t for t in turn.inbox.pop(kind, []) if t.num_rows]
+    if not arrived:
+        return None
+    table = pa.concat_tables(arrived).combine_chunks()
+    turn.report.rows_in[spec.name] = turn.report.rows_in.get(spec.name, 0) + table.num_rows
+    if not spec.carried:
+        times = integers(table.column(TIME).combine_chunks())
+        table = turn.drop_late(plan.by_alias[spec.name].stream, table, times, counts=counts)
+    return Segment.of(table) if table.num_rows else None
+
+
+def build_tables(plan: Plan, join: Multiway, bound: Bound, side: model.Side | None) -> Iterator[pa.Table]:
+    """Combinations as results, or as tuples of a side that is to be joined with others, in blocks."""
+    if side is not None:
+        for block in in_blocks(join.members, bound, side.carried):
+            columns = {side.column(a, name): join.members[a].take(name, block[a]) for a, name in side.carried}
+            yield pa.table(add_time(side, columns))
+    elif not plan.output:
+        yield pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
+    else:
+        for block in join.blocks(bound, plan.output):
+            yield pa.table({f"o{n}": join.column(block, ref) for n, ref in enumerate(plan.output)})
+
+
+def where(plan: Plan, tables: Iterator[pa.Table | Pause]) -> Iterator[pa.Table | Pause]:
+    """Results that satisfy the conditions on results."""
+    names = {ref: f'"o{n}"' for n, ref in enumerate(plan.output)}
+    texts = [(condition.duckdb(lambda ref: names[ref]), str(condition)) for condition in plan.final]
+    for table in tables:
+        if not isinstance(table, Pause):
+            for text, shown in texts:
+                table = table.filter(pa.array(mask(table, text, shown, plan.timezone)))
+        yield table
+
+
+def _book_kernel(turn: Turn, join: Multiway) -> None:
+    rows = sum(len(side.new_idx) for side in join.sides)
+    if rows:
+        turn.report.kernels[join.kernel_name] = turn.report.kernels.get(join.kernel_name, 0) + rows
+    turn.report.pruned += join.pruned
+
+
+@dataclass(frozen=True)
+class Out:
+    """Results leave the units as they are, or prepared for what Spark does with them."""
+
+    plan: Plan
+
+    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
+        tables = where(self.plan, tables) if self.plan.final else tables
+        if self.plan.finish is None:
+            return iter(tables)
+        return iter(leave(self.plan, _without_pauses(tables)))
+
+
+@dataclass(frozen=True)
+class ToJoin:
+    """What a join binds together is side 0 of the next one."""
+
+    plan: Plan
+    number: int
+    stage: int
+    side: int = 0
+
+    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
+        join = self.plan.stages[self.number]
+        for table in _without_pauses(tables):
+            if join.part is not None:
+                table, lone = can_match(self.plan, join, self.side, table)
+                yield from send_lone(join, self.side, lone, self.stage) if lone.num_rows else ()
+            yield from route(self.plan, join, self.side, table, self.stage)
+
+
+def _own_conditions(plan: Plan, join: model.Stage, side: int) -> list[Expr]:
+    """What tuples of a side must satisfy by themselves, besides having their keys and operands."""
+    assert join.part is not None
+    part, compiled = join.part, {r.text for r in plan.residuals}
+    coded = {e.text for c in plan.classes[slice(*part.classes)] for e in c.members.values()}
+    for predicate in (p for p in part.predicates if isinstance(p, Comparison | Band) and str(p) in compiled):
+        coded |= {predicate.left.text, predicate.right.text}
+    return [e for e in own_conditions(join.part.node, side) if e.text.removesuffix(" IS NOT NULL") not in coded]
+
+
+def can_match(plan: Plan, join: model.Stage, side: int, table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The tuples of a side that can have partners, and those that leave at once: none if the side is not preserved."""
+    assert join.part is not None
+    spec, keep = join.sides[side], np.ones(table.num_rows, bool)
+    operands = {end for r in plan.residuals for end in (r.left, r.right)}
+    needed = {*spec.keys.values(), *(spec.column(a, name) for a, name in operands if a in spec.aliases)}
+    needed |= {spec.column(a, TIME) for a in join.part.node.required if a in spec.aliases}
+    for name in needed:
+        keep &= np.asarray(pc.is_valid(table.column(name)).to_numpy(), bool)
+    for condition in _own_conditions(plan, join, side):
+        text = condition.duckdb(lambda ref: f'"{spec.column(ref.alias, plan.by_alias[ref.alias].column(ref))}"')
+        keep &= mask(table, text, str(condition), plan.timezone)
+    if side not in join.part.node.preserved:
+        return table.filter(pa.array(keep)), table.slice(0, 0)
+    return table.filter(pa.array(keep)), table.filter(pa.array(~keep))
+
+
+@dataclass(frozen=True)
+class ToKeepers:
+    """Rows or local views, by hash, to the units that keep them."""
+
+    plan: Plan
+    stage: int
+
+    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
+        assert self.plan.finish is not None
+        tables = where(self.plan, tables) if self.plan.final else tables
+        for table in leave(self.plan, _without_pauses(tables)):
+            hashes = row_hash(table.drop_columns([TIME])) if self.plan.join.distinct else group_hash(self.plan, table)
+            for unit, part in by_hash(table, hashes, self.plan.finish.units):
+                yield Message(first_unit(self.stage) + unit, LEFT, part)
+
+
+def leave(plan: Plan, results: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The tables that leave a join after a batch, from its tables of results."""
+    assert plan.finish is not None
+    if not plan.finish.inside:
+        yield from (add_buckets(plan, table, table) if plan.join.distinct else table for table in results)
+    elif plan.join.distinct:
+        rows = (first_of_each(add_buckets(plan, project_rows(plan, t), t)) for t in results if t.num_rows)
+        yield from fold(rows, lambda held: first_of_each(pa.concat_tables(held).combine_chunks()))
+    else:
+        views = (make_view(plan, project_rows(plan, t)) for t in results if t.num_rows)
+        yield from fold(views, lambda held: merge_views(plan, held))
+
+
+def _without_pauses(tables: Iterator[pa.Table | Pause]) -> Iterator[pa.Table]:
+    return (t for t in tables if not isinstance(t, Pause))

@@ -1,0 +1,1 @@
+"""The join of one turn: sides of old and new tuples, drivers in their order, probes of indexes inside the windows."""

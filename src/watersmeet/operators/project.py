@@ -1,0 +1,143 @@
+"""Results of the join to the rows that DISTINCT and GROUP BY see, and the columns of all that leaves units, by name and Spark type.
+
+    o0 ...          results of the joins                    p0 ...          projected rows, in the order of SELECT
+    g0 ... v0 ...   local views of GROUP BY                 g0 ... a0 ...   groups with their values
+
+Invariant: equal rows are made of equal values: 0.0 stands for -0.0, as Spark's own grouping has it. Columns are a function of the plan alone:
+driver and workers agree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.columns.arrow import integers
+from watersmeet.dataflow.clock import TIMELESS
+from watersmeet.expressions.evaluator import evaluate
+from watersmeet.kernels.instants import shift
+from watersmeet.plan.finish import bucket_us
+from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
+from watersmeet.query.expr import ColumnRef
+from watersmeet.query.window import UNBOUNDED
+
+_ARROW = {
+    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
+    "double": pa.float64(), "string": pa.large_string(), "binary": pa.large_binary(), "boolean": pa.bool_(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
+    """The projected rows of a table of results; the number of rows survives without a column."""
+    assert plan.finish is not None
+    select = plan.join.select
+    table = results.rename_columns([f"o{n}" for n in range(results.num_columns)])
+    at = {ref: f"o{n}" for n, ref in enumerate(plan.output)}
+    computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
+    values: dict[int, pa.ChunkedArray] = {}
+    if computed:
+        made = evaluate(
+            table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT", plan.timezone
+        )
+        values = {n: made.column(i) for i, n in enumerate(computed)}
+    columns = {}
+    for n, (output, kind) in enumerate(zip(select, plan.finish.columns, strict=True)):
+        column = values[n] if n in values else table.column(at[output.expr.columns[0]])
+        columns[f"p{n}"] = cast_column(column, kind)
+    return plain_zeros(pa.table(columns or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())}))
+
+
+def bucket(plan: Plan, results: pa.Table) -> pa.Array:
+    """For every result the last instant of its bucket."""
+    times = [plan.output.index(ColumnRef(i.alias, plan.join.spec(i.alias).time)) for i in plan.inputs]
+    youngest = np.maximum.reduce([integers(results.column(n).combine_chunks()) for n in times])
+    width = bucket_us(plan.join)
+    return pa.array(last_instant(youngest, np.int64(UNBOUNDED if width is None else width)))
+
+
+def last_instant(youngest: np.ndarray, width_us: np.ndarray | np.int64) -> np.ndarray:
+    """The last instant of the buckets of some times: what DISTINCT tells equal rows apart by, and what they expire by.
+
+    With buckets of width h a time t lies in [b h, (b + 1) h) for b = floor(t / h). Zero: every instant is a bucket;
+    UNBOUNDED: all time is one, whose end is put before all time, since it never comes.
+
+    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, TIMELESS]
+    True
+    """
+    width = np.broadcast_to(width_us, youngest.shape)
+    left = np.maximum(width, 1) - 1 - youngest % np.maximum(width, 1)
+    return np.where(width >= UNBOUNDED, TIMELESS, np.where(width == 0, youngest, shift(youngest, left)))
+
+
+def add_buckets(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:
+    """Rows made of results, with their buckets."""
+    return rows.append_column(TIME, bucket(plan, results))
+
+
+def cast_column(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+    """A column in the Arrow type of a Spark type; as it is if that is none of the plain ones."""
+    wanted = arrow_type(kind)
+    return column if wanted is None or column.type == wanted else column.cast(wanted)
+
+
+def arrow_type(kind: str) -> pa.DataType | None:
+    """The Arrow type of a plain Spark type.
+
+    >>> arrow_type("decimal(10,2)"), arrow_type("map<int,int>")
+    (Decimal128Type(decimal128(10, 2)), None)
+    """
+    decimal = _DECIMAL.fullmatch(kind)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)
+
+
+def plain_zeros(rows: pa.Table) -> pa.Table:
+    """The rows with 0.0 in place of -0.0."""
+    columns = [pc.add(c, pa.scalar(0.0, c.type)) if pa.types.is_floating(c.type) else c for c in rows.columns]
+    return pa.table(columns, names=rows.column_names)
+
+
+Fields = Sequence[tuple[str, str]]
+"""(name, Spark type) of columns."""
+
+
+def result_fields(plan: Plan) -> Fields:
+    """The columns of results, inside the units."""
+    kinds = {i.alias: {c.name: c.type for c in i.columns} for i in plan.inputs}
+    found = [(f"o{n}", kinds[r.alias][plan.by_alias[r.alias].column(r)]) for n, r in enumerate(plan.output)]
+    return found or [(ROWS_ONLY, "boolean")]
+
+
+def join_fields(plan: Plan) -> Fields:
+    """The columns of what leaves the joins."""
+    if plan.finish is None or not plan.finish.inside:
+        return [*result_fields(plan), *([(TIME, "bigint")] if plan.join.distinct else [])]
+    if plan.join.distinct:
+        return [*row_fields(plan), (TIME, "bigint")]
+    partials = [(f"v{n}", p.type) for n, p in enumerate(plan.finish.partials)]
+    return [*_key_fields(plan), *partials]
+
+
+def final_fields(plan: Plan) -> Fields:
+    """The columns of what leaves the last units, which keep rows or groups, if the plan has them."""
+    if plan.finish is None:
+        return result_fields(plan)
+    if plan.join.distinct:
+        return row_fields(plan)
+    return [*_key_fields(plan), *((f"a{n}", v.type) for n, v in enumerate(plan.finish.values))]
+
+
+def row_fields(plan: Plan) -> Fields:
+    """The columns of projected rows."""
+    assert plan.finish is not None
+    return [(f"p{n}", kind) for n, kind in enumerate(plan.finish.columns)]
+
+
+def _key_fields(plan: Plan) -> Fields:
+    assert plan.finish is not None
+    return [(f"g{n}", kind) for n, kind in enumerate(plan.finish.keys(plan.join))]

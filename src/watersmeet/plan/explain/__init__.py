@@ -1,0 +1,1 @@
+"""A plan as text and as facts: what `explain()` shows."""

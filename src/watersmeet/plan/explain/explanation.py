@@ -1,0 +1,127 @@
+"""What `explain` returns: the plan as text that one can read, and as facts that a program can.
+
+    short   four lines and the warnings      `plan.explain.short`
+    full    section by section               `plan.explain.full`, and `plan.explain.sites` for joins across sites
+
+Invariant: facts are taken from the plan, never from the text; they consist of what JSON knows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal, get_args
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.explain.full import explain_full, show_routing
+from watersmeet.plan.explain.short import bounds, explain_short, show_joins, unproven, warnings
+from watersmeet.plan.model import Plan, Stage
+from watersmeet.query.window import UNBOUNDED, WindowGraph
+
+Detail = Literal["short", "full"]
+
+
+class Explanation(str):
+    """A plan as text; `to_dict` has the facts.
+
+    >>> import pyarrow as pa
+    >>> import watersmeet as wm
+    >>> clicks = wm.Stream(pa.table({"user": [1], "ts": pa.array([0], pa.timestamp("us"))}), time="ts")
+    >>> plan = wm.sql("SELECT a.user FROM clicks a, clicks b WHERE a.user = b.user WINDOW = 10 SECONDS", clicks=clicks).explain()
+    >>> "|b - a| <= 10 s" in plan
+    True
+    >>> plan.to_dict()["state"][0]
+    {'side': 'a', 'kept_us': 10000000, 'late_us': 0, 'rows': None}
+    """
+
+    _facts: Mapping[str, Any]
+
+    def __new__(cls, text: str, facts: Mapping[str, Any]) -> Explanation:
+        made = super().__new__(cls, text)
+        made._facts = facts
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts, as JSON takes them; spans are in microseconds of event time, and None where nothing bounds them.
+
+        query, runtime, fingerprint: texts. aliases: by name, with stream, time, lateness and so on. windows: for every pair x, y how much
+        younger y may be than x, and whether that was written or follows from other windows. keys: what must be equal. state: what is kept of
+        every side. routing: by stage. kernel, units, order, driver, shipping: what was chosen. warnings, lines (of the text): lists of texts.
+        """
+        return {**copy.deepcopy(dict(self._facts)), "lines": self.splitlines()}
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __getnewargs__(self) -> tuple[str, Mapping[str, Any]]:  # type: ignore[override]
+        return str(self), self._facts
+
+
+def explain(
+    plan: Plan,
+    runtime: str,
+    detail: Detail = "full",
+    *,
+    shipping_now: Sequence[str] = (),
+    sites_now: Sequence[str] = (),
+) -> Explanation:
+    """The plan in a few lines, or in full; the last two arguments are what a running query has decided."""
+    if detail not in get_args(Detail):
+        raise OptionError(f"explain({detail!r}): give 'short' or 'full'")
+    if detail == "short":
+        text = explain_short(plan, runtime, next(show_routing(plan)))
+    else:
+        text = explain_full(plan, runtime, shipping_now, sites_now)
+    return Explanation(text, facts_of(plan, runtime))
+
+
+def facts_of(plan: Plan, runtime: str) -> dict[str, Any]:
+    """The facts of a plan on a runtime."""
+    return {
+        "query": " ".join(plan.join.text.split()),
+        "runtime": runtime,
+        "aliases": {i.alias: _alias(plan, i.alias) for i in plan.inputs},
+        "windows": list(_windows(plan.join.windows)),
+        "alternatives": [list(_windows(way)) for way in plan.join.windows.alternatives],
+        "joins": list(show_joins(plan)),
+        "keys": [str(c) for c in plan.classes],
+        "state": [{"side": b.name, "kept_us": b.kept_us, "late_us": b.late_us, "rows": b.rows} for b in bounds(plan)],
+        "routing": [_routing(stage) for stage in plan.stages],
+        "kernel": f"gca({plan.kernel})" if plan.gca else plan.kernel,
+        "units": plan.units,
+        "order": None if plan.order is None else list(plan.order),
+        "driver": plan.driver,
+        "shipping": plan.shipping,
+        "warnings": [*warnings(plan), *unproven(plan, runtime)],
+        "fingerprint": plan.fingerprint(),
+    }
+
+
+def _alias(plan: Plan, alias: str) -> dict[str, Any]:
+    spec = plan.join.spec(alias)
+    return {
+        "stream": spec.name,
+        "time": spec.time,
+        "lateness_us": spec.lateness_us,
+        "idle_us": spec.idle_us,
+        "site": spec.site,
+        "rows": plan.by_alias[alias].rows,
+    }
+
+
+def _windows(graph: WindowGraph) -> Iterator[dict[str, Any]]:
+    """Every pair of aliases: `least_us <= second - first <= most_us`."""
+    for x, y in combinations(graph.aliases, 2):
+        lo, hi = graph.lo(x, y), graph.hi(x, y)
+        yield {
+            "first": x,
+            "second": y,
+            "least_us": None if lo <= -UNBOUNDED else lo,
+            "most_us": None if hi >= UNBOUNDED else hi,
+            "written": (x, y) in graph.written,
+        }
+
+
+def _routing(stage: Stage) -> dict[str, Any]:
+    return {"sides": [side.name for side in stage.sides], "kind": stage.routing.kind, "units": stage.units}

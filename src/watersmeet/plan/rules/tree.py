@@ -1,0 +1,144 @@
+"""Join trees: one stage for every join, inputs first.
+
+    a LEFT JOIN b ON .. LEFT JOIN c ON ..          stage 0: a, b        stage 1: a+b, c
+
+A join has predicates, keys and windows of its own: an equality is no equality any more where one of its aliases may be NULL. So the plan's classes, residuals and
+conditions lie in one list each, and a `Part` says which of them a stage has. What flows between stages brings along what later joins and the SELECT need.
+
+Invariant: a side's time is that of an alias that is always present. A condition that an outer join decides about is evaluated where it joins, never after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from watersmeet.errors import OptionError
+from watersmeet.plan.model import TIME, Part, Plan, Side, Stage
+from watersmeet.plan.options import ForcedRouting, Given
+from watersmeet.plan.rules.place_units import route_two
+from watersmeet.query.expr import Expr
+from watersmeet.query.predicate import Band, Comparison, Equality
+from watersmeet.query.tree import Leaf, Node, Tree
+from watersmeet.routing.hypercube import Hypercube, grid
+
+
+def cut_tree(plan: Plan, given: Given) -> Plan:
+    """One part for every join of the tree; inner joins of more than two inputs are cut into joins of two."""
+    tree = plan.join.tree
+    if tree is None:
+        return plan
+    if given.options.shipping == "semijoin":
+        raise OptionError("shipping='semijoin' goes with inner joins only: leave shipping='auto'")
+    return replace(plan, parts=tuple(Part(node) for node in in_twos(tree).nodes))
+
+
+def in_twos(tree: Tree) -> Tree:
+    """The same tree, all of whose joins have two inputs."""
+    if isinstance(tree, Leaf):
+        return tree
+    first, *others = (in_twos(part) for part in tree.inputs)
+    if len(others) == 1:
+        return replace(tree, inputs=(first, others[0]))
+    left: Tree = first
+    for right in others:
+        mine = {*left.aliases, *right.aliases}
+        news = tuple(p for p in tree.predicates if p.aliases <= mine and not _is_within(p.aliases, (left, right)))
+        choices = tuple(tuple(e for e in choice if {e.old, e.young} <= mine) for choice in tree.choices)
+        left = Node("inner", (left, right), news, choices=tuple(dict.fromkeys(choices)), required=tree.required & mine)
+    return left
+
+
+def _is_within(aliases: frozenset[str], inputs: Iterable[Tree]) -> bool:
+    return any(aliases <= {*tree.aliases} for tree in inputs)
+
+
+def own_conditions(node: Node, side: int) -> list[Expr]:
+    """What a tuple of a preserved side must satisfy to have a partner: conditions on it alone, and values where it is compared."""
+    mine = {*node.inputs[side].aliases}
+    compared = [
+        expr
+        for predicate in node.predicates
+        if isinstance(predicate, Equality | Comparison | Band)
+        for expr in (predicate.left, predicate.right)
+        if expr.aliases <= mine
+    ]
+    return [*(e for e in node.own if e.aliases <= mine), *map(is_not_null, dict.fromkeys(compared))]
+
+
+def is_not_null(expr: Expr) -> Expr:
+    """Where an expression has a value."""
+    spark, duckdb = (f"({text}) IS NOT NULL" for text in (expr.spark_template, expr.duckdb_template))
+    return replace(expr, text=f"{expr.text} IS NOT NULL", spark_template=spark, duckdb_template=duckdb)
+
+
+def place_tree(plan: Plan, given: Given) -> Plan:
+    """A stage for every part, with the routing of its join."""
+    if not plan.parts:
+        return plan
+    wanted = ForcedRouting.of(given.options.routing)
+    if len(plan.parts) > 1 and wanted.name not in ("auto", "pipeline", "random"):
+        raise OptionError(
+            f"routing={wanted.name!r} joins two streams, and this query is a tree of joins: use routing='auto' or 'random'"
+        )
+    stages: list[Stage] = []
+    for number, part in enumerate(plan.parts):
+        sides = tuple(_side(plan, number, tree) for tree in part.node.inputs)
+        routing = route_nearest(plan, sides) if part.node.nearest else route_two(plan.scope(part), sides, wanted)
+        stages.append(Stage(sides, routing, part, _target(plan, number)))
+    return replace(plan, stages=tuple(stages))
+
+
+def route_nearest(plan: Plan, sides: tuple[Side, ...]) -> Hypercube:
+    """The routing of an as-of join: a left tuple is at one unit, with all right tuples that have its keys."""
+    shared = frozenset(sides[0].keys) & frozenset(sides[1].keys)
+    return grid((shared, shared), plan.units_wanted, () if shared else (0,))
+
+
+def _target(plan: Plan, number: int) -> tuple[int, int] | None:
+    """The part that has this one's join as an input, and which input it is."""
+    node = plan.parts[number].node
+    places = (
+        (n, side) for n, part in enumerate(plan.parts) for side, tree in enumerate(part.node.inputs) if tree is node
+    )
+    return next(places, None)
+
+
+def _side(plan: Plan, number: int, tree: Tree) -> Side:
+    """The side of a join that an alias or another join is."""
+    part = plan.parts[number]
+    own = range(*part.classes)
+    if isinstance(tree, Leaf):
+        return Side((tree.alias,), tree.alias, {c: k for c, k in plan.by_alias[tree.alias].keys.items() if c in own})
+    carried = tuple(_carried(plan, number, tree))
+    name, order = part.node.first_present(part.node.inputs.index(tree))
+    either = order if len(order) > 1 else ()
+    side = Side((name, *tree.visible) if either else tree.visible, name, {}, carried, f"@{number}", either)
+    keys = {
+        c: side.column(alias, name)
+        for alias in reversed(tree.visible)
+        for c, name in plan.by_alias[alias].keys.items()
+        if c in own and (alias, name) in carried
+    }
+    return replace(side, keys=keys)
+
+
+def _carried(plan: Plan, number: int, tree: Node) -> Iterator[tuple[str, str]]:
+    """(alias, wire column) of what this join and later ones, and the SELECT, need of an input that is a join."""
+    aliases = {*tree.visible}
+    needed = {(alias, TIME) for alias in aliases}
+    below = {id(node) for node in tree.nodes}
+    for part in plan.parts:
+        if id(part.node) in below:
+            continue
+        for c in range(*part.classes):
+            needed |= {(i.alias, i.keys[c]) for i in plan.inputs if i.alias in aliases and c in i.keys}
+        for residual in plan.residuals[slice(*part.residuals)]:
+            needed |= {residual.left, residual.right}
+        conditions = [*plan.inside[slice(*part.inside)], *part.node.own]
+        refs = [r for e in conditions for r in e.columns if r.alias in aliases]
+        needed |= {(r.alias, plan.by_alias[r.alias].column(r)) for r in refs}
+    needed |= {(r.alias, plan.by_alias[r.alias].column(r)) for r in plan.output}
+    for source in plan.inputs:
+        if source.alias in aliases:
+            yield from ((source.alias, c.name) for c in source.columns if (source.alias, c.name) in needed)

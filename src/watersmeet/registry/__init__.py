@@ -1,0 +1,1 @@
+"""The engines of registered queries: the shared plan, and RJoin. The registry itself is in `runtime.subscriptions`."""

@@ -1,0 +1,113 @@
+"""RJoin over a registry of queries as a dataflow of rounds: a unit is a node of the ring.
+
+    round 0   tuples --> nodes that own one of their keys
+    round k   rewritten queries and their tuples --> nodes that own their next key; complete ones --> their owner
+
+Invariant: as for the shared plan (`registry.shared.flow`): the same queries, the same answers.
+Implements: Idreos, Liarou, Koubarakis (2008), see `registry.rjoin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.dataflow.clock import Clock, Seen
+from watersmeet.dataflow.contract import HERE, Dataflow, Flows, Message, Origin, Stage, Turn, Yielded
+from watersmeet.errors import WatersmeetError
+from watersmeet.registry.faults import blame_queries
+from watersmeet.registry.plan import RegistryPlan
+from watersmeet.registry.rjoin.index import ID, Index
+from watersmeet.registry.rjoin.memory import kind_of_dead, memory_in_process
+from watersmeet.registry.rjoin.node import Node
+from watersmeet.registry.rjoin.ring_unit import RingOptions
+from watersmeet.registry.rjoin.templates import templates_in_process
+from watersmeet.registry.shared.compiled import find_compiled, unit_of
+from watersmeet.registry.shared.flow import Queries
+
+OPTIONS = RingOptions("known", delta=0, levels="value", rate_period=1)
+"""The clock counts batches: attribute level keeps tuples for the batch in which they arrive."""
+_AFTER_ALL = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class RJoinFlows(Flows):
+    """Every unit rewrites what waits at its keys."""
+
+    plan: RegistryPlan
+    registry: Queries
+    options: RingOptions = OPTIONS
+
+    @cached_property
+    def index(self) -> Index:
+        return Index(self.plan)
+
+    def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
+        operator = Rewrite(self.plan, self.registry, self.options, self.index, decisions["queries"])
+        entries = {stream: ByKeys(stream, columns, self.index) for stream, columns in decisions["read"].items()}
+        return Dataflow(self.plan.streams, (Stage(operator, self.plan.units, wakes=True),), entries, None)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A node's turn."""
+
+    plan: RegistryPlan
+    registry: Queries
+    options: RingOptions
+    index: Index
+    queries: Mapping[str, Any]
+
+    def step(self, turn: Turn) -> Iterator[Yielded]:
+        return blame_queries(self._answer(turn))
+
+    def cuts(self, clock: Clock) -> dict[str, int]:
+        """Tuples that pass are gone when the batch is over."""
+        return {kind_of_dead(stream): _AFTER_ALL for stream in self.plan.streams}
+
+    def _answer(self, turn: Turn) -> Iterator[Yielded]:
+        templates = templates_in_process(self.registry.name, self.index)
+        compiled = find_compiled(self.registry.name, turn.unit)
+        if self.queries and (templates.stands_for != self.queries or compiled.stands_for != self.queries):
+            live = self.registry.at(self.queries)
+            if templates.stands_for != self.queries:
+                templates.become(live)
+                templates.stands_for = dict(self.queries)
+            share = {i: q for i, q in live.items() if unit_of(q.query.template, self.plan.units) == turn.unit}
+            compiled.become(share)
+            compiled.stands_for = dict(self.queries)
+        memory = memory_in_process(self.registry.name, templates, turn.unit, self.options)
+        yield from Node(self.plan, templates, compiled, memory).step(turn)
+
+
+@dataclass(frozen=True)
+class ByKeys:
+    """A stream's tuples to the nodes that own one of their keys, each under a number that no other tuple of the checkpoint has."""
+
+    stream: str
+    columns: Sequence[str]
+    index: Index
+    stage: int = 0
+
+    def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
+        first = id_of(origin.batch, origin.task, origin.row)
+        ids = pa.array(range(first, first + wire.num_rows), pa.int64())
+        sent = self.index.route(self.stream, self.columns, wire.append_column(ID, ids))
+        return Seen(), (Message(unit, self.stream, table) for unit, table in sent)
+
+
+def id_of(batch: int, task: int, row: int) -> int:
+    """A number for the row of a source task's batch.
+
+    >>> id_of(1, 0, 5) - id_of(1, 0, 0), id_of(0, 1, 0) > id_of(0, 0, 2**26 - 1), id_of(1, 0, 0) > id_of(0, 2**12 - 1, 0)
+    (5, True, True)
+    """
+    if row >= 2**26 or task >= 2**12:
+        raise WatersmeetError(
+            f"row {row} of task {task} in one micro-batch: RJoin numbers 2^26 rows of 2^12 tasks; limit what a trigger reads (maxFilesPerTrigger, maxOffsetsPerTrigger)"
+        )
+    return batch << 38 | task << 26 | row

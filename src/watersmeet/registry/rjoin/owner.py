@@ -1,0 +1,89 @@
+"""Answers at the node that owns their query: combinations that are complete find the queries that want them.
+
+A class of a block (`registry.shared.block`) is a shape: a join and the columns of its constants. So a combination that was found for a shape goes
+to the queries of one class, and conditions, DISTINCT and the SELECT are evaluated as the shared plan does it.
+
+Invariant: every combination arrives at one owner, once; the owner of a shape answers all its queries.
+Implements: Idreos, Liarou, Koubarakis (2008), section 3: answers are sent to Owner(q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from watersmeet.columns.arrow import codes
+from watersmeet.kernels.registered.rewriting import AT_SLOTS, TEMPLATE
+from watersmeet.registry.plan import RegistryPlan, wire_name
+from watersmeet.registry.rjoin.contents import Contents
+from watersmeet.registry.rjoin.index import STAND_IN
+from watersmeet.registry.rjoin.templates import Templates
+from watersmeet.registry.shared.block import Block
+from watersmeet.registry.shared.compiled import Compiled
+from watersmeet.registry.shared.fan_out import Pairs, fan_out_classes
+from watersmeet.registry.shared.visible import Visible
+from watersmeet.storage.segment import Segment
+
+
+def answer_rows(
+    plan: RegistryPlan, templates: Templates, compiled: Compiled, contents: Contents, rows: np.ndarray
+) -> Iterator[tuple[Block, Iterator[Pairs]]]:
+    """The answers of complete rows, by block."""
+    layout = templates.catalogue.layout
+    rows = rows[~_doubtful(templates, rows) | _compare(plan, templates, contents, rows)]
+    for block in compiled.blocks:
+        class_of = _classes(block, templates)
+        mine = class_of[rows[:, TEMPLATE]] >= 0
+        if not mine.any():
+            continue
+        part = rows[mine]
+        taken = contents.find_tuples(layout, part)
+        segments = {stream: [Segment.of(t.table)] for stream, t in taken.items()}
+        columns = {key: n for key, n in block.columns.items() if n in block.class_column}
+        visible = Visible(plan, list(block.streams), columns, segments, {})
+        first = {stream: int(visible.first[n]) << 32 for n, stream in enumerate(block.streams)}
+        tuples = contents.places(layout, part, taken, first)
+        yield block, fan_out_classes(block, visible, class_of[part[:, TEMPLATE]], tuples)
+
+
+_CLASSES: WeakKeyDictionary[Block, tuple[Templates, int, np.ndarray]] = WeakKeyDictionary()
+
+
+def _classes(block: Block, templates: Templates) -> np.ndarray:
+    """By the number of a shape its class in a block, or -1; a block keeps what was found, shapes only grow within a generation."""
+    of, generation, found = _CLASSES.get(block, (None, 0, np.zeros(0, np.int64)))
+    if of is not templates or generation != templates.generation:
+        found = np.zeros(0, np.int64)
+    if len(found) < len(templates.shapes):
+        more = [block.class_of.get((s.join, s.wanted), -1) for s in templates.shapes[len(found) :]]
+        found = np.append(found, np.array(more, np.int64))
+        _CLASSES[block] = templates, templates.generation, found
+    return found
+
+
+def _doubtful(templates: Templates, rows: np.ndarray) -> np.ndarray:
+    """Rows with a value whose code is shared by two values."""
+    layout = templates.catalogue.layout
+    first = int(layout.array[AT_SLOTS])
+    return np.any(rows[:, first : first + layout.slots] == STAND_IN, axis=1)
+
+
+def _compare(plan: RegistryPlan, templates: Templates, contents: Contents, rows: np.ndarray) -> np.ndarray:
+    """Of doubtful rows those whose values are equal themselves; true for the others."""
+    out = np.ones(len(rows), np.bool_)
+    layout = templates.catalogue.layout
+    for at in np.flatnonzero(_doubtful(templates, rows)).tolist():
+        taken = contents.find_tuples(layout, rows[at : at + 1])
+        place = contents.places(layout, rows[at : at + 1], taken, dict.fromkeys(taken, 0))[0]
+        shape = templates.shapes[rows[at, TEMPLATE]]
+        for x, a, y, b, kind in shape.join.edges:
+            values = []
+            for alias, column in ((x, a), (y, b)):
+                stream = shape.join.streams[alias]
+                table = taken[stream].table.slice(int(place[alias]), 1)
+                name = wire_name(plan.streams[stream], column)
+                values.append(codes(table.column(name).combine_chunks(), kind)[0])
+            out[at] &= values[0] == values[1]
+    return out

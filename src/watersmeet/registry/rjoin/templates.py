@@ -1,0 +1,204 @@
+"""The shapes and poses of a batch's queries, numbered for the rewriting loops of this process.
+
+    query ---> shape      template in the catalogue: SINCE, the first batch that any of its queries sees
+          \\-> pose       shape + constants: one posed row, which waits from the batch on in which its first living query took effect
+
+Numbers are of this process; rows on disk and on their way name shapes by `Shape.name`. A shape whose last query has gone is not in force;
+when more than half are not, all are numbered anew, and whoever holds numbers (`generation`) reads its rows again.
+
+Invariant: every living pose waits in one row. If all its queries take effect with a batch, it is placed in that batch, and a row of
+it from before, when other queries had the pose, is out of force; otherwise the row of its older queries serves the later ones too.
+Implements: Idreos, Liarou, Koubarakis (2008), section 2: queries see tuples published since their insertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from watersmeet.errors import QueryError
+from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.registered.rewriting import AT_SLOTS, BOUND, NEWEST, OLDEST, TEMPLATE
+from watersmeet.registry.rjoin.index import STAND_IN, Index
+from watersmeet.registry.rjoin.shape import Shape, index_columns
+from watersmeet.registry.rjoin.template_catalogue import ALWAYS, Layout, TemplateCatalogue
+from watersmeet.registry.shared.block import Registered, code_of
+from watersmeet.registry.shared.compiled import unit_of
+from watersmeet.registry.shared.process import get_or_make
+from watersmeet.registry.subscription import hull
+
+Pose = tuple[int, tuple[int, ...]]
+"""The number of a shape, and the codes of its constants."""
+_FEW = 64
+"""Shapes that may go out of force before numbering anew is worth it."""
+
+
+@dataclass
+class _Known:
+    registered: Registered
+    shape: Shape
+    constants: tuple[int, ...]
+
+
+class Templates:
+    """The queries of one batch, as a ring sees them."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.generation = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Hold no query."""
+        self.stands_for: dict[str, Any] | None = None
+        """What a batch's intent said of the queries that are held."""
+        self._queries: dict[str, _Known] = {}
+        self._numbered: dict[Shape, int] = {}
+        self.hull: dict[tuple[str, str], int] = {}
+        self.indexed: dict[str, list[str]] = {}
+        """The coded columns by stream that some query compares."""
+        self.mask = self.index.mask({})
+        self._begin({})
+
+    def become(self, queries: Mapping[str, Registered]) -> None:
+        """Hold exactly these queries; if they cannot be rewritten, none."""
+        try:
+            self._become(queries)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _become(self, queries: Mapping[str, Registered]) -> None:
+        for id in [id for id, known in self._queries.items() if queries.get(id) != known.registered]:
+            del self._queries[id]
+        for id, registered in queries.items():
+            if id not in self._queries:
+                query = registered.query
+                self._queries[id] = _Known(
+                    registered, Shape.of(query), tuple(_code(value) for *_, value in query.constants)
+                )
+        living: dict[Shape, int] = {}
+        for known in self._queries.values():
+            effect = known.registered.effect
+            living[known.shape] = min(living.get(known.shape, effect), effect)
+        self._number(living)
+        self._pose()
+        self.hull = hull(known.registered.query for known in self._queries.values())
+        self.indexed = index_columns(living)
+        self.mask = self.index.mask(self.indexed)
+
+    # ---------------------------------------------------------------- rows
+
+    def fresh(self, batch: int, unit: int) -> np.ndarray:
+        """The rows of poses that take effect with a batch and belong to a unit."""
+        new = (self._posed[:, NEWEST] == batch) & (self.owner[self._posed[:, TEMPLATE]] == unit)
+        return self._posed[new].copy()
+
+    def in_force(self, rows: np.ndarray, batch: int) -> np.ndarray:
+        """Which stored rows some living query of a batch needs."""
+        if not len(self.names):
+            return np.zeros(len(rows), np.bool_)
+        since = self.since[rows[:, TEMPLATE]]
+        out = rows[:, OLDEST] >= since
+        posed = np.flatnonzero(rows[:, BOUND] == 0)
+        if len(posed):
+            keys = self._keys(rows[posed])
+            at = np.minimum(np.searchsorted(self._pose_keys, keys), max(len(self._pose_keys) - 1, 0))
+            known = self._pose_keys[at] == keys if len(self._pose_keys) else np.zeros(len(posed), np.bool_)
+            out[posed] = known
+            out[posed[known]] = (self._pose_since[at[known]] < batch) | (rows[posed[known], NEWEST] == batch)
+        return out
+
+    def number_of(self, names: np.ndarray) -> np.ndarray:
+        """The numbers of shapes by name, -1 for those that are not in force."""
+        if not len(self.names):
+            return np.full(len(names), -1, np.int64)
+        order = np.argsort(self.names)
+        at = np.minimum(np.searchsorted(self.names, names, sorter=order), len(order) - 1)
+        found = order[at]
+        return np.where((self.names[found] == names) & (self.since[found] < ALWAYS), found, -1)
+
+    # ---------------------------------------------------------------- numbering
+
+    def _number(self, living: Mapping[Shape, int]) -> None:
+        fresh = [s for s in living if s not in self._numbered]
+        dead = len(self._numbered) + len(fresh) - len(living)
+        wide = Layout.of((s.template for s in fresh), self.index.columns)
+        layout = self.catalogue.layout
+        if wide.aliases > layout.aliases or wide.slots > layout.slots or dead > max(len(living), _FEW):
+            self._begin(living)
+        else:
+            self._add(fresh)
+        self.since = np.full(len(self._numbered), ALWAYS, np.int64)
+        self.since[[self._numbered[s] for s in living]] = list(living.values())
+        self.catalogue.begin(self.since)
+
+    def _begin(self, living: Mapping[Shape, int]) -> None:
+        """Number anew."""
+        self.generation += 1
+        layout = Layout.of((s.template for s in living), self.index.columns)
+        layout = Layout(layout.aliases, layout.slots, self.index.width, layout.streams, False, numbered=True)
+        self.catalogue = TemplateCatalogue(self.index.columns, layout)
+        self._numbered = {}
+        self.shapes: list[Shape] = []
+        self.names, self.owner = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.since = np.zeros(0, np.int64)
+        self._add(list(living))
+        self._pose()
+
+    def _add(self, shapes: list[Shape]) -> None:
+        if not shapes:
+            return
+        numbers = self.catalogue.add_all([s.template for s in shapes], [ALWAYS] * len(shapes), [ALWAYS] * len(shapes))
+        self._numbered |= dict(zip(shapes, numbers, strict=True))
+        self.shapes += shapes
+        self.names = np.append(self.names, np.array([s.name for s in shapes], np.int64))
+        if len(np.unique(self.names)) < len(self.names):
+            raise QueryError("two queries have shapes with the same 64-bit name; reword one of them")
+        units = self.index.plan.units
+        self.owner = np.append(self.owner, np.array([unit_of(s.join, units) for s in shapes], np.int64))
+
+    def _pose(self) -> None:
+        """The rows of all living poses; NEWEST is the batch from which on they wait."""
+        since: dict[Pose, int] = {}
+        for known in self._queries.values():
+            if known.shape in self._numbered:
+                pose = self._numbered[known.shape], known.constants
+                since[pose] = min(since.get(pose, ALWAYS), known.registered.effect)
+        rows = self.catalogue.pose([number for number, _ in since])
+        rows[:, NEWEST] = list(since.values())
+        possible = np.ones(len(rows), np.bool_)
+        for n, (number, constants) in enumerate(since):
+            if constants:
+                slots = self.shapes[number].wanted_slots
+                possible[n] = len(set(zip(slots, constants, strict=True))) == len(set(slots))
+                rows[n, int(self.catalogue.layout.array[AT_SLOTS]) + np.array(slots)] = constants
+        self._posed = rows[possible]
+        keys = self._keys(self._posed)
+        order = np.argsort(keys)
+        self._pose_keys, self._pose_since = keys[order], self._posed[order, NEWEST]
+
+    def _keys(self, rows: np.ndarray) -> np.ndarray:
+        """A hash of the pose of posed rows."""
+        out, first = self.names[rows[:, TEMPLATE]], int(self.catalogue.layout.array[AT_SLOTS])
+        for slot in range(self.catalogue.layout.slots):
+            out = combine(out, rows[:, first + slot].copy())
+        return out
+
+
+def _code(value: int | str) -> int:
+    code = code_of(value)
+    return STAND_IN if code == STAND_IN - 1 else code
+
+
+def check_shape(columns: Mapping[str, tuple[str, ...]], shape: Shape) -> None:
+    """Raise if a shape cannot be rewritten: what a node would find out when it numbers the shape, before it does."""
+    TemplateCatalogue(columns, Layout.of([shape.template], columns)).add(shape.template, ALWAYS)
+
+
+def templates_in_process(registry: str, index: Index) -> Templates:
+    """What this process knows of a registry's shapes; all its units share it."""
+    return get_or_make(registry, "templates", lambda: Templates(index))

@@ -1,0 +1,137 @@
+"""Answers as rows: the query's id, the youngest member's event time, the SELECT as a JSON object.
+
+    query | ts                  | answer
+    q17   | 2024-05-01 10:00:03 | {"page":"/buy","total":12.50}
+
+Queries have different columns, and come and go while one sink stands: so the values are text that Spark reads back in the
+query's types (`from_json`). Numbers are written so that they read back exactly; times are UTC; NULL is null; a double
+that is no number is a string, "NaN" or "Infinity", as Spark reads it; bytes are base64.
+
+Invariant: an object has the columns of the SELECT in their order. The text of a value is made once for every tuple that
+some answer of the chunk shows, however many answers show it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.expressions.evaluator import evaluate
+from watersmeet.query.session import UTC
+from watersmeet.query.stream import INTEGERS
+from watersmeet.registry.plan import ANSWER, QUERY, YOUNGEST
+from watersmeet.registry.shared.block import Block
+from watersmeet.registry.shared.fan_out import Pairs, group_positions
+
+_QUOTED = """'"' || {} || '"'"""
+_MOMENT = "%Y-%m-%dT%H:%M:%S.%f"
+_FIRST_DAY = -9_223_372_022_400_000_000
+"""Where DuckDB's calendar begins; 64 bits hold some four hours before it, and its two infinities are instants to Spark."""
+
+
+def _moment(value: str, local: str) -> str:
+    """The text of any instant of 64 bits; `local` is it as a time without a zone."""
+    return (
+        f"(CASE WHEN isinf({value}) THEN CASE WHEN {value} > make_timestamp(0) THEN '294247-01-10T04:00:54.775807' "
+        f"ELSE '-290308-12-21T19:59:05.224193' END WHEN epoch_us({value}) < {_FIRST_DAY} THEN '-290308-12-21T' || "
+        f"strftime(make_timestamp(epoch_us({value}) - ({_FIRST_DAY}) + 86_400_000_000), '%H:%M:%S.%f') "
+        f"ELSE strftime({local}, '{_MOMENT}') END)"
+    )
+
+
+_TEXT = {
+    "string": "CAST(to_json({0}) AS VARCHAR)",
+    "binary": _QUOTED.format("to_base64({0})"),
+    "date": _QUOTED.format(
+        "(CASE WHEN abs({0} - DATE '1970-01-01') < 100_000_000 THEN strftime({0}, '%Y-%m-%d') ELSE CAST({0} AS VARCHAR) END)"
+    ),
+    "timestamp": _QUOTED.format(f"""{_moment("{0}", "timezone('UTC', {0})")} || 'Z'"""),
+    "timestamp_ntz": _QUOTED.format(_moment("{0}", "{0}")),
+}
+_FLOAT = (
+    """CASE WHEN isnan({0}) THEN '"NaN"' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '"Infinity"' ELSE '"-Infinity"' END """
+    "ELSE CAST({0} AS VARCHAR) END"
+)
+
+
+def json_text(kind: str) -> str:
+    """How a value of a Spark type is written, as a template of DuckDB text."""
+    text = _FLOAT if kind in ("float", "double") else _TEXT.get(kind, "CAST({0} AS VARCHAR)")
+    return f"coalesce({text}, 'null')"
+
+
+def answers(block: Block, pairs: Pairs) -> pa.Table:
+    """Pairs as rows."""
+    values = _Values(block, pairs)
+    parts = []
+    for count, rows in group_positions(block.output_count[pairs.query]):
+        query = pairs.query[rows]
+        pieces: list[pa.Array] = []
+        for n in range(count):
+            pieces.append(block.prefixes.take(pa.array(block.output_prefix[query, n])))
+            pieces.append(values.texts(n, rows))
+        end = pa.scalar("}" if count else "{}", pa.large_string())
+        object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
+        ts = pa.array(pairs.youngest[pairs.combination[rows]]).cast(pa.timestamp("us", tz="UTC"))
+        parts.append(pa.table({QUERY: block.names.take(pa.array(query)), YOUNGEST: ts, ANSWER: object_}))
+    return pa.concat_tables(parts)
+
+
+class _Values:
+    """The texts of all values that some pairs show, in one pool; a value is a place in it."""
+
+    def __init__(self, block: Block, pairs: Pairs) -> None:
+        self.block, self.pairs = block, pairs
+        self._pool: list[pa.Array] = []
+        self._size = 0
+        self._plain = np.full(len(block.plain) + 1, -1, np.int64)
+        """By plain column: where its texts begin, less the place of its stream's first tuple; the last is for what is computed."""
+        self._lay_plain()
+        self._places = {n: self._compute(n) for n in range(block.output_form.shape[1])}
+        self.pool = pa.concat_arrays(self._pool) if self._pool else pa.array([], pa.large_string())
+
+    def texts(self, n: int, rows: np.ndarray) -> pa.Array:
+        """The texts of the n-th values of some pairs."""
+        return self.pool.take(pa.array(self._places[n][rows]))
+
+    def _lay_plain(self) -> None:
+        taken = self.pairs.taken
+        shown = np.unique(self.block.output_column[np.unique(self.pairs.query)])
+        by_stream: dict[str, list[tuple[int, str, str]]] = {}
+        for number, (stream, column, kind) in enumerate(self.block.plain):
+            if number in shown and stream in taken.tables:
+                by_stream.setdefault(stream, []).append((number, column, kind))
+        for stream, columns in by_stream.items():
+            for (number, _, _), text in zip(columns, self._make_texts(stream, columns), strict=True):
+                self._plain[number] = self._size - taken.starts[stream]
+                self._put(text)
+
+    def _make_texts(self, stream: str, columns: list[tuple[int, str, str]]) -> list[pa.Array]:
+        """The texts of columns of a stream's tuples; Arrow writes whole numbers as the evaluator does, and faster."""
+        values = {n: self.pairs.taken.column(stream, column) for n, column, _ in columns}
+        out = {n: pc.fill_null(values[n].cast(pa.large_string()), "null") for n, _, kind in columns if kind in INTEGERS}
+        rest = [(n, kind) for n, _, kind in columns if n not in out]
+        if rest:
+            texts = [json_text(kind).format(f'"c{n}"') for n, kind in rest]
+            made = evaluate(pa.table({f"c{n}": values[n] for n, _ in rest}), texts, f"answers of {stream}", UTC)
+            out |= {n: made.column(at).combine_chunks() for at, (n, _) in enumerate(rest)}
+        return [out[n] for n, _, _ in columns]
+
+    def _put(self, texts: pa.Array) -> None:
+        self._pool.append(texts)
+        self._size += len(texts)
+
+    def _compute(self, n: int) -> np.ndarray:
+        """The places of the n-th values of all pairs."""
+        block, query = self.block, self.pairs.query
+        column, alias = block.output_column[query, n], block.output_alias[query, n]
+        places = self._plain[column] + self.pairs.places[self.pairs.combination, alias]
+        for form, rows in group_positions(block.output_form[query, n]):
+            if form >= 0:
+                text, parameters = block.outputs[form]
+                uses = block.output_use[query[rows], n]
+                wrap = json_text(block.output_types[form])
+                places[rows] = self._size + np.arange(len(rows))
+                self._put(self.pairs.values(text, parameters, rows, uses, wrap))
+        return places

@@ -1,0 +1,250 @@
+"""Queries compiled together: one trie for their templates, and tables that lead from a combination to its queries.
+
+    combination of template t  -->  classes of t  -->  hash of (class, values of the class' columns)  -->  queries
+
+A class is a template and the columns in which its queries ask for constants: with 10,000 queries `... AND a.user = <n>`
+a combination finds those that want it by one look-up, not by 10,000 comparisons.
+
+Invariant: a block never changes, except that queries are struck out. Every query has exactly one class.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import text_hash
+from watersmeet.kernels import hash_window
+from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.instants import NO_BOUND
+from watersmeet.plan.types import Kind
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.shared.gates import Gate, gates
+from watersmeet.registry.shared.probe_trie import TrieBuilder
+from watersmeet.registry.subscription import Computed, Subscription, Template
+
+MOST_GATES = 64
+"""Every gate is an evaluation of every new tuple of its stream, and an index of its own."""
+UNTIL, FOR_EVER = "|until|", "|for ever|"
+"""How the kinds of segments begin that keep rows of DISTINCT; no stream is called so."""
+Form = tuple[str, tuple[tuple[int, str, str], ...]]
+"""Text, and (alias number, stream, column) of its columns: expressions that are evaluated together."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query that a batch answers: it sees tuples that arrived from batch `effect` on."""
+
+    id: str
+    effect: int
+    query: Subscription
+
+
+@dataclass
+class Forms:
+    """Expressions of many queries by form: which form stands where, and the parameters there."""
+
+    number: dict[Form, int]
+    parameters: list[list[list[str]]]
+    """By form: the parameters of every use."""
+
+    @classmethod
+    def empty(cls) -> Forms:
+        return cls({}, [])
+
+    def use(self, streams: Sequence[str], computed: Computed) -> tuple[int, int]:
+        """Number the form and the use."""
+        form = computed.template, tuple((n, streams[n], c) for n, c in computed.columns)
+        number = self.number.setdefault(form, len(self.number))
+        if number == len(self.parameters):
+            self.parameters.append([])
+        self.parameters[number].append(list(computed.parameters))
+        return number, len(self.parameters[number]) - 1
+
+    def tables(self) -> list[tuple[Form, pa.Table]]:
+        """By number: the form, and a table of parameters q0, q1, ... with a row for every use."""
+        out = []
+        for form, uses in zip(self.number, self.parameters, strict=True):
+            width = len(uses[0])
+            out.append((form, pa.table({f"q{n}": [use[n] for use in uses] for n in range(width)})))
+        return out
+
+
+class Block:
+    """Some queries, compiled."""
+
+    def __init__(self, queries: Sequence[Registered]) -> None:
+        self.ids = [q.id for q in queries]
+        self.names = pa.array(self.ids, pa.large_string())
+        self.at = {id: n for n, id in enumerate(self.ids)}
+        self.effect = np.array([q.effect for q in queries], np.int64)
+        self.active = np.ones(len(queries), np.uint8)
+        self.queries = list(queries)
+        builder = TrieBuilder()
+        numbers: dict[Template, int] = {}
+        template_of = [numbers.setdefault(q.query.template, len(numbers)) for q in queries]
+        for template, gates_of in zip(numbers, _gates(queries, template_of, len(numbers)), strict=True):
+            builder.add(template, gates_of)
+        classes: dict[tuple[int, tuple[tuple[int, str, Kind], ...]], int] = {}
+        class_of = []
+        for registered, number in zip(queries, template_of, strict=True):
+            wanted = tuple((x, column, kind) for x, column, kind, _ in registered.query.constants)
+            class_of.append(classes.setdefault((number, wanted), len(classes)))
+        named = list(numbers)
+        self.class_of = {(named[t], wanted): n for (t, wanted), n in classes.items()}
+        """Classes by template and the columns of their constants."""
+        self._classes(builder, classes, np.array(class_of, np.int64), len(numbers))
+        self.template_of = np.array(template_of, np.int64)
+        self.trie, self.width = builder.build(), builder.width
+        self._streams_of, self._bounds = builder.numbers(), builder.bounds()
+        self.streams, self.columns = builder.streams, builder.columns
+        self.template_streams = np.where(self._streams_of < 0, self._streams_of[:, :1], self._streams_of)
+        """By template the numbers of its streams, the first repeated where others have more."""
+        self._forms()
+        self._rows()
+
+    @property
+    def size(self) -> int:
+        return len(self.ids)
+
+    @property
+    def alive(self) -> int:
+        return int(self.active.sum())
+
+    def strike(self, id: str) -> None:
+        """A query leaves."""
+        self.active[self.at[id]] = 0
+
+    def template_over(self, marks: Mapping[str, int]) -> np.ndarray:
+        """By template the time that no later combination's youngest member is before."""
+        return np.array([marks[s] for s in self.streams], np.int64)[self.template_streams].min(axis=1)
+
+    def living(self) -> list[Registered]:
+        return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
+
+    def hull(self) -> dict[tuple[str, str], int]:
+        """For every ordered pair of streams the largest y.ts - x.ts that some living query allows: what expiry goes by."""
+        used = np.unique(self.template_of[self.active != 0])
+        streams, bounds = self._streams_of[used], self._bounds[used]
+        x, y = np.broadcast_arrays(streams[:, :, None], streams[:, None, :])
+        pairs = (x >= 0) & (y >= 0) & ~np.eye(streams.shape[1], dtype=np.bool_)
+        widest = np.full((len(self.streams), len(self.streams)), -NO_BOUND, np.int64)
+        np.maximum.at(widest, (x[pairs], y[pairs]), bounds[pairs])
+        seen = np.zeros(widest.shape, np.bool_)
+        seen[x[pairs], y[pairs]] = True
+        names = list(self.streams)
+        return {(names[i], names[j]): int(widest[i, j]) for i, j in np.argwhere(seen)}
+
+    def _classes(self, builder: TrieBuilder, classes: dict, class_of: np.ndarray, templates: int) -> None:  # type: ignore[type-arg]
+        """Classes by template, their columns, and the index of queries by class and constants."""
+        depth = max((len(wanted) for _, wanted in classes), default=0)
+        self.class_alias = np.full((max(len(classes), 1), depth), -1, np.int64)
+        self.class_column = np.full((max(len(classes), 1), depth), -1, np.int64)
+        by_template = np.zeros(templates + 1, np.int64)
+        for (template, wanted), number in classes.items():
+            by_template[template + 1] += 1
+            streams = builder.templates[template].streams
+            for n, (x, column, kind) in enumerate(wanted):
+                self.class_alias[number, n] = x
+                self.class_column[number, n] = builder.column(streams[x], column, kind)
+        self.class_start = np.cumsum(by_template)
+        self.class_ids = np.array(sorted(classes.values(), key={n: t for (t, _), n in classes.items()}.__getitem__))
+        self.constants = np.zeros((len(self.queries), depth), np.int64)
+        for row, registered in enumerate(self.queries):
+            self.constants[row, : len(registered.query.constants)] = [
+                code_of(v) for *_, v in registered.query.constants
+            ]
+        keys = class_of.copy()
+        for n in range(depth):
+            used = self.class_alias[class_of, n] >= 0
+            keys[used] = combine(keys[used], np.ascontiguousarray(self.constants[used, n]))
+        self.index = hash_window.build(keys, np.zeros(len(keys), np.int64))
+
+    def _forms(self) -> None:
+        """Residuals and outputs by form; plain outputs by column."""
+        residuals, outputs = Forms.empty(), Forms.empty()
+        prefixes: dict[str, int] = {}
+        most = max((len(q.query.outputs) for q in self.queries), default=0)
+        count = len(self.queries)
+        self.residual_start = np.zeros(count + 1, np.int64)
+        uses = []
+        self.output_count = np.array([len(q.query.outputs) for q in self.queries], np.int64)
+        self.output_prefix = np.zeros((count, most), np.int64)
+        self.output_form = np.full((count, most), -1, np.int64)
+        self.output_use = np.zeros((count, most), np.int64)
+        self.output_alias = np.zeros((count, most), np.int64)
+        self.output_column = np.full((count, most), -1, np.int64)
+        self.plain: dict[tuple[str, str, str], int] = {}
+        """(stream, column, type) of plain outputs, numbered."""
+        self.output_types: list[str] = []
+        """Of computed outputs, by form."""
+        for row, registered in enumerate(self.queries):
+            query = registered.query
+            streams = query.template.streams
+            found = [residuals.use(streams, r) for r in query.residuals]
+            uses += found
+            self.residual_start[row + 1] = len(uses)
+            for n, output in enumerate(query.outputs):
+                text = ("{" if n == 0 else ",") + _json_text(output.name) + ":"
+                self.output_prefix[row, n] = prefixes.setdefault(text, len(prefixes))
+                if output.value.is_plain:
+                    ((x, column),) = output.value.columns
+                    key = streams[x], column, output.type
+                    self.output_alias[row, n], self.output_column[row, n] = (
+                        x,
+                        self.plain.setdefault(key, len(self.plain)),
+                    )
+                else:
+                    form, use = outputs.use(streams, output.value)
+                    self.output_form[row, n], self.output_use[row, n] = form, use
+                    if form == len(self.output_types):
+                        self.output_types.append(output.type)
+        self.prefixes = pa.array(list(prefixes) or [""], pa.large_string())
+        self.residual_form = np.array([f for f, _ in uses], np.int64)
+        self.residual_use = np.array([u for _, u in uses], np.int64)
+        self.residuals, self.outputs = residuals.tables(), outputs.tables()
+
+    def _rows(self) -> None:
+        """What `distinct` needs: which queries tell rows apart, by buckets of which width, and how their rows are kept."""
+        widths = [q.query.bucket_us for q in self.queries]
+        self.distinct = np.array([q.query.distinct for q in self.queries], np.bool_)
+        self.bucket_us = np.array([UNBOUNDED if w is None else w for w in widths], np.int64)
+        kinds: dict[str, int] = {}
+        found = [
+            (FOR_EVER if width is None else UNTIL) + "|".join(o.type for o in registered.query.outputs)
+            for registered, width in zip(self.queries, widths, strict=True)
+        ]
+        self.row_kind = np.array([kinds.setdefault(kind, len(kinds)) for kind in found], np.int64)
+        self.row_kinds = list(kinds)
+        self.plain_names = [(stream, column) for stream, column, _ in self.plain]
+
+
+def _gates(queries: Sequence[Registered], template_of: Sequence[int], templates: int) -> list[tuple[Gate | None, ...]]:
+    """The gates of the first templates, as far as they go; the others let every tuple pass."""
+    by_template: list[list[Subscription]] = [[] for _ in range(templates)]
+    for registered, number in zip(queries, template_of, strict=True):
+        by_template[number].append(registered.query)
+    out: list[tuple[Gate | None, ...]] = [()] * templates
+    known: set[Gate] = set()
+    for number, mine in enumerate(by_template):
+        if not (mine[0].constants or mine[0].residuals):
+            continue  # a query that asks nothing wants every tuple
+        made = gates(mine)
+        known |= {gate for gate in made if gate is not None}
+        if len(known) > MOST_GATES:
+            break
+        out[number] = made
+    return out
+
+
+def code_of(value: int | str) -> int:
+    """The code of a constant."""
+    return value if isinstance(value, int) else int(text_hash(pa.array([value]))[0])
+
+
+def _json_text(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)

@@ -1,0 +1,95 @@
+"""The queries of one unit, compiled, as they come and go.
+
+    [ 20,000 queries ][ 300 ][ 7 ]        blocks; a query that leaves is struck out, those that come make a new block
+
+Neighbours are compiled anew as one block when the newer is more than a quarter of the older, so adding one query to many costs
+little, and a step walks few tries. A process keeps what it has compiled: a unit's next batch finds it.
+
+Invariant: the living queries of all blocks are exactly those of the batch; how they lie in blocks changes no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from watersmeet.dataflow.clock import stream_cuts
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.shared.block import Block, Registered
+from watersmeet.registry.shared.process import get_or_make
+from watersmeet.registry.subscription import Template
+
+_SMALL = 4
+"""A block stays apart if it is less than a fourth of the one before."""
+
+
+def unit_of(template: Template, units: int) -> int:
+    """Where all queries of a template are answered.
+
+    >>> unit_of(Template(("r", "s"), ((0, "k", 1, "k", "integer"),), ((0, 5), (5, 0))), 1)
+    0
+    """
+    return template.place % units
+
+
+class Compiled:
+    """The blocks of one unit."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+        self._where: dict[str, tuple[Block, Registered]] = {}
+        self._hull: dict[tuple[str, str], int] = {}
+        self.stands_for: dict[str, Any] | None = None
+        """What a batch's intent said of the queries that are held."""
+
+    def become(self, queries: Mapping[str, Registered]) -> None:
+        """Hold exactly these queries; if they cannot be compiled, none."""
+        try:
+            self._become(queries)
+        except BaseException:
+            self.blocks, self._where, self._hull, self.stands_for = [], {}, {}, None
+            raise
+
+    def _become(self, queries: Mapping[str, Registered]) -> None:
+        gone = [id for id, (_, known) in self._where.items() if (q := queries.get(id)) is not known and q != known]
+        for id in gone:
+            self._where.pop(id)[0].strike(id)
+        fresh = [q for id, q in queries.items() if id not in self._where]
+        if gone or fresh:
+            self._settle(fresh)
+            self._hull = {}
+            for block in self.blocks:
+                for pair, hi in block.hull().items():
+                    self._hull[pair] = max(self._hull.get(pair, hi), hi)
+
+    def _settle(self, fresh: list[Registered]) -> None:
+        """Lay new queries down as a block, and merge blocks that are small or half dead."""
+        blocks = [b for b in self.blocks if b.alive]
+        while blocks and (blocks[-1].alive <= _SMALL * len(fresh) or 2 * blocks[-1].alive < blocks[-1].size):
+            fresh = [*blocks.pop().living(), *fresh]
+        if fresh:
+            blocks.append(Block(fresh))
+            self._where |= {q.id: (blocks[-1], q) for q in fresh}
+        self.blocks = blocks
+
+    @property
+    def streams(self) -> set[str]:
+        """The streams that some query reads."""
+        return {stream for stream, _ in self._hull}
+
+    @property
+    def count(self) -> int:
+        return len(self._where)
+
+    def cuts(self, marks: Mapping[str, int]) -> dict[str, int]:
+        """By stream the time before which no living query can use a tuple any more."""
+        return stream_cuts(self._hull, marks)
+
+    def retention_us(self, stream: str) -> int:
+        """How long a stream's tuples can meet later ones."""
+        return max((hi for (x, _), hi in self._hull.items() if x == stream), default=UNBOUNDED)
+
+
+def find_compiled(registry: str, unit: int) -> Compiled:
+    """What this process has compiled for a unit of a registry."""
+    return get_or_make(registry, ("compiled", unit), Compiled)

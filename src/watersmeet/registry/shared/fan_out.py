@@ -1,0 +1,155 @@
+"""From combinations of templates to pairs of a combination and a query.
+
+    combination --classes--> key --index of queries--> candidates --constants, arrival--> pairs --residuals--> answers
+
+Residuals of all queries that differ only in their numbers are one form, evaluated in one go over all their pairs.
+
+Invariant: a pair holds if and only if the query's constants and residuals are true for the combination (an error in the data
+counts as NULL: one query's overflow must not stop the others) and all members arrived from the query's effect on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import block_bytes, cuts
+from watersmeet.expressions.evaluator import evaluate
+from watersmeet.kernels import hash_window
+from watersmeet.kernels.hash_window import pairs
+from watersmeet.kernels.registered.fan_out import admit, keys, span
+from watersmeet.kernels.registered.probe_trie import LIMIT
+from watersmeet.registry.shared.block import Block, Form
+from watersmeet.registry.shared.visible import Taken, Visible
+
+
+@dataclass
+class Pairs:
+    """Answers before they are written: combinations, and which query wants which of them."""
+
+    taken: Taken
+    places: np.ndarray
+    """By combination and alias the place of the member among the tuples taken."""
+    youngest: np.ndarray
+    combination: np.ndarray
+    query: np.ndarray
+
+    def where(self, keep: np.ndarray) -> Pairs:
+        return Pairs(self.taken, self.places, self.youngest, self.combination[keep], self.query[keep])
+
+    def blocks(self) -> Iterator[Pairs]:
+        """The same pairs in blocks, by the bytes of all tuples that a pair shows."""
+        widths, rows = self.taken.widths(), len(self.query)
+        if rows * self.places.shape[1] * int(widths.max(initial=0)) <= block_bytes():
+            yield self
+            return
+        each = widths[self.places].sum(axis=1)[self.combination]
+        for begin, end in cuts(each, rows, block_bytes()):
+            part = slice(begin, end)
+            yield Pairs(self.taken, self.places, self.youngest, self.combination[part], self.query[part])
+
+    def compact(self) -> Pairs:
+        """The same pairs, which hold no combination and no tuple that they do not need: for those that must wait."""
+        kept, combination = np.unique(self.combination, return_inverse=True)
+        used, places = np.unique(self.places[kept], return_inverse=True)
+        absent = int(np.searchsorted(used, 0))
+        taken = self.taken.only(used[absent:])
+        return Pairs(taken, places.reshape(len(kept), -1) - absent, self.youngest[kept], combination, self.query)
+
+    def values(self, form: Form, parameters: pa.Table, rows: np.ndarray, uses: np.ndarray, wrap: str) -> pa.Array:
+        """A form's values at some of the pairs, with the parameters of these uses; `wrap` is put around its text."""
+        template, columns = form
+        table: dict[str, pa.Array] = {"_row": pa.nulls(len(rows), pa.bool_())}
+        names = []
+        for n, (alias, stream, column) in enumerate(columns):
+            table[f"c{n}"] = self.taken.at(stream, column, self.places[self.combination[rows], alias])
+            names.append(f'"c{n}"')
+        for name in parameters.column_names:
+            table[name] = parameters.column(name).take(pa.array(uses)).combine_chunks()
+            names.append(f'"{name}"')
+        text = wrap.format(f"TRY({template.format(*names)})")
+        return evaluate(pa.table(table), [text], template, self.taken.plan.timezone).column(0).combine_chunks()
+
+
+def fan_out(
+    block: Block, visible: Visible, templates: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
+) -> Iterator[Pairs]:
+    """All answers among a chunk of combinations of templates, in bounded chunks."""
+    first = block.class_start[templates]
+    count = block.class_start[templates + 1] - first
+    yield from _among(block, visible, tuples, pairs(first, count, block.class_ids, limit), limit)
+
+
+def fan_out_classes(
+    block: Block, visible: Visible, classes: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
+) -> Iterator[Pairs]:
+    """The same of combinations that have been found for one class each."""
+    every = np.arange(len(classes))
+    yield from _among(
+        block, visible, tuples, ((e, classes[e]) for e in np.array_split(every, 1 + len(every) // limit)), limit
+    )
+
+
+def _among(
+    block: Block, visible: Visible, tuples: np.ndarray, wanted_by: Iterable[tuple[np.ndarray, np.ndarray]], limit: int
+) -> Iterator[Pairs]:
+    """All answers among combinations that classes may want."""
+    youngest, oldest = span(tuples, visible.ts, visible.batch)
+    for combination, class_of in wanted_by:
+        key = keys(tuples, combination, class_of, block.class_alias, block.class_column, visible.codes)
+        nothing = np.zeros(len(key), np.int64)
+        begin, found = hash_window.probe(block.index, key, nothing, nothing)
+        for wanted, query in pairs(begin, found, block.index.rows, limit):
+            combination_of, class_at = combination[wanted], class_of[wanted]
+            keep = admit(
+                tuples, combination_of, class_at, query, block.class_alias, block.class_column, visible.codes, visible.valid,
+                block.constants, oldest, block.effect, block.active,
+            )  # fmt: skip
+            if keep.any():
+                for part in _take(visible, tuples, youngest, combination_of[keep], query[keep]).blocks():
+                    yield from _filter_held(block, part)
+
+
+def _take(
+    visible: Visible, tuples: np.ndarray, youngest: np.ndarray, combination: np.ndarray, query: np.ndarray
+) -> Pairs:
+    """Pairs with the tuples that they need."""
+    kept, combination = np.unique(combination, return_inverse=True)
+    distinct, places = np.unique(tuples[kept], return_inverse=True)
+    absent = int(np.searchsorted(distinct, 0))
+    taken = visible.take(distinct[absent:])
+    return Pairs(taken, places.reshape(len(kept), -1) - absent, youngest[kept], combination, query)
+
+
+def _filter_held(block: Block, found: Pairs) -> Iterator[Pairs]:
+    """The pairs whose residuals all hold."""
+    start = block.residual_start
+    counts = start[found.query + 1] - start[found.query]
+    if counts.any():
+        keep = np.ones(len(found.query), np.bool_)
+        pair = np.repeat(np.arange(len(counts)), counts)
+        offset = np.arange(len(pair)) - np.repeat(np.cumsum(counts) - counts, counts)
+        place = start[found.query[pair]] + offset
+        for form, where in group_positions(block.residual_form[place]):
+            text, parameters = block.residuals[form]
+            held = found.values(text, parameters, pair[where], block.residual_use[place[where]], "coalesce({}, false)")
+            keep[pair[where]] &= np.asarray(held.to_numpy(zero_copy_only=False), np.bool_)
+        found = found.where(keep)
+    if len(found.query):
+        yield found
+
+
+def group_positions(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The positions of every number.
+
+    >>> [(n, at.tolist()) for n, at in group_positions(np.array([7, 3, 7]))]
+    [(3, [1]), (7, [0, 2])]
+    """
+    order = np.argsort(numbers, kind="stable")
+    edges = np.flatnonzero(np.diff(numbers[order])) + 1
+    for part in np.split(order, edges):
+        if len(part):
+            yield int(numbers[part[0]]), part

@@ -1,0 +1,321 @@
+"""A query in this process: its units with their states, the turns of a batch, and the run over whole tables.
+
+A batch of a run takes the next `batch_rows` rows of every stream, in the order of the tables. The end of the tables is a watermark of infinity.
+
+Invariant: batch by batch the same as on Spark: the same operators, clocks, late rows and expiry.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.columns.arrow import enlarge, shrink
+from watersmeet.dataflow.clock import Clock, Seen
+from watersmeet.dataflow.contract import (
+    Dataflow,
+    Flows,
+    Inbox,
+    Message,
+    Origin,
+    Report,
+    Rounds,
+    Turn,
+    count_orders,
+    first_unit,
+    put,
+)
+from watersmeet.expressions.evaluator import evaluate
+from watersmeet.operators.aggregate import Aggregate
+from watersmeet.operators.assemble import PlanFlows, make_keepers
+from watersmeet.operators.distinct import KEPT
+from watersmeet.operators.enter import CONTENT, OWN, PASS
+from watersmeet.operators.join import ToKeepers
+from watersmeet.operators.project import project_rows
+from watersmeet.operators.views import compute_values, empty_view, merge_views
+from watersmeet.plan.build import build
+from watersmeet.plan.model import ROWS_ONLY, InputPlan, Plan
+from watersmeet.plan.options import Options
+from watersmeet.plan.source_sql import condition, items, own_condition
+from watersmeet.plan.types import refuse_mismatches
+from watersmeet.query.join import Join
+from watersmeet.runtime.arrow_types import DUCKDB, DuckDBTypes, normal
+from watersmeet.runtime.counts import Counts
+from watersmeet.sites.adapt import Adapting
+from watersmeet.sites.flow import SiteFlows
+from watersmeet.storage.segment import MemoryStore
+from watersmeet.storage.unit import Identity, Manifest
+
+
+class InProcess:
+    """The units of one query."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.states: dict[int, Manifest] = {}
+        self.store = MemoryStore()
+        self.maxima: dict[str, int] = {}
+        self.batch = 0
+        self.reports: dict[int, Report] = {}
+        """Of the latest batch, by unit."""
+        self._timeless: dict[str, int] = {}
+
+    def copy(self) -> InProcess:
+        """The same units, apart: what happens to one does not happen to the other."""
+        out = InProcess(self.identity)
+        out.states, out.store, out.maxima = deepcopy(self.states), self.store.copy(), dict(self.maxima)
+        out.batch, out._timeless = self.batch, dict(self._timeless)
+        return out
+
+    def play(
+        self, flow: Dataflow, messages: Iterable[Message], seen: Seen, *, ended: bool = False, wake_all: bool = False
+    ) -> list[pa.Table]:
+        """A batch: its results. `ended`: no more will come."""
+        self.reports, out = {}, list[pa.Table]()
+        clock = Clock(flow.streams, self.maxima, seen.highest)
+        clock = clock.end() if ended else clock
+
+        def carry(number: int, sent: list[Message], awake: range) -> Iterator[Message]:
+            inboxes: dict[int, Inbox] = {unit: {} for unit in awake}
+            for message in sent:
+                put(inboxes, message)
+            peers = {unit: state.snapshot() for unit, state in self.states.items()}
+            for unit, inbox in sorted(inboxes.items()):
+                state = self.states.setdefault(unit, Manifest.fresh(self.identity))
+                state.maxima = dict(self.maxima)
+                turn = Turn(unit, inbox, state, self.store, clock, number, self.batch, peers)
+                for item in flow.operator(unit).step(turn):
+                    if isinstance(item, Message):
+                        yield item
+                    elif isinstance(item, pa.Table):
+                        out.append(item)
+                self.reports.setdefault(unit, Report()).include(turn.report)
+
+        rounds: Rounds[Message] = Rounds(flow, wake_all=wake_all)
+        rounds.post(messages)
+        rounds.play(carry)
+        self._settle(flow, clock, seen)
+        return out
+
+    def _settle(self, flow: Dataflow, clock: Clock, seen: Seen) -> None:
+        """After a batch: time has moved, and what is dead is dropped, also where no unit has run."""
+        self.maxima = clock.reached
+        self.batch += 1
+        self.count_late(seen.timeless)
+        cuts = flow.cuts(clock)
+        for state in self.states.values():
+            state.maxima = dict(self.maxima)
+            for kind, cut in cuts.items():
+                infos = state.segments.get(kind, [])
+                for info in infos:
+                    if info.max_ts < cut:
+                        self.store.remove(info)
+                state.segments[kind] = [i for i in infos if i.max_ts >= cut]
+        self.store = self.store.copy(
+            {i.id for s in self.states.values() for infos in s.segments.values() for i in infos}
+        )
+
+    def count_late(self, rows: Mapping[str, int]) -> None:
+        """Count rows that no unit has seen."""
+        for stream, more in rows.items():
+            self._timeless[stream] = self._timeless.get(stream, 0) + more
+
+    @property
+    def late(self) -> dict[str, int]:
+        """Late rows by stream since the beginning, rows without a time among them."""
+        out = dict(self._timeless)
+        for state in self.states.values():
+            for stream, rows in state.late.items():
+                out[stream] = out.get(stream, 0) + rows
+        return out
+
+
+def enter(flow: Dataflow, wires: Mapping[str, pa.Table], batch: int = 0) -> tuple[Seen, list[Message]]:
+    """Wire rows by alias: what they bring, and their messages."""
+    seen, messages, first = Seen(), list[Message](), 0
+    for alias, wire in wires.items():
+        if alias in flow.entries and wire.num_rows:
+            brought, sent = flow.entries[alias].read(wire, Origin(batch, 0, first))
+            seen.include(brought)
+            messages += sent
+            first += wire.num_rows
+    return seen, messages
+
+
+class LocalRun:
+    """One run of one query."""
+
+    def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
+        refuse_mismatches(join)
+        schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
+        self.plan = build(join, DuckDBTypes(schemas), options, "everything")
+        self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}
+        self.flows: Flows = PlanFlows(self.plan) if self.plan.sites is None else SiteFlows(self.plan)
+        self.units = InProcess(Identity.of(self.plan))
+        self.batches = 0
+        self.retained = dict.fromkeys(self.plan.aliases, 0)
+        """The most rows kept after any batch, by alias."""
+        self._holders = {alias: self._find_holders(alias) for alias in self.plan.aliases}
+        self.ran = Report()
+        self.drivers: Counter[str] = Counter()
+        """In which order drivers ran, and in how many turns of units."""
+        self._kept = 0
+        """The most rows that were kept apart after any batch."""
+        self.sites = None if self.plan.sites is None else Adapting(self.plan)
+
+    def run(self, batch_rows: int) -> pa.Table:
+        """All batches, then the projection."""
+        results = [t for batch in self._batches(batch_rows) for t in batch]
+        counts = Counts(
+            late={s: self.units.late.get(s, 0) for s in self.plan.join.streams},
+            retained=self.retained,
+            batches=self.batches,
+            kernels=dict(self.ran.kernels),
+            pruned=self.ran.pruned,
+            drivers=dict(self.drivers.most_common()),
+            shipped={} if self.sites is None else self.sites.shipped,
+            changes=() if self.sites is None else tuple(self.sites.changes),
+        )
+        return self._finish(results, counts)
+
+    def finish(self, results: list[pa.Table], simulated: dict[str, Any]) -> pa.Table:
+        """What a simulation joined from these wires, with its counts; DISTINCT and GROUP BY see all results at once."""
+        if self.plan.finish is not None:
+            flow = Dataflow(self.plan.join.streams, tuple(make_keepers(self.plan)), {}, 1)
+            messages = [m for m in ToKeepers(self.plan, 0)(iter(results)) if isinstance(m, Message)]
+            results = self.units.play(flow, messages, Seen())
+            self._count_kept()
+        elif results:
+            results = [pa.concat_tables(results)]
+        own = {name: value for name, value in simulated.items() if name != "late"}
+        return self._finish(results, Counts(late=simulated["late"], simulated=own))
+
+    def _finish(self, results: list[pa.Table], counts: Counts) -> pa.Table:
+        """All results as one table, with the counts; late rows are said."""
+        if self.plan.finish is None:
+            found = [self._project(t) for t in (*results, self._empty())]
+        elif self.plan.join.distinct:
+            found = [self._rename(t) for t in (*results, project_rows(self.plan, self._empty()))]
+        else:
+            found = [self._groups()]
+        if any(counts.late.values()):
+            said = ", ".join(f"{n} of {s}" for s, n in counts.late.items() if n)
+            warnings.warn(
+                f"watersmeet dropped late rows: {said}; raise the streams' lateness to keep them",
+                UserWarning,
+                stacklevel=4,
+            )
+        schema = shrink(found[-1]).schema
+        out = pa.concat_tables([shrink(r).cast(schema) for r in found])
+        return replace(counts, kept=self._kept).attach(out)
+
+    def _batches(self, batch_rows: int) -> Iterator[list[pa.Table]]:
+        longest = max(w.num_rows for w in self.wires.values())
+        for begin in range(0, longest, batch_rows):
+            yield self.push({alias: wire.slice(begin, batch_rows) for alias, wire in self.wires.items()})
+        if self.plan.sequenced or self.plan.parts:
+            yield self.push({}, ended=True)
+
+    def push(self, wires: Mapping[str, pa.Table], *, ended: bool = False) -> list[pa.Table]:
+        """One batch of wire rows, and what of it leaves."""
+        flow = self.flows.under({} if self.sites is None else {"sites": self.sites.sequences})
+        seen, messages = enter(flow, wires, self.units.batch)
+        before = self.units.maxima
+        out = self.units.play(flow, messages, seen, ended=ended, wake_all=True)
+        self.batches += 1
+        if self.sites is not None:
+            self.sites.settle(self.units.reports, before, self.units.maxima)
+        self._count()
+        return out
+
+    def _count(self) -> None:
+        """Take a batch's reports into the counts."""
+        reports = self.units.reports
+        for report in reports.values():
+            self.ran.include(report)
+        self.drivers.update(count_orders(report.drivers for report in reports.values()))
+        for alias, most in self.retained.items():
+            states = [self.units.states[unit] for unit in self._holders[alias]]
+            self.retained[alias] = max(most, sum(state.rows().get(alias, 0) for state in states))
+        if self.plan.finish is not None:
+            self._count_kept()
+
+    def _find_holders(self, alias: str) -> list[int]:
+        """The units that hold each of an alias' tuples once."""
+        stage, side = self.plan.entry(alias)
+        entry = None if self.plan.sequenced else self.flows.under({}).entries.get(alias)
+        first = first_unit(1 if entry is None else entry.stage)
+        return [first + u for u in range(stage.units) if stage.routing.is_primary(side, u)]
+
+    def _count_kept(self) -> None:
+        if self.plan.join.distinct:
+            self._kept = max(self._kept, sum(s.rows().get(KEPT, 0) for s in self.units.states.values()))
+
+    def _groups(self) -> pa.Table:
+        """All groups with their values."""
+        aggregate, states = Aggregate(self.plan), self.units.states.values()
+        views = [aggregate.groups(state, self.units.store) for state in states if KEPT in state.segments]
+        groups = compute_values(self.plan, merge_views(self.plan, views or [empty_view(self.plan)]))
+        texts = [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results]
+        return self._rename(normal(evaluate(groups, texts, "SELECT", self.plan.timezone)))
+
+    def _rename(self, table: pa.Table) -> pa.Table:
+        return table.rename_columns([o.name for o in self.plan.join.results])
+
+    def _empty(self) -> pa.Table:
+        if not self.plan.output:
+            return pa.schema([pa.field(ROWS_ONLY, pa.bool_())]).empty_table()
+        fields = [
+            pa.field(f"o{n}", self.wires[r.alias].schema.field(self.plan.by_alias[r.alias].column(r)).type)
+            for n, r in enumerate(self.plan.output)
+        ]
+        return pa.schema(fields).empty_table()
+
+    def _project(self, table: pa.Table) -> pa.Table:
+        """SELECT over combinations: plain columns as they are, the rest by the evaluator."""
+        at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
+        select = self.plan.join.select
+        computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
+        texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]
+        values = normal(evaluate(table, texts, "SELECT", self.plan.timezone)) if computed else None
+        columns = [
+            values.column(computed.index(n))
+            if values is not None and n in computed
+            else table.column(at[o.expr.columns[0]])
+            for n, o in enumerate(select)
+        ]
+        return pa.Table.from_arrays(columns, names=[o.name for o in select])
+
+
+def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
+    """A source's table as wire rows."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    computed: dict[str, str] = {}
+    plain = {c.name: c.expr.columns[0].column for c in source.columns if c.expr.duckdb_template == "{0}" and not c.cast}
+    for name, text in items(source, plan.inputs, DUCKDB, wrap_plain=False):
+        if name in plain:
+            columns[name] = table.column(plain[name])
+        else:
+            computed[name] = text
+            columns[name] = None
+    passes = condition(source, DUCKDB)
+    if passes is not None:
+        computed[PASS] = f"coalesce({passes}, false)"
+    own = own_condition(source, DUCKDB)
+    if own is not None:
+        computed[OWN] = f"coalesce({own}, false)"
+    if computed:
+        values = normal(
+            evaluate(table, list(computed.values()), f"a condition or key of {source.alias}", plan.timezone)
+        )
+        for n, name in enumerate(computed):
+            columns[name] = values.column(n)
+    if source.rows is not None:
+        columns |= {CONTENT + name: table.column(name) for name in table.column_names}
+    return enlarge(pa.table(columns))

@@ -1,0 +1,297 @@
+"""What a batch decides before it runs: its routing, its shipping, how sites join. A query without any of these decides nothing.
+
+    manifest n-1: next  ->  intent n: the same, durably  ->  batch n under it  ->  measures  ->  manifest n: next
+
+- Routing (`scaling=`): loads are checked after every batch, and from the next one on the routing may differ. Window joins migrate nothing:
+  units that were removed get no more tuples, are probed as long as they hold any, and are gone when these have expired. Where a side is kept for ever,
+  its segments are handed over to other units of the subgroup; they are files, so only the manifest changes.
+- Shipping (`shipping="auto"`): which payloads follow later is priced after every batch. Stored tuples are turned when the next one begins.
+- Sites: every batch measures the streams, and the next one may join in another order. Changing the plan moves no window: see `sites.flow`.
+
+Invariant: what a batch decides stands in its intent, and is a function of the manifest alone: a replay decides alike. Segments move only inside
+their subgroup, where every probe that could meet them goes. All stored tuples of an alias have the form of the batch that last touched them.
+Implements: Lin, Ooi, Wang, Yu (2015), section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+from watersmeet.dataflow.contract import stage_of
+from watersmeet.errors import OptionError
+from watersmeet.plan.explain.explanation import Detail, Explanation, explain
+from watersmeet.plan.model import Plan
+from watersmeet.plan.rules.ship import defer_payloads, offers
+from watersmeet.plan.shipping import MEMORY, Traffic, choose, show_shipping, why
+from watersmeet.query.scaling import Scaling
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.routing.biclique import Biclique
+from watersmeet.routing.epochs import Epochs
+from watersmeet.routing.scaling import Memory, decide
+from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
+from watersmeet.runtime.rounds.supersteps import Account
+from watersmeet.sites.adapt import Memory as SiteMemory
+from watersmeet.sites.adapt import explain_plan, settle, sum_shipments
+from watersmeet.sites.calibrate import calibrate
+from watersmeet.sites.planning.placed import Sequences
+from watersmeet.storage.unit import Identity
+
+Heavy = tuple[int, int, Sequence[tuple[int, int]]]
+"""What a source task has seen of a side: its number, how many rows, and (key, rows) of its most frequent keys."""
+
+
+class Decision(Protocol):
+    """One thing that batches decide."""
+
+    @property
+    def name(self) -> str:
+        """The intent's field."""
+
+    def next(self, before: BatchManifest) -> Any:
+        """What the batch after a manifest decides, as JSON; empty if it is as the plan has it."""
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        """Take a batch's measures in and decide on the next one; what will change, in words."""
+
+
+class Decider:
+    """All decisions of a query; `taken` are those that its batches take. Batches of a registry take none: there is no plan."""
+
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        scaling: Scaling | None = None,
+        bandwidth: float = MEMORY,
+        *,
+        adapts_shipping: bool = False,
+    ) -> None:
+        self.plan, self.weighs, self.watches_keys = plan, adapts_shipping, False
+        """`weighs`: whether source tasks say how wide tuples are."""
+        self.taken: tuple[Decision, ...] = ()
+        if plan is None:
+            return
+        self.routing, self.sites = Scaled(plan, scaling), SitePlans(plan)
+        self.shipping = Shipping(plan, bandwidth, adapts_shipping)
+        self.watches_keys = self.routing.watches_keys
+        if scaling is not None:
+            self.taken += (self.routing,)
+        if adapts_shipping or plan.shipping == "semijoin":
+            self.taken += (self.shipping,)
+        if plan.sites is not None:
+            self.taken += (self.sites,)
+
+    def resume(self, manifest: BatchManifest) -> None:
+        """Go on from a manifest: what an earlier run has decided is taken back, even if this run would not decide it."""
+        if self.plan is not None and (manifest.routing or manifest.shipping):
+            self.taken = (self.routing, self.shipping, self.sites)
+
+    @property
+    def joins(self) -> range:
+        """The stages that join: others hold tuples, too."""
+        if self.plan is None:
+            return range(1)
+        first = 1 if self.plan.sequenced else 0
+        return range(first, first + len(self.plan.stages))
+
+    def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
+        """How a batch has shipped, for its progress."""
+        if self.plan is None or self.plan.sites is None:
+            return {"shipping": show_shipping(after.apart)}
+        placed = self.plan.at(account.sites).sites
+        return {"shipping": str(placed and placed.linear), "shipped": sum_shipments(self.plan, account.reports)}
+
+    def explain(self, runtime: str, detail: Detail, manifest: BatchManifest | None) -> Explanation:
+        """The plan, and what has been decided while the query runs."""
+        assert self.plan is not None
+        if manifest is None:
+            return explain(self.plan, runtime, detail)
+        shipping, sites = self.shipping.explain(manifest), self.sites.explain(manifest)
+        return explain(self.plan, runtime, detail, shipping_now=shipping, sites_now=sites)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The routing of a query over time; without `scaling` it stays as it is."""
+
+    plan: Plan
+    scaling: Scaling | None = None
+    name = "routing"
+
+    def __post_init__(self) -> None:
+        if self.scaling is None:
+            return
+        if len(self.plan.stages) > 1 or self._planned is None:
+            raise OptionError(
+                "scaling= moves the units of a biclique, and this query is not routed by one: give routing='contrand', 'random' or 'range' and two streams"
+            )
+        if self.plan.shipping == "semijoin":
+            raise OptionError("scaling= and shipping='semijoin' do not go together: use shipping='full'")
+
+    def next(self, before: BatchManifest) -> list[dict[str, Any]]:
+        if before.routing or self.scaling is None or self._planned is None:
+            return before.routing
+        return Epochs((self._planned,)).to_json()
+
+    @property
+    def watches_keys(self) -> bool:
+        """Whether source tasks should count keys."""
+        if self.scaling is None or self._planned is None:
+            return False
+        return self.scaling.hot_keys and self._planned.by_keys
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        if not intent.routing:
+            return []
+        epochs, said = Epochs.from_json(intent.routing), list[str]()
+        if self.scaling is not None:
+            memory = Memory(**after.scaling) if after.scaling else Memory()
+            for side, rows, keys in _sum_by_side(account.heavy):
+                memory.count(side, rows, keys)
+            loads = _loads(after)
+            decision = decide(self.scaling, epochs.current, loads, memory)
+            if decision.changes:
+                said = [*decision.changes, *self._migrate(after, epochs.current, decision.routing, loads)]
+                epochs = epochs.then(decision.routing)
+            after.scaling = asdict(memory)
+        occupied = {unit for unit, _, _ in after.segments()}
+        epochs = epochs.prune(epochs.units - occupied)
+        after.retire(set(after.units) - epochs.units - occupied)
+        after.routing = epochs.to_json()
+        return said
+
+    @property
+    def _planned(self) -> Biclique | None:
+        return self.plan.stages[0].routing.elastic
+
+    def _migrate(self, after: BatchManifest, old: Biclique, new: Biclique, loads: dict[int, int]) -> list[str]:
+        """Hand segments over inside subgroups of sides that are kept for ever."""
+        said = []
+        for number, side in enumerate(self.plan.stages[0].sides):
+            if self.plan.retention_us(self.plan.stages[0], side) < UNBOUNDED:
+                continue
+            moved = 0
+            for then, now in zip(old.sides[number], new.sides[number], strict=True):
+                if then != now:
+                    moved += after.deal(Identity.of(self.plan), side.name, sorted({*then, *now}), now, loads)
+            if moved:
+                said.append(f"side {number}: {moved} segments handed over")
+        return said
+
+
+def _loads(after: BatchManifest) -> dict[int, int]:
+    loads: dict[int, int] = {}
+    for unit, _, info in after.segments():
+        loads[unit] = loads.get(unit, 0) + info.bytes
+    return loads
+
+
+def _sum_by_side(heavy: Sequence[Heavy]) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """Frequent keys by side, over all source tasks."""
+    rows: dict[int, int] = {}
+    keys: dict[int, dict[int, int]] = {}
+    for side, count, frequent in heavy:
+        rows[side] = rows.get(side, 0) + count
+        mine = keys.setdefault(side, {})
+        for code, number in frequent:
+            mine[code] = mine.get(code, 0) + number
+    return [(side, rows[side], sorted(keys[side].items())) for side in sorted(rows)]
+
+
+@dataclass(frozen=True)
+class Shipping:
+    """The aliases whose payloads follow later. Only `auto` changes, and only where source tasks post tuples to units themselves."""
+
+    plan: Plan
+    bandwidth: float
+    adapts: bool
+    name = "shipping"
+
+    @cached_property
+    def _offered(self) -> Plan:
+        return defer_payloads(self.plan, offers(self.plan))
+
+    def next(self, before: BatchManifest) -> list[str]:
+        if self.plan.shipping == "semijoin":
+            return [i.alias for i in self.plan.inputs if i.payload]
+        return list(before.shipping.get("next", ())) if self.adapts else []
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        now = tuple(intent.shipping)
+        after.shipping["next"] = list(now)
+        if not self.adapts or not any(rows for rows, _, _ in account.entered.values()):
+            return []
+        traffic = _traffic(after)
+        traffic.fade()
+        for alias, (rows, first, late) in account.entered.items():
+            traffic.count(alias, rows, first, late)
+        traffic.results += sum(report.results for report in account.reports.values())
+        traffic.kept = self._count_stored(after)
+        way, _ = choose(self._offered, traffic, now, self.bandwidth)
+        said = []
+        if way != now:
+            said = [f"from the next batch on {show_shipping(way)}: " + "; ".join(self._why(traffic, way))]
+            traffic.batches, traffic.changes = 0, traffic.changes + 1
+        after.shipping = {"stored": list(now), "next": list(way), "traffic": asdict(traffic)}
+        return said
+
+    def explain(self, manifest: BatchManifest) -> list[str]:
+        """How the query ships now, and why."""
+        if not self.adapts:
+            return []
+        way, traffic = tuple(self.next(manifest)), _traffic(manifest)
+        lines = [f"now {show_shipping(way)}, at {self.bandwidth / 1e6:,.0f} MB/s between units"]
+        return [*lines, *self._why(traffic, way)] if traffic.rows else lines
+
+    def _why(self, traffic: Traffic, way: tuple[str, ...]) -> list[str]:
+        return list(why(self._offered, traffic, way, self.bandwidth))
+
+    def _count_stored(self, after: BatchManifest) -> dict[str, float]:
+        """Stored tuples by alias, each counted once."""
+        kept: dict[str, float] = {}
+        for unit, alias, info in after.segments():
+            if not stage_of(unit):
+                kept[alias] = kept.get(alias, 0.0) + info.rows
+        for alias in kept:
+            stage, side = self.plan.entry(alias)
+            kept[alias] /= max(1.0, stage.routing.homes(side))
+        return kept
+
+
+def _traffic(manifest: BatchManifest) -> Traffic:
+    return Traffic(**manifest.shipping["traffic"]) if "traffic" in manifest.shipping else Traffic()
+
+
+@dataclass(frozen=True)
+class SitePlans:
+    """How sites join; of any other query it knows nothing."""
+
+    plan: Plan
+    name = "sites"
+
+    def next(self, before: BatchManifest) -> Sequences:
+        if self.plan.sites is None:
+            return {}
+        known = before.sites.get("next") if self.plan.sites.search is not None else None
+        return known or self.plan.sites.to_json()
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        if self.plan.sites is None:
+            return []
+        memory = SiteMemory.of(after.sites.get("memory", {}))
+        if memory.per_tuple is None:
+            costs = calibrate()
+            memory.per_tuple = [costs.probe, costs.update, costs.hash, costs.insert]
+        following, said = settle(
+            self.plan.at(intent.sites), memory, account.reports.values(), before.maxima, after.maxima
+        )
+        after.sites = {"next": following, "memory": asdict(memory)}
+        return said
+
+    def explain(self, manifest: BatchManifest) -> list[str]:
+        """The plan of the next batch, priced under what has been measured."""
+        if self.plan.sites is None:
+            return []
+        return explain_plan(self.plan.at(self.next(manifest)), SiteMemory.of(manifest.sites.get("memory", {})))

@@ -1,0 +1,213 @@
+"""The rows between Spark's operators and ours: messages of units, one Arrow blob per unit and kind, and results, as typed columns.
+
+    unit      label of the unit in its stage, see routing.labels
+    kind      of the message; words are JSON, others Arrow IPC streams of rows
+    from_ts   the lowest event time in the blob, where it is a slice of static input
+    blob      the rows, or the words
+
+Every source task that saw rows, and every unit of a stage, sends a word to every unit of the next: so every unit wakes in every batch, and every
+watermark advances in all stages in the batch in which it rises. With the results of a unit comes one row of metrics per batch. Timestamps leave as whole
+microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise.
+
+Invariant: blobs of streams are at most about 512 KB. Rows with `_metrics` are not results; they are observed and dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from watersmeet.columns.arrow import block_bytes, enlarge, integers, mark_utc, shrink, slice_by_bytes
+from watersmeet.dataflow.clock import NEVER, Seen
+from watersmeet.dataflow.contract import WORDS, Dataflow, Message, first_unit, stage_of
+from watersmeet.operators.project import Fields
+from watersmeet.plan.model import TIME
+from watersmeet.routing.labels import labels
+from watersmeet.runtime.workers import after_task, errors_first
+from watersmeet.storage.segment import from_bytes, to_bytes
+
+MESSAGE = "unit bigint, kind string, from_ts bigint, blob binary"
+SCHEMA = pa.schema([("unit", pa.int64()), ("kind", pa.string()), ("from_ts", pa.int64()), ("blob", pa.binary())])
+FLUSH_BYTES = 16 * 2**20
+BLOB_BYTES = 512 * 2**10
+"""Small enough that no blob is a humongous object to the JVM's collector."""
+FURTHER = "to "
+"""Prefix of the kinds of messages to stages after the next, with the unit that they are for."""
+SLICE_BYTES = 8 * 2**20
+SLICE_ROWS = 65_536
+"""The rows of a slice of static input: small, so that a slice covers little event time."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row between stages; units are counted inside the stage that gets it."""
+
+    unit: int
+    kind: str
+    blob: bytes
+    from_ts: int = NEVER
+
+
+def rows_of(messages: Iterable[Message], stage: int, units: int, *, sliced: bool) -> Iterator[Row]:
+    """Messages as rows to a stage of so many units, which passes on those to later stages; a table that goes to several units in turn is written once."""
+    table, cut = None, list[tuple[int, bytes]]()
+    for message in messages:
+        if message.table is not table:
+            table, cut = message.table, list(_blobs(message, sliced=sliced))
+        to, kind = message.to - first_unit(stage), message.kind
+        if stage_of(message.to) > stage:
+            to, kind = message.to % units, f"{FURTHER}{message.to} {kind}"
+        yield from (Row(to, kind, blob, from_ts) for from_ts, blob in cut)
+
+
+def read_further(kind: str, blob: Any) -> Message:
+    """A message that is to be passed on."""
+    to, _, rest = kind.removeprefix(FURTHER).partition(" ")
+    return Message(int(to), rest, from_bytes(blob))
+
+
+def tell(units: int, said: Mapping[str, Any], from_ts: int = NEVER) -> list[Row]:
+    """A word for every unit of a stage."""
+    blob = json.dumps(said).encode()
+    return [Row(unit, WORDS, blob, from_ts) for unit in range(units)]
+
+
+def record_batches(rows: Iterable[Row], units: int) -> Iterator[pa.RecordBatch]:
+    """Rows of SCHEMA, addressed by the labels of `units` units, in batches of bounded bytes."""
+    held, size = list[Row](), 0
+    for row in rows:
+        if held and size + len(row.blob) > block_bytes():
+            yield _record_batch(held, units)
+            held, size = [], 0
+        held.append(row)
+        size += len(row.blob)
+    if held:
+        yield _record_batch(held, units)
+
+
+def frames(rows: Iterable[Row], units: int) -> Iterator[pd.DataFrame]:
+    """The same for transformWithState."""
+    yield from (pa.Table.from_batches([batch]).to_pandas() for batch in record_batches(rows, units))
+
+
+def _record_batch(rows: Sequence[Row], units: int) -> pa.RecordBatch:
+    ids = labels(units)
+    columns = [[ids[r.unit] for r in rows], [r.kind for r in rows], [r.from_ts for r in rows], [r.blob for r in rows]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def _blobs(message: Message, *, sliced: bool) -> Iterator[tuple[int, bytes]]:
+    """A message's table as blobs, with the time that they start at if they are slices of event time."""
+    if message.kind == WORDS:
+        yield from ((_time_of(text), text.encode()) for text in message.table.column("json").to_pylist())
+    elif sliced:
+        yield from _slices(message.table)
+    else:
+        yield from ((NEVER, to_bytes(piece)) for piece in slice_by_bytes(message.table, BLOB_BYTES))
+
+
+def _time_of(text: str) -> int:
+    """When words are to be heard: what is promised holds after all that is older."""
+    return min(json.loads(text).get("marks", {}).values(), default=NEVER)
+
+
+def _slices(table: pa.Table) -> Iterator[tuple[int, bytes]]:
+    """A table as blobs of little event time each, with the time they start at."""
+    in_time = table.take(pa.array(np.argsort(integers(table.column(TIME).combine_chunks()), kind="stable")))
+    for at in range(0, table.num_rows, SLICE_ROWS):
+        for piece in slice_by_bytes(in_time.slice(at, SLICE_ROWS), SLICE_BYTES):
+            yield int(integers(piece.column(TIME).slice(0, 1).combine_chunks())[0]), to_bytes(piece)
+
+
+@dataclass
+class Packer:
+    """mapInArrow: an alias' wire rows to messages for the stage where it enters. `sliced` cuts static input into slices of event time."""
+
+    flow: Dataflow
+    alias: str
+    sliced: bool
+
+    @errors_first
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seen, held, size, any_rows = Seen(), list[pa.RecordBatch](), 0, False
+        for batch in batches:
+            any_rows = any_rows or batch.num_rows > 0
+            held.append(batch)
+            size += batch.nbytes
+            if size >= FLUSH_BYTES:
+                yield from self._flush(held, seen, last=False)
+                held, size = [], 0
+        if any_rows:
+            yield from self._flush(held, seen, last=True)
+        held.clear()
+        after_task()
+
+    def _flush(self, held: list[pa.RecordBatch], seen: Seen, last: bool) -> Iterator[pa.RecordBatch]:
+        entry, messages = self.flow.entries[self.alias], iter(list[Message]())
+        if held:
+            brought, messages = entry.read(enlarge(mark_utc(pa.Table.from_batches(held))))
+            seen.include(brought)
+        units = self.flow.stages[entry.stage].units
+        said = tell(units, {"seen": seen.highest, "timeless": seen.timeless}) if last else []
+        yield from record_batches(chain(rows_of(messages, entry.stage, units, sliced=self.sliced), said), units)
+
+
+METRICS = "_metrics"
+
+
+def schema_of(fields: Fields) -> str:
+    """The DDL of columns that leave Python."""
+    return ", ".join(f"`{name}` {'bigint' if kind == 'timestamp' else kind}" for name, kind in fields)
+
+
+def with_metrics(fields: Fields) -> str:
+    """The same with a column of metrics."""
+    return f"{schema_of(fields)}, `{METRICS}` string"
+
+
+def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """A table's columns as they leave Python, by position; metrics, if the schema has them, are empty."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for n, field in enumerate(schema):
+        if field.name == METRICS:
+            columns[METRICS] = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+            continue
+        column = table.column(n)
+        if pa.types.is_int64(field.type) and pa.types.is_timestamp(column.type):
+            column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+        columns[field.name] = column
+    return columns
+
+
+def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> dict[str, pa.ChunkedArray]:
+    """A row of metrics for every unit's report."""
+    columns = {f.name: pa.chunked_array([pa.nulls(len(reports), f.type)]) for f in schema}
+    columns[METRICS] = pa.chunked_array([pa.array([json.dumps(r) for r in reports], pa.string())])
+    return columns
+
+
+def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
+    table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series:
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
+
+
+def result_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same for mapInArrow, in Spark's types and in batches of bounded bytes."""
+    for block in slice_by_bytes(pa.table(columns)):
+        yield from shrink(block).combine_chunks().cast(schema).to_batches()

@@ -1,0 +1,210 @@
+"""A stage in transformWithState: one group is one unit. Its state, a manifest and segments, lies in one MapState.
+
+    rows of a batch --> Heard: inbox, seen, reports --> Turn --> messages to the next stage, or results
+
+Invariant: manifest and segments are written in the same micro-batch, so Spark commits both or neither. What a unit does depends on its messages and its
+state only: Spark may run any task twice. Words are for the runtime, all else is for the operator. The stage's first unit counts rows without a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from watersmeet.columns.arrow import block_bytes
+from watersmeet.dataflow.clock import NEVER, Promise, Seen
+from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
+from watersmeet.routing.labels import labels
+from watersmeet.runtime.stream.messages import (
+    FURTHER,
+    Row,
+    columns_of,
+    frames,
+    metrics_columns,
+    pandas_frame,
+    read_further,
+    rows_of,
+    tell,
+)
+from watersmeet.runtime.workers import after_task, drop_diary, errors_first
+from watersmeet.storage.segment import BlobStore, SegmentStore, from_bytes
+from watersmeet.storage.unit import Identity, Manifest
+
+MANIFEST = "manifest"
+"""The key of the manifest; segments have their ids, which are hexadecimal."""
+FRAME_ROWS = 65_536
+"""Results leave a unit in frames of about this many rows, or of a block's bytes, or less at its end."""
+TURN_ROWS = 8_192
+"""So many do not wait after a pause."""
+
+
+class UnitMap:
+    """One MapState for all of a unit: Spark builds encoders for every state variable in every task, so there is one.
+
+    Its name and types are fixed for good: under another name Spark would find nothing and begin anew without a word.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self.state = handle.getMapState("unit", "id string", "blob binary")
+        self.store = BlobStore(self)
+
+    def read_manifest(self, identity: Identity) -> Manifest:
+        """The unit's memory; fresh if it has none. It is asked for first: Spark warns of a key that is not there."""
+        stored = self.get(MANIFEST) if self.state.containsKey((MANIFEST,)) else None
+        return Manifest.fresh(identity) if stored is None else Manifest.from_json(stored.decode(), identity)
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        self.put(MANIFEST, manifest.to_json().encode())
+
+    def get(self, id: str) -> bytes | None:
+        value = self.state.getValue((id,))
+        return None if value is None else bytes(value[0])
+
+    def put(self, id: str, blob: bytes) -> None:
+        self.state.updateValue((id,), (blob,))
+
+    def delete(self, id: str) -> None:
+        self.state.removeKey((id,))
+
+
+class StageProcessor(StatefulProcessor):
+    """transformWithState over the messages of a stage. `schema` is that of the results and metrics of the last one."""
+
+    def __init__(self, flow: Dataflow, stage: int, identity: Identity, schema: pa.Schema | None = None) -> None:
+        self.flow, self.stage, self.identity, self.schema = flow, stage, identity, schema
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = UnitMap(handle)
+        self._number = {label: n for n, label in enumerate(labels(self.flow.stages[self.stage].units))}
+
+    @errors_first
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        unit, heard = Unit(self.flow, self.stage, self._number[int(key[0])]), Heard()
+        for frame in rows:
+            for kind, blob in zip(frame["kind"], frame["blob"], strict=True):
+                heard.take(kind, blob)
+        manifest = self._state.read_manifest(self.identity)
+        turn = unit.turn(heard, manifest, self._state.store)
+        yield from self._results(unit, turn, heard) if unit.is_last else self._messages(unit, turn, heard)
+        after_task()
+
+    def close(self) -> None:
+        pass
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        drop_diary()
+
+    def _messages(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
+        """Messages to the next stage; then the clock and the reports go on, these to one of its units."""
+        sent = chain(heard.further, (item for item in unit.step(turn) if isinstance(item, Message)))
+        yield from frames(rows_of(sent, self.stage + 1, unit.following, sliced=False), unit.following)
+        self._state.write_manifest(turn.state)
+        yield from frames(unit.pass_on(heard, turn), unit.following)
+
+    def _results(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
+        """Results in frames, and a row of metrics for every unit."""
+        assert self.schema is not None
+        held: list[pa.Table] = []
+        for item in unit.step(turn):
+            waiting = sum(t.num_rows for t in held)
+            if isinstance(item, Pause):
+                is_full = waiting >= TURN_ROWS
+            else:
+                is_full = waiting >= FRAME_ROWS or sum(t.nbytes for t in [*held, item]) > block_bytes()
+            if held and is_full:
+                yield pandas_frame(held)
+                held = []
+            if isinstance(item, pa.Table):
+                held.append(pa.table(columns_of(self.schema, item)))
+        self._state.write_manifest(turn.state)
+        metrics = metrics_columns(self.schema, unit.reports(heard, turn.report))
+        yield pandas_frame([*held, pa.table(metrics)])
+        held.clear()
+
+
+@dataclass
+class Heard:
+    """A batch's messages to one unit."""
+
+    inbox: Inbox = field(default_factory=dict)
+    seen: Seen = field(default_factory=Seen)
+    promise: Promise | None = None
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    """Of units of earlier stages, as JSON."""
+    further: list[Message] = field(default_factory=list)
+    """What is for later stages."""
+
+    def take(self, kind: str, blob: Any) -> int:
+        """Take one message in; how many rows it brought."""
+        if kind == WORDS:
+            self._listen(json.loads(bytes(blob)))
+            return 0
+        if kind.startswith(FURTHER):
+            self.further.append(read_further(kind, blob))
+            return int(self.further[-1].table.num_rows)
+        table = from_bytes(blob)
+        self.inbox.setdefault(kind, []).append(table)
+        return int(table.num_rows)
+
+    def _listen(self, said: dict[str, Any]) -> None:
+        self.seen.include(Seen(said.get("seen", {}), said.get("timeless", {})))
+        self.reports += said.get("reports", [])
+        if "marks" in said:
+            promise = Promise(said["marks"], said.get("cuts", {}))
+            self.promise = promise if self.promise is None else promise.along_with(self.promise)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit of a stage with a number inside it."""
+
+    flow: Dataflow
+    stage: int
+    number: int
+
+    def turn(self, heard: Heard, state: Manifest, store: SegmentStore) -> Turn:
+        """Its turn in a batch."""
+        clock = self.flow.clock(state.maxima, heard.seen.highest)
+        if heard.promise is not None:
+            clock = clock.with_promise(heard.promise)
+        turn = Turn(first_unit(self.stage) + self.number, heard.inbox, state, store, clock, round=self.stage)
+        if self.number == 0:
+            for stream, rows in heard.seen.timeless.items():
+                turn.book_late(stream, rows)
+        return turn
+
+    def step(self, turn: Turn) -> Iterator[Yielded]:
+        """What it yields; then the state is that after the batch."""
+        yield from self.flow.stages[self.stage].operator.step(turn)
+        turn.state.maxima = turn.clock.reached
+
+    @property
+    def following(self) -> int:
+        """How many units the next stage has."""
+        return self.flow.stages[self.stage + 1].units
+
+    @property
+    def is_last(self) -> bool:
+        return self.stage == len(self.flow.stages) - 1
+
+    def reports(self, heard: Heard, report: Report) -> list[dict[str, Any]]:
+        """Its report as JSON, after those that it has heard."""
+        return [*heard.reports, {"unit": first_unit(self.stage) + self.number, **asdict(report)}]
+
+    def pass_on(self, heard: Heard, turn: Turn, from_ts: int = NEVER) -> Iterator[Row]:
+        """The clock for every unit of the next stage, the reports for one of them."""
+        listener = self.number % self.following
+        for row in tell(self.following, {"seen": turn.state.maxima}, from_ts):
+            if row.unit == listener:
+                said = {"seen": turn.state.maxima, "reports": self.reports(heard, turn.report)}
+                yield Row(listener, WORDS, json.dumps(said).encode(), from_ts)
+            else:
+                yield row

@@ -1,0 +1,207 @@
+"""Spark's Python workers: what they must have, how they report errors, and how they stay light.
+
+**Probe.** Workers run PYSPARK_PYTHON, or the `python3` of their PATH, which need not be the driver's interpreter. Without a probe, a worker that
+has no watersmeet ends the first micro-batch with 90 lines of Spark's. A session is probed once, by a job of one row that needs only Python's own
+library in the worker. What fails for other reasons is left to the query itself. Sessions of Spark Connect are not probed: they cannot run such a job.
+
+**Errors.** Spark makes text of a worker's exception, traceback first, and wraps it twice. An error of ours explains itself, so it is
+raised with the few frames that Spark adds, and behind a copy of itself without any: Python prints a cause first.
+
+    Traceback (most recent call last):
+    watersmeet.errors.DataError: a.x * b.x cannot be evaluated ...
+
+Spark's worker that prepares a stateful stage logs to its standard output, which Spark sends to the driver's terminal. These
+lines are dropped from the moment our code is loaded there; the first, `Starting ...`, is older than that.
+
+**Heap.** After every task Spark's worker collects garbage over its whole heap before it takes the next one. With our libraries
+loaded that is tens of milliseconds, paid in every job of every micro-batch, and 30 more if it holds 20,000 registered
+queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
+they are frozen, so that the collector skips them. A heap that has grown is frozen again.
+
+Invariant: nothing that a task makes for itself is frozen, and no garbage. Nothing is frozen when the process ends: a library that counts
+what is left at its end (DuckDB does) would find all of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, ParamSpec, TextIO, TypeVar
+
+import pyarrow as pa
+
+from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
+from watersmeet.runtime.spark_versions import is_connect
+
+PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
+_ASKED: set[str] = set()
+"""Applications that have been asked, by their ids."""
+
+REPORT = f"""def report(_):
+    import importlib.metadata, importlib.util, json, sys
+    def found(name):
+        try:
+            if importlib.util.find_spec(name) is None:
+                return None
+            return importlib.metadata.version(name)
+        except Exception:
+            return ""
+    packages = {{name: found(name) for name in {PACKAGES!r}}}
+    return json.dumps({{"python": sys.executable, "version": sys.version.split()[0], "packages": packages}})
+"""
+"""As text: a function of this module would be pickled by its name, and the worker may not have the module."""
+_MISMATCH = re.compile(r"different version: ([\d.]+)")
+_CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
+_REMEDY = (
+    "before the session is made, set PYSPARK_PYTHON to an interpreter that has watersmeet on every machine, such as the driver's: "
+    "os.environ['PYSPARK_PYTHON'] = sys.executable ({})"
+)
+
+
+def probe_workers(spark: Any) -> None:
+    """Refuse a session whose workers cannot run watersmeet."""
+    if is_connect(spark) or spark.sparkContext.applicationId in _ASKED:
+        return
+    problem = _ask(spark.sparkContext)
+    if problem is not None:
+        raise WorkerError(f"{problem}; {_REMEDY.format(sys.executable)}")
+    trust_workers(spark)
+
+
+def trust_workers(spark: Any) -> None:
+    """Do not ask: the session's workers are known to run this interpreter."""
+    _ASKED.add(spark.sparkContext.applicationId)
+
+
+def _ask(context: Any) -> str | None:
+    """What is wrong with the workers, if something is."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(REPORT, made)
+    try:
+        said = context.parallelize([0], 1).map(made["report"]).collect()
+    except Exception as error:
+        return problem_of_failure(str(error), context.pythonExec)
+    return problem_of_report(json.loads(said[0]))
+
+
+def problem_of_report(said: Mapping[str, Any]) -> str | None:
+    """What a worker lacks.
+
+    >>> problem_of_report({"python": "/usr/bin/python3", "version": "3.11.2", "packages": {"watersmeet": None, "pyarrow": None, "numpy": "2.2"}})
+    "Spark's Python workers run /usr/bin/python3 (3.11.2), which has no watersmeet and no pyarrow"
+    """
+    who = f"Spark's Python workers run {said['python']} ({said['version']}), which has"
+    missing = [name for name, found in said["packages"].items() if found is None]
+    if missing:
+        return f"{who} {' and '.join(f'no {name}' for name in missing)}"
+    own, theirs = _version("watersmeet"), said["packages"]["watersmeet"]
+    if own and theirs and own != theirs:
+        return f"{who} watersmeet {theirs}, and the driver has {own}: install the same on both"
+    return None
+
+
+def problem_of_failure(text: str, python: str) -> str | None:
+    """What the failure of the job says about the interpreter.
+
+    >>> problem_of_failure('java.io.IOException: Cannot run program "python9": error=2', "python9")
+    "Spark's Python workers are to run python9, and there is no such program"
+    """
+    absent, other = _CANNOT_RUN.search(text), _MISMATCH.search(text)
+    if absent:
+        return f"Spark's Python workers are to run {absent[1]}, and there is no such program"
+    if other or "PYTHON_VERSION_MISMATCH" in text:
+        theirs = f"Python {other[1].rstrip('.')}" if other else "another Python"
+        return f"Spark's Python workers run {python}, which is {theirs}, and the driver Python {sys.version.split()[0]}"
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+_PREPARES = "pyspark.sql.streaming.transform_with_state_driver_worker"
+_DIARY = "Streaming TransformWithState"
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def errors_first(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
+    """A task of a worker, whose errors of ours are told before Spark's frames."""
+
+    @wraps(task)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
+        try:
+            yield from task(*args, **kwargs)
+        except BrokenQueryError:  # its frames say what broke
+            raise
+        except WatersmeetError as error:
+            raise error.with_traceback(None) from type(error)(*error.args)
+
+    return run
+
+
+def drop_diary() -> None:
+    """Drop what Spark prints about itself, if this is the worker that does so."""
+    if _is_preparing() and not isinstance(sys.stdout, Sieve):
+        sys.stdout = Sieve(sys.stdout)
+
+
+def _is_preparing() -> bool:
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return _PREPARES in sys.modules or getattr(main, "name", None) == _PREPARES
+
+
+class Sieve:
+    """A text stream without the lines of the diary.
+
+    >>> import io
+    >>> out = io.StringIO()
+    >>> print("Streaming TransformWithStateInPandas Python worker Starting execution of UDF: f.\\n", file=Sieve(out))
+    >>> print("a user's own line", file=Sieve(out))
+    >>> out.getvalue()
+    "a user's own line\\n"
+    """
+
+    def __init__(self, inner: TextIO) -> None:
+        self._inner, self._dropped = inner, False
+
+    def write(self, text: str) -> int:
+        if text.startswith(_DIARY):
+            self._dropped = True
+            return len(text)
+        if self._dropped and text == "\n":
+            self._dropped = False
+            return 1
+        return self._inner.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+FREEZES = 3
+"""Libraries load lazily: the heap is settled after a worker's first tasks, not after the very first."""
+MOST_OBJECTS = 50_000
+"""So many objects more than are frozen have come to stay: a collection over them costs several milliseconds."""
+_done = 0
+
+
+def after_task() -> None:
+    """Call when a task has let go of its data: give memory back, and freeze what stays."""
+    global _done
+    pa.default_memory_pool().release_unused()
+    if _done < FREEZES or len(gc.get_objects()) > MOST_OBJECTS:
+        if _done == 0:
+            atexit.register(gc.unfreeze)
+        _done += 1
+        gc.collect()
+        gc.freeze()

@@ -1,0 +1,251 @@
+"""What a unit remembers between batches: a small JSON manifest, and segments by id; and how a batch changes them.
+
+    dead      whole segments go by their max ts; when dead rows inside the oldest live segments pass a tenth of the
+              living, those segments are rewritten without them
+    compact   four neighbours of one size class (powers of four) become one segment of the next, as long as its span
+              stays within the archive period (a tenth of the alias' retention) and its size within 32 MB
+
+Invariant: the manifest names exactly the live segments; maxima include the last batch. It is JSON and Arrow, never pickle: a checkpoint cannot run
+code. Live rows are never lost; retained rows are at most 1.1 times the living; the number of segments grows with the logarithm of the rows, up to the
+archive period.
+Implements: Lin, Ooi, Wang, Yu (2015), section 3.3 (archive period, discarding whole sub-indexes).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.columns.arrow import block_bytes, slice_by_bytes
+from watersmeet.errors import CheckpointError
+from watersmeet.plan.fingerprint import find_differences, parts_of
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
+
+FORMAT = 3
+OTHER = ":"
+"""Kinds of segments that begin so hold other things than rows of streams or results."""
+REWRITTEN = ":rewritten"
+"""The kind of RJoin's rows that wait."""
+
+
+class Described(Protocol):
+    """What state is stored under: a query's plan, or a registry's."""
+
+    @property
+    def title(self) -> str:
+        """What checkpoints call it."""
+
+    @property
+    def units(self) -> int:
+        """How many units join."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """What tuples are stored under."""
+
+    def description(self) -> dict[str, Any]:
+        """What stored state depends on, as JSON."""
+
+    def fingerprint(self) -> str:
+        """Of the description."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose state it is: what a checkpoint must agree in."""
+
+    fingerprint: str
+    query: str
+    parts: Mapping[str, str]
+    """Digests of what the fingerprint covers, see `plan.fingerprint`."""
+    units: int
+    kinds: tuple[str, ...]
+    """Kinds of segments that a fresh unit has."""
+
+    @classmethod
+    def of(cls, plan: Described) -> Identity:
+        return cls(plan.fingerprint(), plan.title, parts_of(plan.description()), plan.units, plan.aliases)
+
+
+@dataclass
+class Manifest:
+    """One unit's memory."""
+
+    fingerprint: str
+    query: str
+    maxima: dict[str, int] = field(default_factory=dict)
+    segments: dict[str, list[SegmentInfo]] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    fanout: dict[str, list[float]] = field(default_factory=dict)
+    """Measured fan-outs by 'bound>probed': probes, matches, and probes times rows that were there, all fading."""
+    driving: dict[str, float] = field(default_factory=dict)
+    """What driver selection has measured, see `driving.DriverStats`."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
+    """Digests of what the fingerprint covers, see `plan.fingerprint`; where units' manifests lie together, these lie beside them."""
+
+    @classmethod
+    def fresh(cls, whose: Identity) -> Manifest:
+        segments: dict[str, list[SegmentInfo]] = {kind: [] for kind in whose.kinds}
+        return cls(whose.fingerprint, whose.query, segments=segments, parts=dict(whose.parts))
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str, whose: Identity) -> Manifest:
+        """Read a manifest; refuse one of another query or placement."""
+        try:
+            raw = json.loads(text)
+            if raw.pop("format") != FORMAT:
+                raise CheckpointError(
+                    f"the checkpoint was written in another format than {FORMAT}; start with a new checkpoint folder"
+                )
+            raw["segments"] = {a: [SegmentInfo(**s) for s in infos] for a, infos in raw["segments"].items()}
+            manifest = cls(**raw)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder"
+            ) from error
+        if manifest.fingerprint != whose.fingerprint:
+            refuse(manifest.fingerprint, manifest.query, manifest.parts, whose)
+        return manifest
+
+    def snapshot(self) -> Manifest:
+        """As it is now, whatever its unit changes."""
+        return replace(self, segments={kind: list(infos) for kind, infos in self.segments.items()})
+
+    def rows(self) -> dict[str, int]:
+        return {alias: sum(s.rows for s in infos) for alias, infos in self.segments.items()}
+
+    def bytes(self) -> int:
+        return sum(s.bytes for infos in self.segments.values() for s in infos)
+
+
+def refuse(
+    fingerprint: str, query: str, parts: Mapping[str, str], whose: Identity, where: str = "the checkpoint"
+) -> NoReturn:
+    """The state of one placement is asked for by another."""
+    names = find_differences(parts, whose.parts) if parts else []
+    raise CheckpointError(
+        f"{where} belongs to another query or placement"
+        + (f"; what differs: {', '.join(names)}. " if names else ". ")
+        + f"It was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
+        f"and this is fingerprint {whose.fingerprint} of\n  {whose.query}\nwith {whose.units} units; "
+        "restore the query, schemas, time zone and units= it was started with, or start with a new checkpoint folder"
+    )
+
+
+SEGMENT_BYTES = 32 * 2**20
+MOST_SEGMENTS = 64
+SLACK = 10
+"""Dead rows may be a tenth of the living; an archive period is a tenth of the retention."""
+FAN_IN = 4
+
+
+def compact(
+    store: SegmentStore,
+    infos: list[SegmentInfo],
+    find_run: Callable[[list[SegmentInfo]], list[SegmentInfo]],
+    merge: Callable[[list[pa.Table]], Segment],
+) -> list[SegmentInfo]:
+    """Segments in their order, where runs of them are merged to one as long as one is found."""
+    while run := find_run(infos):
+        whole = merge([store.read(info).table for info in run])
+        for info in run:
+            store.remove(info)
+        at, merged = infos.index(run[0]), {info.id for info in run}
+        left = [info for info in infos if info.id not in merged]
+        infos = [*left[:at], store.write(whole), *left[at:]]
+    return infos
+
+
+def find_alike(infos: list[SegmentInfo]) -> list[SegmentInfo]:
+    """FAN_IN segments or more of one size class, of the smallest that has so many, wherever they stand."""
+    classes: dict[int, list[SegmentInfo]] = {}
+    for info in infos:
+        classes.setdefault(_size_class(info.rows), []).append(info)
+    return next((same for _, same in sorted(classes.items()) if len(same) >= FAN_IN), [])
+
+
+class Settler:
+    """Applies one batch's changes to one alias' segments."""
+
+    def __init__(self, store: SegmentStore, cut_ts: int, retention_us: int) -> None:
+        self.store, self.cut_ts = store, cut_ts
+        self.span_us = UNBOUNDED if retention_us >= UNBOUNDED else max(retention_us // SLACK, 1)
+
+    def settle(self, infos: list[SegmentInfo], new: Segment | None) -> list[SegmentInfo]:
+        """The live segments after the batch."""
+        living = [i for i in infos if i.max_ts >= self.cut_ts]
+        for dead in infos:
+            if dead.max_ts < self.cut_ts:
+                self.store.remove(dead)
+        living = self._trim(living)
+        if new is not None and new.rows:
+            alive = new if new.min_ts >= self.cut_ts else new.where(new.ts >= self.cut_ts)
+            living += [self.store.write(piece) for piece in _pieces(alive)]
+        return compact(self.store, sorted(living, key=lambda i: (i.max_ts, i.id)), self._find_run, _concat)
+
+    def _trim(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
+        partly = [i for i in infos if i.min_ts < self.cut_ts]
+        if not partly:
+            return infos
+        masks = {i.id: self.store.read(i).ts >= self.cut_ts for i in partly}
+        dead = sum(int(np.count_nonzero(~m)) for m in masks.values())
+        if dead * SLACK <= sum(i.rows for i in infos) - dead:
+            return infos
+        out = []
+        for info in infos:
+            if info.id in masks:
+                segment = self.store.read(info).where(masks[info.id])
+                self.store.remove(info)
+                out.append(self.store.write(segment))
+            else:
+                out.append(info)
+        return out
+
+    def _find_run(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
+        """The newest run of one size class that fits; with too many segments, the smallest neighbours that fit."""
+        end = len(infos)
+        while end >= FAN_IN:
+            run = infos[end - FAN_IN : end]
+            if len({_size_class(i.rows) for i in run}) == 1 and self._fits(run):
+                return run
+            end -= 1
+        if len(infos) > MOST_SEGMENTS:
+            neighbours = [infos[i : i + 2] for i in range(len(infos) - 1)]
+            fitting = [pair for pair in neighbours if sum(i.bytes for i in pair) <= block_bytes(SEGMENT_BYTES)]
+            return min(fitting, key=lambda pair: sum(i.rows for i in pair), default=[])
+        return []
+
+    def _fits(self, run: list[SegmentInfo]) -> bool:
+        span = max(i.max_ts for i in run) - min(i.min_ts for i in run)
+        return span <= self.span_us and sum(i.bytes for i in run) <= block_bytes(SEGMENT_BYTES)
+
+
+def _size_class(rows: int) -> int:
+    return int(math.log(max(rows, 1), FAN_IN))
+
+
+def _concat(tables: list[pa.Table]) -> Segment:
+    return Segment.of(pa.concat_tables([t.select(tables[0].column_names) for t in tables]))
+
+
+def _pieces(segment: Segment) -> list[Segment]:
+    """A segment, cut where it is larger than a stored one may be."""
+    if segment.rows == 0:
+        return []
+    if segment.table.nbytes <= block_bytes(SEGMENT_BYTES):
+        return [segment]
+    in_time = segment.table
+    if not segment.is_ordered:
+        in_time = in_time.take(pa.array(np.argsort(segment.ts, kind="stable")))
+    return [Segment.of(block) for block in slice_by_bytes(in_time, SEGMENT_BYTES)]

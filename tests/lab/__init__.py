@@ -1,0 +1,1 @@
+"""Tests of the laboratory, in the tree of lab/watersmeet_lab."""

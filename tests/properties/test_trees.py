@@ -1,0 +1,37 @@
+"""Join trees in process: every generated tree lets out in every batch what the oracle says, and never more, whatever the units and the routing."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trees import KINDS, TreeCase, counted, generate
+from watersmeet.errors import WindowError
+
+
+@given(st.randoms(use_true_random=False))
+def test_as_of_joins_in_trees_equal_the_oracle_batch_by_batch(chance: random.Random) -> None:
+    compare(generate(chance, ("asof", "asof left", "asof", "asof left", *KINDS)))
+
+
+@given(st.randoms(use_true_random=False))
+def test_trees_equal_the_oracle_batch_by_batch(chance: random.Random) -> None:
+    compare(generate(chance))
+
+
+def compare(case: TreeCase) -> None:
+    """A case against the oracle; a tree that no window bounds is refused."""
+    try:
+        found = case.batches()
+    except WindowError:
+        return
+    wanted = case.expected()
+    for number, rows in enumerate(found):
+        assert counted(rows) == counted(wanted.in_batch(number)), (number, case.sql, case.options)
+
+
+def test_the_partner_of_an_as_of_join_is_within_the_windows_of_all_left_aliases() -> None:
+    """The last tuple before may be too far from another member of the left side, and one before it not."""
+    compare(generate(random.Random(5185), ("asof", "asof left", "inner", "left", "full", "semi", "anti", "right")))

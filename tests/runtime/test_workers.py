@@ -1,0 +1,223 @@
+"""Spark's Python workers: the probe, their errors, their heap."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import pickle
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from watersmeet import __version__
+from watersmeet.errors import DataError, WorkerError
+from watersmeet.runtime import workers
+from watersmeet.runtime.failures import from_worker
+from watersmeet.runtime.stream.processor import MANIFEST, StageProcessor, UnitMap
+from watersmeet.runtime.workers import (
+    PACKAGES,
+    REPORT,
+    Sieve,
+    errors_first,
+    probe_workers,
+    problem_of_failure,
+    problem_of_report,
+)
+
+
+def report(*flags: str) -> dict[str, Any]:
+    """What a worker of an interpreter with these flags would say."""
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", f"{REPORT}\nprint(report(0))"], capture_output=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_a_bare_interpreter_says_what_it_lacks():
+    said = report("-I", "-S")
+    assert said["python"] == sys.executable
+    assert dict.fromkeys(PACKAGES) == said["packages"]
+    problem = problem_of_report(said)
+    assert problem.startswith(f"Spark's Python workers run {sys.executable}")
+    assert problem.endswith(
+        "which has no watersmeet and no pyarrow and no pandas and no numpy and no numba and no duckdb"
+    )
+
+
+def test_the_drivers_interpreter_lacks_nothing():
+    assert problem_of_report(report()) is None
+
+
+def test_another_version_of_watersmeet():
+    packages = {**dict.fromkeys(PACKAGES, "1"), "watersmeet": "0.0.1"}
+    problem = problem_of_report({"python": "p", "version": "3", "packages": packages})
+    assert problem.endswith(f"which has watersmeet 0.0.1, and the driver has {__version__}: install the same on both")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark", "which is Python 3.9, and"),
+        ("[PYTHON_VERSION_MISMATCH] ...", "which is another Python"),
+        ('IOException: Cannot run program "/opt/py": error=2, No such file', "are to run /opt/py, and there is no such"),
+        ("Job 0 cancelled", None),
+    ],
+)  # fmt: skip
+def test_failures_of_the_interpreter_are_told_and_others_left(text, said):
+    problem = problem_of_failure(text, "python3")
+    assert problem is None if said is None else said in problem
+
+
+def spark(answer: Any, id: str = "app-1") -> SimpleNamespace:
+    asked: list[Any] = []
+
+    def collect() -> list[str]:
+        asked.append(answer)
+        if isinstance(answer, Exception):
+            raise answer
+        return [json.dumps(answer)]
+
+    rows = SimpleNamespace(map=lambda function: SimpleNamespace(collect=collect))
+    context = SimpleNamespace(applicationId=id, parallelize=lambda rows_, n: rows, pythonExec="python3")
+    return SimpleNamespace(sparkContext=context, asked=asked)
+
+
+def test_a_session_is_asked_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(workers, "_ASKED", set())
+    good, bare = spark(report()), spark(report("-I", "-S"), "app-2")
+    for _ in range(3):
+        probe_workers(good)
+    assert len(good.asked) == 1
+    for _ in range(2):
+        with pytest.raises(WorkerError, match=r"no watersmeet.*set PYSPARK_PYTHON to an interpreter.*sys\.executable"):
+            probe_workers(bare)
+    assert len(bare.asked) == 2
+    probe_workers(spark(RuntimeError("Job 0 cancelled"), "app-3"))
+    workers.trust_workers(spark({}, "app-4"))
+    probe_workers(spark(RuntimeError("Cannot run program"), "app-4"))
+
+
+@pytest.mark.spark
+def test_workers_of_another_interpreter(spark, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o700)
+    monkeypatch.setattr(workers, "_ASKED", set())
+    for python, said in [(str(bare), "no pyarrow"), (str(tmp_path / "none"), "there is no such program")]:
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+        with pytest.raises(WorkerError, match=said):
+            probe_workers(spark)
+    monkeypatch.undo()
+    probe_workers(spark)
+
+
+@errors_first
+def task(rows: Iterator[int], error: Exception) -> Iterator[int]:
+    yield from rows
+    try:
+        raise ValueError("deep inside")
+    except ValueError as inner:
+        raise error from inner
+
+
+def as_spark_tells(error: Exception) -> str:
+    """The text that Spark's worker makes of an exception."""
+    with pytest.raises(type(error)) as raised:
+        list(task(iter([1]), error))
+    return "".join(traceback.TracebackException.from_exception(raised.value, compact=True).format())
+
+
+def test_an_error_of_ours_stands_in_the_first_line_without_our_frames():
+    text = as_spark_tells(DataError("a.x * b.x cannot be evaluated"))
+    told = text.replace("Traceback (most recent call last):\n", "", 1)
+    assert told.startswith("watersmeet.errors.DataError: a.x * b.x cannot be evaluated\n")
+    assert "deep inside" not in text
+    assert "in task" not in text
+    assert str(from_worker(text)) == "a.x * b.x cannot be evaluated"
+
+
+def test_other_errors_keep_their_frames():
+    text = as_spark_tells(KeyError("k"))
+    assert "in task" in text
+    assert "deep inside" in text
+
+
+def test_a_task_is_lazy_and_passes_its_results_on():
+    rows = task(iter([1, 2]), DataError("late"))
+    assert (next(rows), next(rows)) == (1, 2)
+    with pytest.raises(DataError, match="late"):
+        next(rows)
+
+
+def test_the_diary_is_dropped_where_it_is_written_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
+    assert sys.stdout is out
+    monkeypatch.setitem(sys.modules, workers._PREPARES, ModuleType("worker"))
+    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
+    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
+    assert isinstance(sys.stdout, Sieve)
+    print("Streaming TransformWithStateInPandas Python worker Completed execution of UDF: f.\n")
+    print("mine")
+    print()
+    sys.stdout.flush()
+    assert out.getvalue() == "mine\n\n"
+
+
+class Map:
+    """Spark's MapState, which warns when it is asked for a key that it has not."""
+
+    def __init__(self) -> None:
+        self.held: dict[Any, Any] = {}
+
+    def containsKey(self, key: Any) -> bool:
+        return key in self.held
+
+    def getValue(self, key: Any) -> Any:
+        return self.held[key]
+
+    def updateValue(self, key: Any, value: Any) -> None:
+        self.held[key] = value
+
+
+def test_a_unit_does_not_ask_for_a_manifest_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
+    fresh = SimpleNamespace(fresh=lambda plan: "fresh", from_json=lambda text, plan: text)
+    monkeypatch.setattr("watersmeet.runtime.stream.processor.Manifest", fresh)
+    state = UnitMap(SimpleNamespace(getMapState=lambda *_: Map()))
+    assert state.read_manifest(None) == "fresh"
+    state.put(MANIFEST, b"kept")
+    assert state.read_manifest(None) == "kept"
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A worker after its first tasks."""
+    monkeypatch.setattr(workers, "_done", workers.FREEZES)
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_a_heap_that_has_grown_is_frozen_again(settled: None) -> None:
+    before = gc.get_freeze_count()
+    workers.after_task()
+    assert gc.get_freeze_count() == before
+    kept = [[] for _ in range(workers.MOST_OBJECTS + 1_000)]  # type: ignore[var-annotated]
+    workers.after_task()
+    assert gc.get_freeze_count() >= before + len(kept)
+    after = gc.get_freeze_count()
+    workers.after_task()
+    assert gc.get_freeze_count() == after
+
+
+def test_a_process_that_has_run_tasks_ends_without_a_word() -> None:
+    code = "import duckdb, gc; from watersmeet.runtime.workers import after_task; after_task(); assert gc.get_freeze_count()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == "", "DuckDB has counted what is left of it"

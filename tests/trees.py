@@ -1,0 +1,265 @@
+"""Generated join trees: the same query as SQL for watersmeet and as a description for the oracle, with streams that arrive in batches.
+
+Streams have the columns id, k, n (small numbers and NULLs) and ts; rows come out of order, and some of them late.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, either, less, run, same
+from tests.oracle_tree import Leaf, Node, Tree, variants, visible
+from watersmeet.query.stream import Stream
+from watersmeet.runtime import local
+from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.sources import source_of
+
+SECOND = 1_000_000
+KINDS = ("inner", "left", "right", "full", "semi", "anti")
+WORDS = {"asof": "ASOF JOIN", "asof left": "ASOF LEFT JOIN", "inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT OUTER JOIN", "full": "FULL JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}  # fmt: skip
+SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64(), "n": pa.int64(), "ts": pa.timestamp("us")})
+
+
+@dataclass
+class Condition:
+    """A condition as SQL, and for the oracle; `keys` are the values that it compares, with their aliases."""
+
+    text: str
+    holds: Predicate
+    keys: list[tuple[frozenset[str], Any]] = field(default_factory=list)
+
+
+@dataclass
+class TreeCase:
+    """A query and its input."""
+
+    sql: str
+    query: OracleQuery
+    arrivals: dict[str, Arrival]
+    options: dict[str, Any]
+
+    def expected(self) -> Outcome:
+        return run(self.query, self.arrivals, ends=True)
+
+    def batches(self) -> list[list[tuple[Any, ...]]]:
+        """What leaves in every batch, and at the end."""
+        count = max(len(a.batches) for a in self.arrivals.values())
+        tables, cuts = {}, {}
+        for name, arrival in self.arrivals.items():
+            rows = [row for batch in arrival.batches for row in batch]
+            columns = {f.name: pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA}
+            lateness = f"{arrival.lateness_us} microseconds"
+            tables[name] = Stream(pa.table(columns), time="ts", lateness=lateness)
+            sizes = [len(batch) for batch in arrival.batches]
+            cuts[name] = [(sum(sizes[:n]), sizes[n] if n < len(sizes) else 0) for n in range(count)]
+        sources = {name: source_of(name, stream) for name, stream in tables.items()}
+        prepared = local._prepare(self.sql, sources, "UTC", self.options)
+        return list(self._play(prepared, cuts, count))
+
+    def _play(self, prepared: LocalRun, cuts: dict[str, Any], count: int) -> Iterator[list[tuple[Any, ...]]]:
+        streams = {i.alias: i.stream for i in prepared.plan.inputs}
+        for n in range(count):
+            wires = {alias: wire.slice(*cuts[streams[alias]][n]) for alias, wire in prepared.wires.items()}
+            yield _rows(prepared, prepared.push(wires))
+        yield _rows(prepared, prepared.push({}, ended=True))
+
+
+def _rows(prepared: LocalRun, results: list[pa.Table]) -> list[tuple[Any, ...]]:
+    tables = [prepared._project(table) for table in results]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def generate(chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 4, rows: int = 4) -> TreeCase:
+    """A case out of thin air, of up to `most` streams and `rows` rows to a batch."""
+    names = list("abcd"[: chance.randint(2, most)])
+    maker = _Maker(chance, kinds, names)
+    text, tree = maker.item(names)
+    seen = list(visible(tree))
+    where = [maker.filter(chance.choice(seen)) for _ in range(chance.choice((0, 0, 1)))]
+    shown = [(alias, column) for alias in seen for column in ("id", chance.choice(("n", "k")))]
+    select = ", ".join(f"{a}.{c} AS {a}_{c}" for a, c in shown)
+    sql = f"SELECT {select} FROM {text}"
+    sql += f" WHERE {' AND '.join(c.text for c in where)}" if where else ""
+    sql += "".join(f" {item}" for item in maker.items)
+    apart = 1 if "asof" in kinds else 0
+    streams = {alias: f"s{n}" for n, alias in enumerate(names)}
+    query = OracleQuery(
+        list(streams.items()), [c.holds for c in where], [], lambda env: tuple(env[a][c] for a, c in shown), tree=tree
+    )
+    options: dict[str, Any] = {"units": chance.choice((1, 3))}
+    if options["units"] > 1 and chance.random() < 0.4:
+        options["routing"] = "random"
+    return TreeCase(sql, query, {s: arrival(chance, rows, apart) for s in streams.values()}, options)
+
+
+def arrival(chance: random.Random, most: int, apart: int = 0) -> Arrival:
+    """A stream of few rows in few batches; no two of one time, if they are some microseconds apart."""
+    batches, at, number = [], 0, 0
+    for _ in range(chance.randint(1, 4)):
+        rows = []
+        for _ in range(chance.randint(most // 2 if most > 4 else 0, most)):
+            at += chance.choice((0, 0, 1, 1, 2, 5))
+            number += 1
+            ts = None if chance.random() < 0.03 else (at - chance.choice((0, 0, 0, 1, 3))) * SECOND + number * apart
+            rows.append(
+                {"id": number, "k": chance.choice((1, 1, 2, None)), "n": chance.choice((0, 1, 2, None)), "ts": ts}
+            )
+        batches.append(rows)
+    return Arrival(batches, chance.choice((0, 0, 1, 4)) * SECOND)
+
+
+class _Maker:
+    def __init__(self, chance: random.Random, kinds: tuple[str, ...], names: list[str]) -> None:
+        self.chance, self.kinds = chance, kinds
+        self.items: list[str] = []
+        styles = ("pairs", "pairs", "pairs", "times", "times", "all", "range", "path")
+        self.style = chance.choice(styles[:-1] if "asof" in kinds else styles)
+        self.seconds = chance.choice((1, 2, 4))
+        self.stops = chance.sample(names, min(len(names), 3))
+        if self.style == "all":
+            self.items.append(f"WINDOW = {self.seconds} SECONDS")
+        if self.style == "path":
+            self.items.append(f"PATH ({', '.join(self.stops)}) = {self.seconds} SECONDS")
+
+    def item(self, names: list[str]) -> tuple[str, Tree]:
+        if len(names) == 1:
+            alias = names[0]
+            brackets = f" [RANGE {self.seconds} SECONDS]" if self.style == "range" else ""
+            return f"s{'abcd'.index(alias)} {alias}{brackets}", Leaf(alias)
+        kind = self.chance.choice(self.kinds)
+        at = self.chance.choice((len(names) - 1, len(names) - 1, 1))
+        (left, its_left), (right, its_right) = self.item(names[:at]), self.item(names[at:])
+        right = f"({right})" if len(names) - at > 1 else right
+        if kind.startswith("asof") and (len(names) - at > 1 or not self._certain(its_left)):
+            kind = "inner"
+        node = (
+            self._as_of(kind, its_left, its_right) if kind.startswith("asof") else self._node(kind, its_left, its_right)
+        )
+        text = f"{left} {WORDS[kind]} {right} ON {' AND '.join(c.text for c in self._on)}"
+        return text, node
+
+    def _node(self, kind: str, left: Tree, right: Tree) -> Node:
+        seen, other = visible(left), visible(right)
+        x, y = self.chance.choice(self._certain(left) or seen), self.chance.choice(self._certain(right) or other)
+        conditions = [self._across(x, y)]
+        if self.chance.random() < 0.3:
+            conditions.append(self._across(self.chance.choice(seen), self.chance.choice(other)))
+        if self.chance.random() < 0.3:
+            conditions.append(self.filter(self.chance.choice((*seen, *other))))
+        self._on = conditions
+        windows: list[Any] = []
+        paths: list[Any] = []
+        span = self.seconds * SECOND
+        if self.style == "times":
+            windows, condition = [(x, y, -span, 2 * span)], self._near(x, y)
+            conditions.append(condition)
+        elif self.style == "all":
+            windows = [(a, b, -span, span) for a in seen for b in other]
+        elif self.style == "range":
+            windows = [(a, b, -span, span) for a in seen for b in other]  # both have a range
+        elif self.style == "path" and {x for x in self.stops if x in seen} and {y for y in self.stops if y in other}:
+            paths = [(self.stops, [span] * (len(self.stops) - 1))]
+        if self.style == "pairs" or (self.style == "path" and not paths):
+            windows = [(x, y, *self._window(x, y))]
+        keys = [key for c in conditions for key in c.keys]
+        return Node(kind, left, right, [c.holds for c in conditions], keys, windows, paths)  # type: ignore[arg-type]
+
+    def _as_of(self, kind: str, left: Tree, right: Tree) -> Node:
+        """An as-of join, with a key or none, and with a window as tolerance or none; a forward one that preserves has one."""
+        x, (y,), op = (
+            self.chance.choice(self._certain(left)),
+            visible(right),
+            self.chance.choice((">=", ">", "<=", "<")),
+        )
+        on = [self._equal(x, y)] if self.chance.random() < 0.7 else []
+        if self.chance.random() < 0.3:
+            on.append(self.filter(self.chance.choice((x, y))))
+        holds, keys = [c.holds for c in on], [key for c in on for key in c.keys]
+        order = Condition(f"{x}.ts {op} {y}.ts", Predicate(frozenset(), lambda env: True))
+        self._on = [*on, order]
+        windows, span = [], self.seconds * SECOND
+        if self.style == "all" or self.style == "range":
+            windows = [(a, y, -span, span) for a in visible(left)]
+        elif self.chance.random() < 0.5 or (kind == "asof left" and op in ("<=", "<")):
+            self.items.append(f"WINDOW ({x}, {y}) = {self.seconds} SECONDS")
+            windows = [(x, y, -span, span)]
+        return Node(kind, left, right, holds, keys, windows, asof=(x, op, y))  # type: ignore[arg-type]
+
+    def _near(self, x: str, y: str) -> Condition:
+        """A condition on event times, which is plain SQL: an alias that is NULL does not satisfy it."""
+        span = self.seconds * SECOND
+
+        def near(env: Any) -> bool | None:
+            apart = None if None in (env[x]["ts"], env[y]["ts"]) else env[y]["ts"] - env[x]["ts"]
+            return None if apart is None else -span <= apart <= 2 * span
+
+        text = (
+            f"{y}.ts BETWEEN {x}.ts - INTERVAL {self.seconds} SECONDS AND {x}.ts + INTERVAL {2 * self.seconds} SECONDS"
+        )
+        return Condition(text, Predicate(frozenset((x, y)), near))
+
+    @staticmethod
+    def _certain(tree: Tree) -> tuple[str, ...]:
+        return tuple(a for a in visible(tree) if all(a in v for v in variants(tree)))
+
+    def _window(self, x: str, y: str) -> tuple[int | None, int | None]:
+        """A window item between two aliases."""
+        seconds = self.chance.choice((1, 2, 4))
+        if self.chance.random() < 0.7:
+            self.items.append(f"WINDOW ({x}, {y}) = {seconds} SECONDS")
+            return -seconds * SECOND, seconds * SECOND
+        self.items.append(f"DWINDOW ({x}, {y}) = {seconds} SECONDS")
+        return 0, seconds * SECOND
+
+    def _across(self, x: str, y: str) -> Condition:
+        """A condition of two aliases."""
+        form = self.chance.choice(("=", "=", "=", "<", "band", "sum"))
+        if form == "=":
+            return self._equal(x, y)
+        pair = frozenset((x, y))
+        keys = [(frozenset((a,)), lambda env, a=a: env[a]["n"]) for a in (x, y)]
+        if form == "<":
+            return Condition(f"{x}.n < {y}.n", Predicate(pair, lambda env: less(env[x]["n"], env[y]["n"])), keys)
+        if form == "band":
+
+            def near(env: Any) -> bool | None:
+                return None if None in (env[x]["n"], env[y]["n"]) else abs(env[x]["n"] - env[y]["n"]) <= 1
+
+            return Condition(f"abs({x}.n - {y}.n) <= 1", Predicate(pair, near), keys)
+
+        def total(env: Any) -> bool | None:
+            return None if None in (env[x]["n"], env[y]["n"]) else env[x]["n"] + env[y]["n"] > 1
+
+        return Condition(f"{x}.n + {y}.n > 1", Predicate(pair, total))
+
+    @staticmethod
+    def _equal(x: str, y: str) -> Condition:
+        keys = [(frozenset((a,)), lambda env, a=a: env[a]["k"]) for a in (x, y)]
+        holds = Predicate(frozenset((x, y)), lambda env: same(env[x]["k"], env[y]["k"]))
+        return Condition(f"{x}.k = {y}.k", holds, keys)
+
+    def filter(self, x: str) -> Condition:
+        """A condition of one alias."""
+        form, one = self.chance.choice(("=", "or null", "not null", "in")), frozenset((x,))
+        if form == "=":
+            return Condition(f"{x}.n = 1", Predicate(one, lambda env: same(env[x]["n"], 1)))
+        if form == "or null":
+            return Condition(
+                f"({x}.n > 0 OR {x}.n IS NULL)",
+                Predicate(one, lambda env: either(less(0, env[x]["n"]), env[x]["n"] is None)),
+            )
+        if form == "not null":
+            return Condition(f"{x}.k IS NOT NULL", Predicate(one, lambda env: env[x]["k"] is not None))
+        return Condition(
+            f"{x}.k IN (1, 3)", Predicate(one, lambda env: either(same(env[x]["k"], 1), same(env[x]["k"], 3)))
+        )
+
+
+def counted(rows: Any) -> Counter[Any]:
+    return Counter(tuple(row) for row in rows)
