@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_what_start_can_know_it_says_before_spark_runs(spark: Any, tmp_path: Pat
     segment = next(p.name for p in (checkpoint / "watersmeet" / "segments").iterdir() if p.name.startswith("2-"))
     for name in ("offsets/2", "offsets/1", "sources/0/2", "metadata", "watersmeet/manifests/2.json"):
         whole = (checkpoint / name).read_bytes()
-        for damaged in (whole[:-3], whole.replace(b"1", b"3", 1), None):
+        for damaged in (whole[:-3], re.sub(rb"\d", lambda d: b"%d" % (9 - int(d[0])), whole, count=1), None):
             (checkpoint / name).unlink() if damaged is None else (checkpoint / name).write_bytes(damaged)
             refused(query, name)
         (checkpoint / name).write_bytes(whole)
