@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+import watersmeet as wm
 from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, either, less, run, same
 from tests.oracle_tree import Leaf, Node, Tree, variants, visible
-from watersmeet.query.stream import Stream
-from watersmeet.runtime import local
-from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.sources import source_of
+from watersmeet.testing import QueryTest
+from watersmeet.testing.values import from_us
 
 SECOND = 1_000_000
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
@@ -43,36 +41,37 @@ class TreeCase:
     query: OracleQuery
     arrivals: dict[str, Arrival]
     options: dict[str, Any]
+    restarts: frozenset[int] = frozenset()
+    """The batches after which the query stops, and starts again."""
 
     def expected(self) -> Outcome:
         return run(self.query, self.arrivals, ends=True)
 
     def batches(self) -> list[list[tuple[Any, ...]]]:
-        """What leaves in every batch, and at the end."""
-        count = max(len(a.batches) for a in self.arrivals.values())
-        tables, cuts = {}, {}
-        for name, arrival in self.arrivals.items():
-            rows = [row for batch in arrival.batches for row in batch]
-            columns = {f.name: pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA}
-            lateness = f"{arrival.lateness_us} microseconds"
-            tables[name] = Stream(pa.table(columns), time="ts", lateness=lateness)
-            sizes = [len(batch) for batch in arrival.batches]
-            cuts[name] = [(sum(sizes[:n]), sizes[n] if n < len(sizes) else 0) for n in range(count)]
-        sources = {name: source_of(name, stream) for name, stream in tables.items()}
-        prepared = local._prepare(self.sql, sources, "UTC", self.options)
-        return list(self._play(prepared, cuts, count))
-
-    def _play(self, prepared: LocalRun, cuts: dict[str, Any], count: int) -> Iterator[list[tuple[Any, ...]]]:
-        streams = {i.alias: i.stream for i in prepared.plan.inputs}
+        """What leaves in every batch, and at the end; before some batches the query starts again."""
+        test, count = self.start(), max(len(a.batches) for a in self.arrivals.values())
+        out = []
         for n in range(count):
-            wires = {alias: wire.slice(*cuts[streams[alias]][n]) for alias, wire in prepared.wires.items()}
-            yield _rows(prepared, prepared.push(wires))
-        yield _rows(prepared, prepared.push({}, ended=True))
+            out.append(test.batch(self.rows(n)).answers)
+            test.check(*out[-1])
+            if n in self.restarts:
+                test.restart()
+        return [*out, test.end().answers]
 
+    def start(self) -> QueryTest:
+        streams = {
+            name: wm.Stream(SCHEMA.empty_table(), time="ts", lateness=f"{arrival.lateness_us} microseconds")
+            for name, arrival in self.arrivals.items()
+        }
+        return QueryTest(wm.sql(self.sql, streams, **self.options))
 
-def _rows(prepared: LocalRun, results: list[pa.Table]) -> list[tuple[Any, ...]]:
-    tables = [prepared._project(table) for table in results]
-    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+    def rows(self, n: int) -> dict[str, list[dict[str, Any]]]:
+        """The rows of a batch, by stream."""
+        return {
+            name: [{**row, "ts": None if row["ts"] is None else from_us(row["ts"])} for row in arrival.batches[n]]
+            for name, arrival in self.arrivals.items()
+            if n < len(arrival.batches)
+        }
 
 
 def generate(chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 4, rows: int = 4) -> TreeCase:
@@ -95,7 +94,8 @@ def generate(chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 
     options: dict[str, Any] = {"units": chance.choice((1, 3))}
     if options["units"] > 1 and chance.random() < 0.4:
         options["routing"] = "random"
-    return TreeCase(sql, query, {s: arrival(chance, rows, apart) for s in streams.values()}, options)
+    arrivals = {s: arrival(chance, rows, apart) for s in streams.values()}
+    return TreeCase(sql, query, arrivals, options, frozenset(n for n in range(3) if chance.random() < 0.25))
 
 
 def arrival(chance: random.Random, most: int, apart: int = 0) -> Arrival:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from watersmeet import testing
     from watersmeet.api import JoinBuilder, Query, join, sql, subscriptions
     from watersmeet.errors import (
         BrokenQueryError,
@@ -67,6 +68,7 @@ __all__ = [
     "local",
     "sql",
     "subscriptions",
+    "testing",
 ]
 
 _HOMES = {
@@ -86,6 +88,7 @@ _HOMES = {
     "local": "runtime.local",
     "sql": "api",
     "subscriptions": "api",
+    "testing": "testing",
 }
 _HOMES |= {name: "errors" for name in __all__ if name.endswith("Error")}
 import_module(f"{__name__}.sql")

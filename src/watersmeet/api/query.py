@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from watersmeet.query.scaling import Scaling
 from watersmeet.query.session import Session
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime import sources
+from watersmeet.runtime.arrow_types import session_in
+from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.sources import source_of
 
 if TYPE_CHECKING:
     from watersmeet.runtime.rounds.handle import Handle
@@ -94,7 +98,7 @@ class Query(Runnable):
         streams: Mapping[str, Stream],
         options: Options,
     ) -> None:
-        self._streams, self._options = dict(streams), options
+        self._streams, self._options, self._read = dict(streams), options, bind
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
         self._join = bind(specs, sources.session(streams))
         self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
@@ -113,6 +117,13 @@ class Query(Runnable):
     def plan(self) -> Plan:
         """The plan that `dataframe` runs."""
         return sources.plan(self._join, self._used, self._options)
+
+    def _in_process(self, timezone: str) -> LocalRun:
+        """The query over its tables in this process, bound in a time zone; at one unit, unless it is told how many."""
+        given = {name: source_of(name, stream) for name, stream in self._used.items()}
+        join = self._read({name: spec for name, (_, spec) in given.items()}, session_in(timezone))
+        options = replace(self._options, units=1) if self._options.units == "auto" else self._options
+        return LocalRun(join, {name: table for name, (table, _) in given.items()}, options)
 
     def _bind(self) -> Query:
         return self

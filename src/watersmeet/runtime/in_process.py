@@ -7,11 +7,12 @@ Invariant: batch by batch the same as on Spark: the same operators, clocks, late
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from watersmeet.operators.assemble import PlanFlows, make_keepers
 from watersmeet.operators.distinct import KEPT
 from watersmeet.operators.enter import CONTENT, OWN, PASS
 from watersmeet.operators.join import ToKeepers
+from watersmeet.operators.nearest import WAITING
 from watersmeet.operators.project import project_rows
 from watersmeet.operators.views import compute_values, empty_view, merge_views
 from watersmeet.plan.build import build
@@ -47,10 +49,13 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.runtime.arrow_types import DUCKDB, DuckDBTypes, normal
 from watersmeet.runtime.counts import Counts
-from watersmeet.sites.adapt import Adapting
+from watersmeet.sites.adapt import Adapting, Memory
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.segment import MemoryStore
+from watersmeet.storage.segment import MemoryStore, Segment, from_bytes, to_bytes
 from watersmeet.storage.unit import Identity, Manifest
+
+_TIME, _SITES = "time.json", "sites.json"
+"""Names of files of a saved state, besides those of units and segments."""
 
 
 class InProcess:
@@ -71,6 +76,26 @@ class InProcess:
         out = InProcess(self.identity)
         out.states, out.store, out.maxima = deepcopy(self.states), self.store.copy(), dict(self.maxima)
         out.batch, out._timeless = self.batch, dict(self._timeless)
+        return out
+
+    def save(self) -> dict[str, bytes]:
+        """The state as contents of files: of every unit its manifest, of every segment its rows, and how far time is."""
+        time = {"maxima": self.maxima, "batch": self.batch, "timeless": self._timeless}
+        out = {_TIME: json.dumps(time).encode()}
+        out |= {f"{unit}.json": state.to_json().encode() for unit, state in self.states.items()}
+        return out | {f"{id}.arrow": to_bytes(segment.table) for id, segment in self.store.segments.items()}
+
+    @classmethod
+    def load(cls, saved: Mapping[str, bytes], identity: Identity) -> InProcess:
+        """The units of a saved state; an error if it is of another query."""
+        out, time = cls(identity), json.loads(saved[_TIME])
+        out.maxima, out.batch, out._timeless = time["maxima"], time["batch"], time["timeless"]
+        for name, content in saved.items():
+            stem, kind = name.split(".")
+            if kind == "arrow":
+                out.store.segments[stem] = Segment(stem, from_bytes(content).combine_chunks())
+            elif stem.isdigit():
+                out.states[int(stem)] = Manifest.from_json(content.decode(), identity)
         return out
 
     def play(
@@ -153,9 +178,10 @@ class LocalRun:
 
     def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
         refuse_mismatches(join)
-        schemas = {i.alias: tables[i.stream].schema for i in join.inputs}
-        self.plan = build(join, DuckDBTypes(schemas), options, "everything")
-        self.wires = {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs}
+        self.schemas = {i.stream: tables[i.stream].schema for i in join.inputs}
+        types = DuckDBTypes({i.alias: self.schemas[i.stream] for i in join.inputs})
+        self.plan = build(join, types, options, "everything")
+        self.wires = self.read(tables)
         self.flows: Flows = PlanFlows(self.plan) if self.plan.sites is None else SiteFlows(self.plan)
         self.units = InProcess(Identity.of(self.plan))
         self.batches = 0
@@ -198,12 +224,7 @@ class LocalRun:
 
     def _finish(self, results: list[pa.Table], counts: Counts) -> pa.Table:
         """All results as one table, with the counts; late rows are said."""
-        if self.plan.finish is None:
-            found = [self._project(t) for t in (*results, self._empty())]
-        elif self.plan.join.distinct:
-            found = [self._rename(t) for t in (*results, project_rows(self.plan, self._empty()))]
-        else:
-            found = [self._groups()]
+        out = self._all_groups() if self.plan.join.grouping is not None else self.rows_of(results)
         if any(counts.late.values()):
             said = ", ".join(f"{n} of {s}" for s, n in counts.late.items() if n)
             warnings.warn(
@@ -211,8 +232,6 @@ class LocalRun:
                 UserWarning,
                 stacklevel=4,
             )
-        schema = shrink(found[-1]).schema
-        out = pa.concat_tables([shrink(r).cast(schema) for r in found])
         return replace(counts, kept=self._kept).attach(out)
 
     def _batches(self, batch_rows: int) -> Iterator[list[pa.Table]]:
@@ -222,10 +241,43 @@ class LocalRun:
         if self.plan.sequenced or self.plan.parts:
             yield self.push({}, ended=True)
 
-    def push(self, wires: Mapping[str, pa.Table], *, ended: bool = False) -> list[pa.Table]:
-        """One batch of wire rows, and what of it leaves."""
+    def save(self) -> dict[str, bytes]:
+        """The state between two batches, as contents of files."""
+        if self.sites is None:
+            return self.units.save()
+        decided = {"memory": asdict(self.sites.memory), "sequences": self.sites.sequences}
+        return {**self.units.save(), _SITES: json.dumps(decided).encode()}
+
+    def resume(self, saved: Mapping[str, bytes]) -> None:
+        """Go on from a saved state; an error if it is of another query."""
+        self.units = InProcess.load(saved, self.units.identity)
+        if self.sites is not None:
+            decided = json.loads(saved[_SITES])
+            self.sites.memory, self.sites.sequences = Memory.of(decided["memory"]), decided["sequences"]
+
+    def read(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        """Rows by stream as wire rows by alias."""
+        return {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs if i.stream in tables}
+
+    def rows_of(self, results: list[pa.Table]) -> pa.Table:
+        """Results as rows of the query: combinations, distinct rows, or groups."""
+        if self.plan.finish is None:
+            found = [self._project(t) for t in (*results, self._empty())]
+        elif self.plan.join.distinct:
+            found = [self._rename(t) for t in (*results, project_rows(self.plan, self._empty()))]
+        else:
+            empty = compute_values(self.plan, empty_view(self.plan))
+            found = [self._select_of_groups(t) for t in (*results, empty)]
+        schema = shrink(found[-1]).schema
+        return pa.concat_tables([shrink(r).cast(schema) for r in found])
+
+    def push(
+        self, wires: Mapping[str, pa.Table], *, ended: bool = False, reached: Mapping[str, int] | None = None
+    ) -> list[pa.Table]:
+        """One batch of wire rows, and what of it leaves; streams have `reached` these times besides."""
         flow = self.flows.under({} if self.sites is None else {"sites": self.sites.sequences})
         seen, messages = enter(flow, wires, self.units.batch)
+        seen.include(Seen(dict(reached or {})))
         before = self.units.maxima
         out = self.units.play(flow, messages, seen, ended=ended, wake_all=True)
         self.batches += 1
@@ -240,11 +292,19 @@ class LocalRun:
         for report in reports.values():
             self.ran.include(report)
         self.drivers.update(count_orders(report.drivers for report in reports.values()))
-        for alias, most in self.retained.items():
-            states = [self.units.states[unit] for unit in self._holders[alias]]
-            self.retained[alias] = max(most, sum(state.rows().get(alias, 0) for state in states))
+        for alias, rows in self.stored.items():
+            self.retained[alias] = max(self.retained[alias], rows)
         if self.plan.finish is not None:
             self._count_kept()
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """The rows in state, by alias, each counted once."""
+        out = {}
+        for alias, units in self._holders.items():
+            held = [self.units.states[unit].rows() for unit in units if unit in self.units.states]
+            out[alias] = sum(rows.get(alias, 0) + rows.get(WAITING + alias, 0) for rows in held)
+        return out
 
     def _find_holders(self, alias: str) -> list[int]:
         """The units that hold each of an alias' tuples once."""
@@ -257,11 +317,16 @@ class LocalRun:
         if self.plan.join.distinct:
             self._kept = max(self._kept, sum(s.rows().get(KEPT, 0) for s in self.units.states.values()))
 
-    def _groups(self) -> pa.Table:
+    def _all_groups(self) -> pa.Table:
         """All groups with their values."""
         aggregate, states = Aggregate(self.plan), self.units.states.values()
         views = [aggregate.groups(state, self.units.store) for state in states if KEPT in state.segments]
-        groups = compute_values(self.plan, merge_views(self.plan, views or [empty_view(self.plan)]))
+        return self._select_of_groups(
+            compute_values(self.plan, merge_views(self.plan, views or [empty_view(self.plan)]))
+        )
+
+    def _select_of_groups(self, groups: pa.Table) -> pa.Table:
+        """SELECT over groups and their values."""
         texts = [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results]
         return self._rename(normal(evaluate(groups, texts, "SELECT", self.plan.timezone)))
 
