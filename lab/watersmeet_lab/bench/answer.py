@@ -6,6 +6,9 @@ tuple of one side is therefore probed under three bucket numbers, and the exact 
 
 The answer is a count and a checksum (the sum of the keys and of each side's time), which every system's results are
 aggregated to as they pass: equal counts of wrong rows do not go unseen.
+
+When the input ends, tuples without a partner whose window is still open stay where they are, and how many those are depends on the system's
+watermark. So of left and anti joins only results whose `a` is older than `until_us` count.
 """
 
 from __future__ import annotations
@@ -30,26 +33,53 @@ class Answer:
 
 Condition = Literal["equal", "band"]
 """Keys are equal, or at most one apart."""
+Kind = Literal["inner", "left", "anti"]
+"""What the second stream is to the first."""
 
 
-def answer(folder: Path, ways: int, window_us: int, condition: Condition = "equal") -> Answer:
+@dataclass(frozen=True)
+class Question:
+    """The join that every system is asked for."""
+
+    ways: int
+    window_us: int
+    condition: Condition = "equal"
+    kind: Kind = "inner"
+    until_us: int | None = None
+    """Results count whose `a` is before this, in microseconds since the data's start; None: all."""
+
+    @property
+    def name(self) -> str:
+        """What tells it from others over the same data.
+
+        >>> Question(2, 10).name, Question(2, 10, "band", "anti", 500).name
+        ('2way-10us', '2way-10us-band-anti-500us')
+        """
+        parts = [
+            f"{self.ways}way-{self.window_us}us",
+            *(p for p in (self.condition, self.kind) if p not in ("equal", "inner")),
+        ]
+        return "-".join([*parts, *([] if self.until_us is None else [f"{self.until_us}us"])])
+
+
+def answer(folder: Path, question: Question) -> Answer:
     """DuckDB's answer for the first `ways` streams in `folder`; remembered next to the data."""
-    kind = "" if condition == "equal" else f"-{condition}"
-    memo = folder / f"answer-{ways}way-{window_us}us{kind}.json"
+    memo = folder / f"answer-{question.name}.json"
     if memo.exists():
         return Answer(**json.loads(memo.read_text()))
     with duckdb.connect() as con:
         con.execute("SET timezone = 'UTC'")
-        row = con.execute(_query(folder, ways, window_us, condition)).fetchone()
+        row = con.execute(_query(folder, question)).fetchone()
     assert row is not None
     found = Answer(int(row[0]), int(row[1]))
     memo.write_text(json.dumps(asdict(found)))
     return found
 
 
-def _query(folder: Path, ways: int, window_us: int, condition: Condition) -> str:
+def _query(folder: Path, question: Question) -> str:
+    ways, window_us = question.ways, question.window_us
     first, *others = ALIASES[:ways]
-    key = "key" if condition == "equal" else "unnest([-1, 0, 1]) + key AS key"
+    key = "key" if question.condition == "equal" else "unnest([-1, 0, 1]) + key AS key"
     sources = [f"{first} AS (SELECT key, {_since_start()} AS t FROM '{folder}/{first}/*.parquet')"]
     joins = []
     for number, alias in enumerate(others):
@@ -59,10 +89,12 @@ def _query(folder: Path, ways: int, window_us: int, condition: Condition) -> str
         )
         windows = [f"abs({alias}.t - {other}.t) <= {window_us}" for other in (first, *others[:number])]
         joins.append(
-            f"JOIN {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}"
+            f"{question.kind.upper()} JOIN {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}"
         )
-    total = " + ".join([f"{first}.key", *(f"{alias}.t" for alias in ALIASES[:ways])])
-    return f"WITH {', '.join(sources)} SELECT count(*), coalesce(sum({total}), 0) FROM {first} {' '.join(joins)}"
+    times = ALIASES[: 1 if question.kind == "anti" else ways]
+    total = " + ".join([f"{first}.key", *(f"coalesce({alias}.t, 0)" for alias in times)])
+    until = "" if question.until_us is None else f" WHERE {first}.t < {question.until_us}"
+    return f"WITH {', '.join(sources)} SELECT count(*), coalesce(sum({total}), 0) FROM {first} {' '.join(joins)}{until}"
 
 
 def _since_start() -> str:

@@ -8,6 +8,8 @@ the full size that would be 153 million and 10^11 results, and Spark's default p
 for every row. So the zipf cases have a tenth of the rows, and the 3-way one a window of 100 ms: 14.6 and 1.0 million
 results when 1,000,000 rows are asked for.
 
+`join` asks for left outer joins, which Spark has, too, of two streams.
+
 `growth` asks whether a long history slows a system down: ten times the rows and files, and rows/s after a tenth of them
 against rows/s at the end.
 """
@@ -20,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,15 +30,16 @@ import typer
 from rich.console import Console
 
 from watersmeet_lab.bench import machine
-from watersmeet_lab.bench.answer import Answer, answer
+from watersmeet_lab.bench.answer import Answer, Kind, answer
 from watersmeet_lab.bench.data import Dataset, generate
 from watersmeet_lab.bench.memory import MemorySampler
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
 from watersmeet_lab.bench.trials.report import Report
 from watersmeet_lab.bench.trials.systems import SYSTEMS, System
-from watersmeet_lab.bench.trials.trial import Trial
+from watersmeet_lab.bench.trials.trial import Sink, Trial
 
 Law = Literal["uniform", "zipf", "both"]
+Joins = Literal["inner", "left", "both"]
 
 FILES = 20
 WINDOW_US = 10_000_000
@@ -59,6 +63,8 @@ def run(
     quick: bool = False,
     growth: bool = False,
     data: Path | None = None,
+    join: Joins = "inner",
+    sink: Sink = "noop",
     say: Callable[[str], None] = lambda line: None,
 ) -> Report:
     """Generate, run, verify, report. `data` keeps the generated files for the next time; `say` hears of each step.
@@ -72,14 +78,15 @@ def run(
     files_per_trigger = files_per_trigger or ((1,) if quick else (1, 5))
     files = 5 if quick else FILES
     factor = 10 if growth else 1
-    cases = list(_cases(rows * factor, files * factor, ways, files_per_trigger, keys))
+    kinds: tuple[Kind, ...] = ("inner", "left") if join == "both" else (join,)
+    cases = list(_cases(rows * factor, files * factor, ways, files_per_trigger, keys, kinds))
     report = Report(seed=SEED, machine=machine.describe(), growth=growth)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as scratch:
         root = data or Path(scratch)
         for case in cases:
             for repetition in range(repeat):
                 for system in _turn(systems, repetition):
-                    report.outcomes.append(_try(case, system, repetition, root, say))
+                    report.outcomes.append(_try(case, system, repetition, root, sink, say))
                     if json:
                         report.write(json)
     return report
@@ -100,6 +107,8 @@ def command(
     quick: Annotated[bool, typer.Option(help="About a minute: 2-way, 100,000 rows, uniform keys.")] = False,
     growth: Annotated[bool, typer.Option(help="Ten times the history: rows/s early against late.")] = False,
     data: Annotated[Path | None, typer.Option(help="Keep the generated streams in this folder.")] = None,
+    join: Annotated[Joins, typer.Option(help="Inner joins, left outer joins of two streams, or both.")] = "inner",
+    sink: Annotated[Sink, typer.Option(help="Where results go: nowhere, or to a folder of Parquet files.")] = "noop",
 ) -> None:
     """Rows per second of watersmeet against Spark's own stream-stream join, answers checked with DuckDB."""
     console = Console()
@@ -115,6 +124,8 @@ def command(
             quick=quick,
             growth=growth,
             data=data,
+            join=join,
+            sink=sink,
             say=status.update,
         )
     console.print(report.render())
@@ -128,15 +139,21 @@ def _choose_systems(names: Sequence[str] | None) -> Sequence[System]:
     return [name for name in SYSTEMS if not names or name in names]
 
 
-def _cases(rows: int, files: int, ways: Sequence[int], files_per_trigger: Sequence[int], keys: Law) -> Iterator[Case]:
-    for law in ("uniform", "zipf") if keys == "both" else (keys,):
-        for count in ways:
-            for triggered in files_per_trigger:
-                if law == "uniform":
-                    yield Case("uniform", count, rows, files, triggered, WINDOW_US)
-                else:
-                    window_us = WINDOW_US if count == 2 else ZIPF_3WAY_WINDOW_US
-                    yield Case("zipf", count, rows // 10, files, triggered, window_us)
+def _cases(
+    rows: int,
+    files: int,
+    ways: Sequence[int],
+    files_per_trigger: Sequence[int],
+    keys: Law,
+    kinds: Sequence[Kind] = ("inner",),
+) -> Iterator[Case]:
+    for law, count, triggered in product(("uniform", "zipf") if keys == "both" else (keys,), ways, files_per_trigger):
+        for kind in kinds if count == 2 else ("inner",) if "inner" in kinds else ():
+            if law == "uniform":
+                yield Case("uniform", count, rows, files, triggered, WINDOW_US, kind)
+            else:
+                window_us = WINDOW_US if count == 2 else ZIPF_3WAY_WINDOW_US
+                yield Case("zipf", count, rows // 10, files, triggered, window_us, kind)
 
 
 def _turn(systems: Sequence[System], repetition: int) -> list[System]:
@@ -144,16 +161,15 @@ def _turn(systems: Sequence[System], repetition: int) -> list[System]:
     return [*systems[shift:], *systems[:shift]]
 
 
-def _try(case: Case, system: System, repetition: int, root: Path, say: Callable[[str], None]) -> Outcome:
+def _try(case: Case, system: System, repetition: int, root: Path, sink: Sink, say: Callable[[str], None]) -> Outcome:
     say(f"{case.title}: generating")
     folder = generate(Dataset(case.rows, case.files, case.keys, SEED), case.ways, root)
     warmup = generate(_WARMUP, case.ways, root)
     say(f"{case.title}: DuckDB's answer")
-    expected = answer(folder, case.ways, case.window_us)
+    expected = answer(folder, case.question)
     say(f"{case.title}: {system}, trial {repetition + 1}")
-    trial = Trial(
-        system, case.ways, case.files_per_trigger, case.window_us, str(folder.absolute()), str(warmup.absolute())
-    )
+    paths = str(folder.absolute()), str(warmup.absolute())
+    trial = Trial(system, case.question, case.files_per_trigger, *paths, sink=sink)
     with tempfile.TemporaryDirectory(prefix="watersmeet-trial-") as scratch:
         return observe(trial, case, repetition, Path(scratch), expected)
 

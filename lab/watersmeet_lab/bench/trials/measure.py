@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.runtime import progress
-from watersmeet_lab.bench.answer import Answer
+from watersmeet_lab.bench.answer import Answer, Kind, Question
 from watersmeet_lab.bench.data import INTERARRIVAL_US, Keys
 from watersmeet_lab.bench.memory import Peak
 from watersmeet_lab.bench.trials.systems import System
@@ -29,6 +29,7 @@ class Case:
     files: int
     files_per_trigger: int
     window_us: int
+    kind: Kind = "inner"
 
     @property
     def title(self) -> str:
@@ -38,7 +39,20 @@ class Case:
         '2-way, uniform keys, 2 x 1,000,000 rows, 500,000 rows per micro-batch, window 10 s'
         """
         per_batch = self.rows * self.ways * self.files_per_trigger // self.files
-        return f"{self.ways}-way, {self.keys} keys, {self.ways} x {self.rows:,} rows, {per_batch:,} rows per micro-batch, window {self.window_us / 1e6:g} s"
+        kind = "" if self.kind == "inner" else f"{self.kind} join, "
+        return f"{self.ways}-way, {kind}{self.keys} keys, {self.ways} x {self.rows:,} rows, {per_batch:,} rows per micro-batch, window {self.window_us / 1e6:g} s"
+
+    @property
+    def question(self) -> Question:
+        """What is asked. Of a left or anti join only what is settled by the data of all batches but the last counts.
+
+        >>> Case("uniform", 2, 1_000_000, 20, 5, 10_000_000, "left").question.until_us
+        730000000
+        """
+        if self.kind == "inner":
+            return Question(self.ways, self.window_us)
+        settled = self.rows * INTERARRIVAL_US * (self.files - self.files_per_trigger) // self.files
+        return Question(self.ways, self.window_us, kind=self.kind, until_us=settled - 2 * self.window_us)
 
 
 @dataclass(frozen=True)

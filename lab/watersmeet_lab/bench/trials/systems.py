@@ -16,10 +16,10 @@ by a time condition that Spark uses to clean state, and b by arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from watersmeet_lab.bench.answer import Condition
+from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, START_US
 
 System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default"]
@@ -48,43 +48,58 @@ CONF: Mapping[System, Mapping[str, str]] = {
 }
 
 
-def results(
-    system: System, spark: Any, streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal"
-) -> Any:
-    """The streaming DataFrame of all results: key, and the time and payload of every side."""
+def results(system: System, spark: Any, streams: Mapping[str, Any], question: Question, units: int) -> Any:
+    """The streaming DataFrame of all results: key, and the time and payload of every side that is selected."""
     if system == "watersmeet":
-        return query(streams, window_us, units, condition).dataframe()
-    assert condition == "equal", "Spark refuses a stream-stream join without an equality"
+        return query(streams, question, units).dataframe()
+    assert question.condition == "equal", "Spark refuses a stream-stream join without an equality"
+    assert question.kind != "anti", "Spark refuses a stream-stream anti join"
     for alias, frame in streams.items():
         frame.withWatermark("ts", "0 seconds").createOrReplaceTempView(alias)
-    return spark.sql(_SPARK[len(streams)].format(window=f"INTERVAL {window_us} MICROSECONDS", window_us=window_us))
+    kind, window_us = question.kind.upper(), question.window_us
+    window = f"INTERVAL {window_us} MICROSECONDS"
+    return spark.sql(_SPARK[len(streams)].format(kind=kind, window=window, window_us=window_us))
 
 
-def query(streams: Mapping[str, Any], window_us: int, units: int, condition: Condition = "equal") -> Any:
+def query(streams: Mapping[str, Any], question: Question, units: int) -> Any:
     """The query, bound to the streams."""
     import watersmeet as wm
 
-    aliases = list(streams)
-    related = {"equal": "a.key = {}.key", "band": "abs(a.key - {}.key) <= 1"}[condition]
-    text = f"""
-        SELECT a.key AS key, {", ".join(f"{x}.ts AS {x}_ts, {x}.payload AS {x}_payload" for x in aliases)}
-        FROM {", ".join(f"{x} {x}" for x in aliases)}
-        WHERE {" AND ".join(related.format(x) for x in aliases[1:])}
-        WINDOW = {window_us} MICROSECONDS
-    """
     named = {alias: wm.Stream(frame, time="ts") for alias, frame in streams.items()}
-    return wm.sql(text, units=units, **named)
+    return wm.sql(text(list(streams), question), units=units, **named)
 
 
-def checksum(ways: int) -> str:
-    """The SQL expression whose sum over the results `answer.Answer` holds."""
-    return " + ".join(["key", *(f"(unix_micros({alias}_ts) - {START_US})" for alias in ALIASES[:ways])])
+def text(aliases: Sequence[str], question: Question) -> str:
+    """The query in watersmeet's SQL.
+
+    >>> " ".join(text("ab", Question(2, 5, "band", "anti")).split())
+    'SELECT a.key AS key, a.ts AS a_ts, a.payload AS a_payload FROM a a ANTI JOIN b b ON abs(a.key - b.key) <= 1 WINDOW = 5 MICROSECONDS'
+    """
+    related = {"equal": "a.key = {}.key", "band": "abs(a.key - {}.key) <= 1"}[question.condition]
+    joins = (f"{question.kind.upper()} JOIN {x} {x} ON {related.format(x)}" for x in aliases[1:])
+    selected = aliases[:1] if question.kind == "anti" else aliases
+    return f"""
+        SELECT a.key AS key, {", ".join(f"{x}.ts AS {x}_ts, {x}.payload AS {x}_payload" for x in selected)}
+        FROM a a {" ".join(joins)}
+        WINDOW = {question.window_us} MICROSECONDS
+    """
+
+
+def checksum(question: Question) -> str:
+    """The SQL expression whose sum over the results `answer.Answer` holds; of left joins NULL counts as nothing."""
+    times = ALIASES[: 1 if question.kind == "anti" else question.ways]
+    return " + ".join(["key", *(f"coalesce(unix_micros({alias}_ts) - {START_US}, 0)" for alias in times)])
+
+
+def counted(question: Question) -> str:
+    """The SQL condition for results that count."""
+    return "true" if question.until_us is None else f"unix_micros(a_ts) < {START_US + question.until_us}"
 
 
 _SPARK = {
     2: """
         SELECT a.key, a.ts AS a_ts, a.payload AS a_payload, b.ts AS b_ts, b.payload AS b_payload
-        FROM a JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - {window} AND a.ts + {window}
+        FROM a {kind} JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - {window} AND a.ts + {window}
     """,
     3: """
         SELECT ab.key, a_ts, a_payload, timestamp_micros(b_us) AS b_ts, b_payload, c.ts AS c_ts, c.payload AS c_payload

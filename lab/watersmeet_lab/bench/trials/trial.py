@@ -3,7 +3,7 @@
 A small query of the same shape runs first in the same JVM (workers, imports, generated code), then the measured one:
 available-now over the files, checkpoint on disk, results computed to the last column of every row and thrown away: by
 Spark's noop sink, or on the rounds runtime by a sink of the same kind. Count and checksum are taken by `observe` on the
-way, for every system alike.
+way, for every system alike. With `sink="parquet"` results are written to a folder of Parquet files, and count and checksum are read from it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from watersmeet.runtime.rounds.supersteps import run_all
 from watersmeet.runtime.session import LOCAL_MANAGER, SETTING
-from watersmeet_lab.bench.answer import Condition
+from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, SCHEMA
-from watersmeet_lab.bench.trials.systems import CONF, System, checksum, query, results
+from watersmeet_lab.bench.trials.systems import CONF, System, checksum, counted, query, results
+
+Sink = Literal["noop", "parquet"]
 
 
 @dataclass(frozen=True)
@@ -30,20 +32,20 @@ class Trial:
     """What to run, on what, with what."""
 
     system: System
-    ways: int
+    question: Question
     files_per_trigger: int
-    window_us: int
     data: str
     warmup: str
     cores: int = 2
     memory: str = "4g"
     conf: Mapping[str, str] = field(default_factory=dict)
-    condition: Condition = "equal"
+    sink: Sink = "noop"
 
 
 def main(spec: Path, result: Path) -> None:
     """Run the trial that the file `spec` describes and write what was seen to the file `result`."""
-    trial = Trial(**json.loads(spec.read_text()))
+    given = json.loads(spec.read_text())
+    trial = Trial(**{**given, "question": Question(**given["question"])})
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = _session(trial)
     try:
@@ -79,48 +81,50 @@ def _session(trial: Trial) -> Any:
 
 def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, Any]:
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
-    streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.ways]}
+    streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.question.ways]}
     shutil.rmtree(checkpoint, ignore_errors=True)
     run = _rounds if trial.system == "rounds" else _stream
     return run(spark, trial, streams, str(checkpoint))
 
 
 def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
-    frame = _observe_answer(
-        results(trial.system, spark, streams, trial.window_us, trial.cores, trial.condition), trial.ways
-    )
+    frame, folder = results(trial.system, spark, streams, trial.question, trial.cores), f"{checkpoint}-rows"
+    shutil.rmtree(folder, ignore_errors=True)
+    writer = (frame if trial.sink == "parquet" else _observe_answer(frame, trial.question)).writeStream
+    writer = writer.format(trial.sink).option("checkpointLocation", checkpoint).trigger(availableNow=True)
     began = time.monotonic()
-    running = (
-        frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-    )
+    running = writer.start(folder) if trial.sink == "parquet" else writer.start()
     running.awaitTermination()
     wall_s = time.monotonic() - began
     events = [json.loads(progress.json) for progress in running.recentProgress]
+    if trial.sink == "parquet":
+        return {"wall_s": wall_s, "progress": events, "answer": _read_answer(spark, folder, trial.question)}
     seen = [event.get("observedMetrics", {}).get("answer") or {} for event in events]
     answer = {name: sum(row.get(name) or 0 for row in seen) for name in ("count", "checksum")}
     return {"wall_s": wall_s, "progress": events, "answer": answer}
 
 
 def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
-    sink = Counted(trial.ways)
+    counting, folder = Counted(trial.question), f"{checkpoint}-rows"
+    shutil.rmtree(folder, ignore_errors=True)
+    sink: Any = folder if trial.sink == "parquet" else counting
     began = time.monotonic()
-    handle = query(streams, trial.window_us, trial.cores, trial.condition).start(
-        sink=sink, checkpoint=checkpoint, trigger="availableNow"
-    )
+    handle = query(streams, trial.question, trial.cores).start(sink=sink, checkpoint=checkpoint, trigger="availableNow")
     handle.await_termination()
     wall_s = time.monotonic() - began
     events = [json.loads(progress.json) for progress in handle.query.recentProgress]
     retained = {progress.batch_id: progress.state_rows for progress in handle.history()}
     for event in events:
         event["retained"] = retained.get(event["batchId"])
-    return {"wall_s": wall_s, "progress": events, "answer": sink.answer}
+    answer = _read_answer(spark, folder, trial.question) if trial.sink == "parquet" else counting.answer
+    return {"wall_s": wall_s, "progress": events, "answer": answer}
 
 
 class Counted:
     """A sink for the rounds runtime that counts and checks results, and keeps nothing."""
 
-    def __init__(self, ways: int) -> None:
-        self.ways = ways
+    def __init__(self, question: Question) -> None:
+        self.question = question
         self.answer = {"count": 0, "checksum": 0}
         self._frames: dict[int, tuple[Any, Any]] = {}
 
@@ -130,7 +134,7 @@ class Counted:
     def write(self, rows: Any, batch_id: int) -> None:
         """The frames of a query are few and run again and again, so each is made to count once."""
         if id(rows) not in self._frames:
-            self._frames[id(rows)] = rows, _observe_answer(rows, self.ways)
+            self._frames[id(rows)] = rows, _observe_answer(rows, self.question)
         counting = self._frames[id(rows)][1]
         run_all(counting)
         seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
@@ -138,10 +142,21 @@ class Counted:
             self.answer[name] += seen.get(name) or 0
 
 
-def _observe_answer(frame: Any, ways: int) -> Any:
+def _observe_answer(frame: Any, question: Question) -> Any:
+    return frame.observe("answer", *_answer_columns(question))
+
+
+def _read_answer(spark: Any, folder: str, question: Question) -> dict[str, int]:
+    """Count and checksum of what a run has written."""
+    row = spark.read.parquet(folder).agg(*_answer_columns(question)).first()
+    return {"count": row["count"] or 0, "checksum": row["checksum"] or 0}
+
+
+def _answer_columns(question: Question) -> list[Any]:
     from pyspark.sql import functions as F
 
-    return frame.observe("answer", F.count(F.lit(1)).alias("count"), F.sum(F.expr(checksum(ways))).alias("checksum"))
+    counts = F.expr(counted(question))
+    return [F.count_if(counts).alias("count"), F.sum(F.when(counts, F.expr(checksum(question)))).alias("checksum")]
 
 
 if __name__ == "__main__":
