@@ -10,7 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from watersmeet.cli import app
+from watersmeet.cli import spark as cli_spark
 from watersmeet.cli.arguments import check_query, schema_of, sources
 from watersmeet.errors import StreamError, WatersmeetError
 
@@ -60,6 +63,22 @@ def test_what_only_spark_can_tell_is_left_to_it(folder: Path):
     (folder / "broken" / "0.parquet").write_text("no parquet")
     check_query(wrong, sources(["a=broken"]))
     check_query(wrong, sources(["a=a"], schemas=["a=kk array<int>, ts timestamp"]))
+
+
+def test_the_time_zone_is_checked_and_is_the_sessions(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    command = ["explain", QUERY, "--stream", "a=a", "--timezone"]
+    wrong = CliRunner().invoke(app, [*command, "Europe/Atlantis"])
+    assert wrong.exit_code == 2
+    assert "unknown time zone 'Europe/Atlantis'" in " ".join(wrong.stderr.split())
+    asked: list[object] = []
+
+    def session(*_: object, conf: dict[str, str], **__: object) -> None:
+        asked.append(conf["spark.sql.session.timeZone"])
+        raise WatersmeetError("no Spark here")
+
+    monkeypatch.setattr(cli_spark, "local_session", session)
+    assert "no Spark here" in CliRunner().invoke(app, [*command, "PST"]).stderr
+    assert asked == ["America/Los_Angeles"]
 
 
 def test_hidden_files_are_not_read(folder: Path):

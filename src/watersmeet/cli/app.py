@@ -93,6 +93,7 @@ Shipping = Annotated[
     options.Shipping,
     typer.Option(help="semijoin (with --runtime rounds): keys travel first, payloads only for matches."),
 ]
+Timezone = Annotated[str, typer.Option("--timezone", help="The session's time zone, such as Europe/Paris or +02:00.")]
 Static = Annotated[bool, typer.Option("--static", help="Read what is there now, once: a backfill.")]
 
 
@@ -132,6 +133,7 @@ def run(
     driver: Driver = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
+    timezone: Timezone = "UTC",
     static: Static = False,
 ) -> None:
     """Join folders of files, as streams or (--static) as they are now."""
@@ -140,13 +142,13 @@ def run(
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
         to, when = sink(sink_), trigger(trigger_)
         choices = _options(units, kernel, routing, driver, runtime, shipping)
-        check_query(text, found)
+        zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 
     if static:
-        runs.backfill(text, found, choices, to)
+        runs.backfill(text, found, choices, to, zone)
     else:
-        runs.stream(text, found, choices, to, checkpoint, when, files_per_trigger)
+        runs.stream(text, found, choices, to, checkpoint, when, files_per_trigger, zone)
 
 
 @app.command()
@@ -164,6 +166,7 @@ def explain(
     driver: Driver = "auto",
     runtime: Runtime = "stream",
     shipping: Shipping = "auto",
+    timezone: Timezone = "UTC",
     static: Static = False,
     full: Annotated[
         bool, typer.Option("--full", help="Also streams, conditions, routing, kernel, orders, shipping.")
@@ -174,10 +177,10 @@ def explain(
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
         choices = _options(units, kernel, routing, driver, runtime, shipping)
-        check_query(text, found)
+        zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, choices, streaming=not static, full=full)
+    runs.explain(text, found, choices, zone, streaming=not static, full=full)
 
 
 def _options(units: int | None, kernel: str, routing: str, driver: str, runtime: str, shipping: str) -> dict[str, Any]:

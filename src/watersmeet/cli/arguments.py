@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 
 from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.query.duration import parse_us
+from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
-from watersmeet.runtime.arrow_types import normal, spark_name
+from watersmeet.runtime.arrow_types import normal, session_in, spark_name
 from watersmeet.sql.parse import parse
 
 FORMATS = ("parquet", "csv", "json")
@@ -200,17 +201,19 @@ _NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tiny
 _PLAIN = {"bigint", "int", "smallint", "tinyint", "float", "double", "decimal", "string", "boolean", "date", "timestamp", "timestamp_ntz", "binary"}  # fmt: skip
 
 
-def check_query(text: str, sources: Sequence[Source]) -> None:
-    """Refuse names, columns and windows that are wrong, if all columns are known."""
+def check_query(text: str, sources: Sequence[Source], timezone: str = UTC) -> Session:
+    """Refuse a time zone that there is not, and names, columns and windows that are wrong, if all columns are known; the session of the query."""
+    session = session_in(timezone)
     specs: dict[str, StreamSpec] = {}
     for source in sources:
         schema = schema_of(source)
         if schema is None:
-            return
+            return session
         time = source.time or time_column(source.name, list(schema.items()))
         stream = Stream(None, time=time, lateness=source.lateness, idle=source.idle)
         specs[source.name] = StreamSpec(source.name, schema, time, stream.lateness_us, stream.idle_us)
-    parse(text, specs)
+    parse(text, specs, session)
+    return session
 
 
 def schema_of(source: Source) -> Mapping[str, str] | None:

@@ -25,11 +25,12 @@ def stream(
     checkpoint: Path | None,
     trigger: Mapping[str, Any],
     files_per_trigger: int | None,
+    timezone: str,
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
     with report_errors():
         lasting = folders.checkpoint_folder(sink, checkpoint)
-    with local_spark("run") as on:
+    with local_spark("run", timezone) as on:
         query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
         view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
@@ -60,9 +61,9 @@ def stream(
         _sum_up(on, view.totals, sink, stopped=stop.is_set(), lasting=lasting)
 
 
-def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: Sink) -> None:
+def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: Sink, timezone: str) -> None:
     """Run a query once over what the folders hold."""
-    with local_spark("run") as on:
+    with local_spark("run", timezone) as on:
         query = _query(on, text, sources, options, streaming=False)
         view = View(Totals({}), on.console)
         with on.console.status("joining"):
@@ -70,9 +71,11 @@ def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], s
         on.console.print(f"{count:,} results{_where(sink)}", highlight=False, soft_wrap=True)
 
 
-def explain(text: str, sources: Sequence[Source], options: Mapping[str, Any], *, streaming: bool, full: bool) -> None:
+def explain(
+    text: str, sources: Sequence[Source], options: Mapping[str, Any], timezone: str, *, streaming: bool, full: bool
+) -> None:
     """Print a query's plan."""
-    with local_spark("explain") as on:
+    with local_spark("explain", timezone) as on:
         plan = _query(on, text, sources, options, streaming=streaming).explain("full" if full else "short")
         on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
 

@@ -23,6 +23,7 @@ from watersmeet.runtime.session import LOCAL_MANAGER, SETTING, local_session
 
 LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
 """The command keeps checkpoints in local folders only."""
+ZONE = "spark.sql.session.timeZone"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class LocalSpark:
 
 
 @contextmanager
-def local_spark(name: str) -> Iterator[LocalSpark]:
+def local_spark(name: str, timezone: str = "UTC") -> Iterator[LocalSpark]:
     """Start Spark, run the command inside, stop Spark; errors become messages and exit codes."""
     console = Console()
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
@@ -46,7 +47,7 @@ def local_spark(name: str) -> Iterator[LocalSpark]:
             tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,
             report_errors(log),
             console.status("starting Spark") as status,
-            local_session(f"watersmeet {name}", log=log, conf=LOCAL_CHECKPOINTS) as spark,
+            local_session(f"watersmeet {name}", log=log, conf={**LOCAL_CHECKPOINTS, ZONE: timezone}) as spark,
         ):
             status.stop()
             yield LocalSpark(spark, console, Path(scratch))
