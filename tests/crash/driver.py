@@ -7,6 +7,8 @@
     rows      the same with a ROWS window: two rounds per batch, the sequencer and the join
     theta     a band join of two streams, in a biclique, on the DataFrame runtime
     scaling   the same on the rounds runtime, with units that come and go all the time
+    outer     a LEFT JOIN and an ANTI JOIN, on the DataFrame runtime
+    settled   the same on the rounds runtime
 
 It is a user's script: it knows the public surface and nothing of the tests.
 """
@@ -27,6 +29,11 @@ QUERY = """
     WINDOW (a, b) = 2 SECONDS AND DWINDOW (b, c) = 3 SECONDS
 """
 BAND_QUERY = "SELECT a.id AS a_id, b.id AS b_id FROM a, b WHERE abs(a.k - b.k) <= 1 WINDOW = 700 MILLISECONDS"
+OUTER_QUERY = """
+    SELECT a.id AS a_id, b.id AS b_id, a.k AS k
+    FROM a LEFT JOIN b ON a.k = b.k LEFT ANTI JOIN c ON a.k = c.k
+    WINDOW (a, b) = 1 SECOND AND WINDOW (a, c) = 200 MILLISECONDS
+"""
 ROWS_QUERY = QUERY.replace("FROM a,", "FROM a [ROWS 60],")
 
 
@@ -46,7 +53,16 @@ def session() -> Any:
     )
 
 
-QUERIES = {"stream": QUERY, "rounds": QUERY, "rows": ROWS_QUERY, "theta": BAND_QUERY, "scaling": BAND_QUERY}
+QUERIES = {
+    "stream": QUERY,
+    "rounds": QUERY,
+    "rows": ROWS_QUERY,
+    "theta": BAND_QUERY,
+    "scaling": BAND_QUERY,
+    "outer": OUTER_QUERY,
+    "settled": OUTER_QUERY,
+}
+ON_DATAFRAMES = ("stream", "theta", "outer")
 OPTIONS: dict[str, dict[str, Any]] = {"theta": {"units": 5}, "scaling": {"units": 4, "routing": "random"}}
 SCALING = wm.Scaling(unit_bytes="700 B", low=0.58, target=0.6, high=0.62, confirm=1, most_units=12)
 
@@ -62,7 +78,7 @@ def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:
 def main(run: str, data: str, out: str, checkpoint: str, files_per_trigger: str) -> None:
     """Run the query over what is there."""
     asked = query(session(), run, data, files_per_trigger)
-    if run in ("stream", "theta"):
+    if run in ON_DATAFRAMES:
         sink = asked.dataframe().writeStream.format("parquet").option("path", out)
         wait = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination
     else:

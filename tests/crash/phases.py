@@ -93,6 +93,8 @@ PHASES = {
     **_PHASES,
     "theta": _PHASES["stream"],
     "scaling": _PHASES["rounds"],
+    "outer": _PHASES["stream"],
+    "settled": _PHASES["rounds"],
     "subscriptions": _PHASES["rounds"],
 }
 

@@ -38,7 +38,18 @@ EXPECTED_ROWS = f"""
 EXPECTED_BAND = """
     SELECT a.id, b.id FROM a, b WHERE abs(a.k - b.k) <= 1 AND abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 700000
 """
-EXPECTED_OF = {"rows": EXPECTED_ROWS, "theta": EXPECTED_BAND, "scaling": EXPECTED_BAND}
+EXPECTED_OUTER = """
+    SELECT a.id, b.id, a.k
+    FROM a LEFT JOIN b ON a.k = b.k AND abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 1000000
+    WHERE NOT EXISTS (SELECT 1 FROM c WHERE a.k = c.k AND abs(epoch_us(a.ts) - epoch_us(c.ts)) <= 200000)
+"""
+EXPECTED_OF = {
+    "rows": EXPECTED_ROWS,
+    "theta": EXPECTED_BAND,
+    "scaling": EXPECTED_BAND,
+    "outer": EXPECTED_OUTER,
+    "settled": EXPECTED_OUTER,
+}
 
 
 def write_streams(folder: Path, files: int, seed: int) -> None:

@@ -20,7 +20,7 @@ from tests.crash.state import assert_no_orphans, units_ever
 from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
 
 ASKED = int(os.environ.get("CRASH_KILLS", "0"))
-KILLS = {"stream": ASKED or 2, "rounds": ASKED or 2, "theta": ASKED or 2, "scaling": ASKED or 3}
+KILLS = dict.fromkeys(("stream", "rounds", "theta", "outer", "settled"), ASKED or 2) | {"scaling": ASKED or 3}
 """Without a word: a few; `test_steps` dies at every step of the rounds."""
 RUNS = [run if run == "stream" else pytest.param(run, marks=pytest.mark.thorough) for run in KILLS]
 MANY = 20
@@ -59,7 +59,7 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
     assert len(want) > files * ROWS_PER_FILE
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves
     assert_same(written(spark, tmp_path / "out"), want)
-    if run in ("rounds", "scaling"):
+    if run in ("rounds", "scaling", "settled"):
         assert_no_orphans(tmp_path)
     if run == "scaling":
         assert units_ever(tmp_path) > 6, "units hardly came and went: little was tested"
