@@ -16,6 +16,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from tests.oracle_groups import Windows, batch_of, lags_in, leaving
 from tests.oracle_tree import NULLS, Evaluation, Tree
 
 Row = Mapping[str, Any]
@@ -53,6 +54,9 @@ class OracleQuery:
     """GROUP BY: (function, position of its argument in `select`, None for count(*))."""
     keys: int = 0
     """GROUP BY: so many columns of `select` are the group."""
+    group_window: Windows | None = None
+    """GROUP BY: the window among the keys; its groups leave once, if they satisfy `having`."""
+    having: Callable[[tuple[Any, ...]], Truth] = lambda group: True
     paths: Sequence[tuple[Sequence[str], Sequence[int]]] = ()
     tree: Tree | None = None
     """Outer, semi, anti and as-of joins; then its nodes have the windows and the conditions of ON, and `predicates` are those of WHERE."""
@@ -72,7 +76,8 @@ class Outcome:
     """`results` are (batch of the last member, projected row); `retained` has the rows kept per alias after each batch.
 
     Under GROUP BY results are (batch, keys and current values) of every group that changed in the batch, and `final` has
-    the last value of every group. Under DISTINCT `kept` has the rows that may be kept after each batch.
+    the last value of every group; with a window they are the groups that leave in the batch. `kept` has the rows that may be kept
+    after each batch: under DISTINCT those that have left, with a window the groups that have not.
     """
 
     results: list[tuple[int, tuple[Any, ...]]]
@@ -340,6 +345,9 @@ def run(query: OracleQuery, arrivals: Mapping[str, Arrival], *, ends: bool = Fal
         firsts = once_per_bucket(query, found)
         rows = [(batch, row) for batch, _, row in firsts]
         return Outcome(rows, late, remains, kept=[may_be_kept(query, arrivals, firsts, b) for b in range(count)])
+    if query.group_window is not None:
+        results, open_ = ended_groups(query, query.group_window, arrivals, found, ends=ends)
+        return Outcome(results, late, remains, kept=open_)
     if query.aggregates is not None:
         updates = [(b, value) for b in range(count) for value in changed_groups(query, found, b)]
         return Outcome(updates, late, remains, final=groups(query, [row for _, _, row in found]))
@@ -436,6 +444,37 @@ def changed_groups(
     now = [row for at, _, row in found if at <= batch]
     touched = {told_apart(row[: query.keys]) for at, _, row in found if at == batch}
     return [g for g in groups(query, now) if told_apart(g[: query.keys]) in touched]
+
+
+def ended_groups(
+    query: OracleQuery,
+    window: Windows,
+    arrivals: Mapping[str, Arrival],
+    found: Sequence[tuple[int, int, tuple[Any, ...]]],
+    *,
+    ends: bool,
+) -> tuple[list[tuple[int, tuple[Any, ...]]], list[int]]:
+    """The groups that leave, with their batches, and how many are open after every batch."""
+    count, stream_of = _batches(arrivals), dict(query.aliases)
+    bounds = widest(query) if query.tree is None else {}
+    lags = {z: bounds[window.alias, z] for z in stream_of} if query.tree is None else lags_in(query.tree, window.alias)
+
+    @cache
+    def mark(alias: str, batch: int) -> float:
+        maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
+        return watermark(stream_of[alias], arrivals, maxima)
+
+    def leaves(end: int) -> float:
+        return batch_of(end, lags, mark, count, ends=ends)
+
+    by_batch = leaving(window, found, leaves)
+    results = [(b, g) for b, rows in sorted(by_batch.items()) for g in groups(query, rows) if query.having(g) is True]
+    open_ = []
+    for batch in range(count):
+        rows = [r for at, _, row in found if at <= batch for r in window.assign(row)]
+        alive = [r for r in rows if leaves(r[window.column] + window.size) > batch]
+        open_.append(len({told_apart(row[: query.keys]) for row in alive}))
+    return results, open_
 
 
 # ---------------------------------------------------------------- batches

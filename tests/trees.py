@@ -14,6 +14,7 @@ import pyarrow as pa
 
 import watersmeet as wm
 from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, either, less, run, same
+from tests.oracle_groups import Windows
 from tests.oracle_tree import Leaf, Node, Tree, variants, visible
 from watersmeet.testing import QueryTest
 from watersmeet.testing.values import from_us
@@ -74,7 +75,46 @@ class TreeCase:
         }
 
 
-def generate(chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 4, rows: int = 4) -> TreeCase:
+@dataclass
+class Groups:
+    """What is selected of groups with a window, as SQL and for the oracle."""
+
+    select: str
+    tail: str
+    columns: list[tuple[str, str]]
+    """(alias, column) of what the aggregation reads, keys first."""
+    parts: dict[str, Any]
+    """Of the oracle's query."""
+
+
+def group(chance: random.Random, seen: list[str]) -> Groups:
+    """Groups by a window of one alias' time, and by keys of others."""
+    x, y = chance.choice(seen), chance.choice(seen)
+    slide = chance.choice((1, 2, 3, 5))
+    size, start = slide * chance.choice((1, 1, 2)) + chance.choice((0, 0, 1)), chance.choice((0, 0, -1, 1))
+    size, start = (size, start) if abs(start) < slide else (max(size, 2), 0)
+    window = f"window({x}.ts, '{size} seconds'"
+    if (slide, start) != (size, 0):
+        window += f", '{slide} seconds'"
+    window += f", '{start} seconds')" if start else ")"
+    keys = [(chance.choice(seen), chance.choice(("k", "n"))) for _ in range(chance.choice((0, 1, 1, 2)))]
+    keys = list(dict.fromkeys(keys))
+    columns = [(x, "ts"), *keys, (y, "n")]
+    at = len(columns) - 1
+    aggregates = [("count", None), ("count", at), ("sum", at), ("max", at)]
+    shown = ["unix_micros(CAST(window.start AS timestamp)) AS s", *(f"{a}.{c} AS {a}_{c}" for a, c in keys)]
+    shown += ["count(*) AS c", f"count({y}.n) AS m", f"sum({y}.n) AS t", f"max({y}.n) AS h"]
+    tail, having = f" GROUP BY {', '.join([window, *(f'{a}.{c}' for a, c in keys)])}", lambda _: True
+    if chance.random() < 0.3:
+        tail, having = f"{tail} HAVING c > 1", lambda g: g[-4] > 1
+    ends = Windows(x, 0, size * SECOND, slide * SECOND, start * SECOND)
+    parts = {"keys": len(keys) + 1, "aggregates": aggregates, "group_window": ends, "having": having}
+    return Groups(", ".join(shown), tail, columns, parts)
+
+
+def generate(
+    chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 4, rows: int = 4, *, grouped: bool = False
+) -> TreeCase:
     """A case out of thin air, of up to `most` streams and `rows` rows to a batch."""
     names = list("abcd"[: chance.randint(2, most)])
     maker = _Maker(chance, kinds, names)
@@ -82,14 +122,22 @@ def generate(chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 
     seen = list(visible(tree))
     where = [maker.filter(chance.choice(seen)) for _ in range(chance.choice((0, 0, 1)))]
     shown = [(alias, column) for alias in seen for column in ("id", chance.choice(("n", "k")))]
-    select = ", ".join(f"{a}.{c} AS {a}_{c}" for a, c in shown)
+    select, tail, parts = ", ".join(f"{a}.{c} AS {a}_{c}" for a, c in shown), "", dict[str, Any]()
+    if grouped:
+        groups = group(chance, seen)
+        select, tail, shown, parts = groups.select, groups.tail, groups.columns, groups.parts
     sql = f"SELECT {select} FROM {text}"
     sql += f" WHERE {' AND '.join(c.text for c in where)}" if where else ""
-    sql += "".join(f" {item}" for item in maker.items)
+    sql += "".join(f" {item}" for item in maker.items) + tail
     apart = 1 if "asof" in kinds else 0
     streams = {alias: f"s{n}" for n, alias in enumerate(names)}
     query = OracleQuery(
-        list(streams.items()), [c.holds for c in where], [], lambda env: tuple(env[a][c] for a, c in shown), tree=tree
+        list(streams.items()),
+        [c.holds for c in where],
+        [],
+        lambda env: tuple(env[a][c] for a, c in shown),
+        tree=tree,
+        **parts,
     )
     options: dict[str, Any] = {"units": chance.choice((1, 3))}
     if options["units"] > 1 and chance.random() < 0.4:

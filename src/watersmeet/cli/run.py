@@ -39,7 +39,7 @@ def stream(
                 running = folders.start_rounds(query, sink, folder, dict(trigger), view.rows)
                 watch: Watch = RoundsWatch(running, view.totals, view.batch)
             else:
-                grouped = query.plan.join.grouping is not None
+                grouped = query.plan.join.grouping is not None and query.plan.join.group_window is None
                 frame = count_results(query.dataframe())
                 running = folders.start(frame, sink, folder, dict(trigger), view.rows, grouped=grouped)
                 watch = Watch(running, view.totals, view.batch)

@@ -111,6 +111,11 @@ class Clock:
         """The time before which tuples are dead that wait for partners within these bounds."""
         return min((dead_before(self.after[stream], hi) for stream, hi in bounds), default=NEVER)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing comes any more."""
+        return self.lowest >= LAST
+
     def side_cut(self, side: str, bounds: Bounds) -> int:
         """The same for a side of a join, ROWS windows included."""
         left_behind = NEVER if self.promise is None else self.promise.cuts.get(side, NEVER)

@@ -22,6 +22,8 @@ from watersmeet.operators.nearest import AsOf
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence
 from watersmeet.operators.unmatched import Extend, Through, Unmatched, Waiting
+from watersmeet.operators.windowed import Windowed
+from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, narrow
 from watersmeet.routing.epochs import Epochs
@@ -137,4 +139,11 @@ def make_keepers(plan: Plan) -> list[Stage]:
         raise UnsupportedError(
             f"start() with {what}: {plan.finish.why_outside}, and no unit can do it between two rounds; use dataframe()"
         )
-    return [Stage(Distinct(plan) if plan.join.distinct else Aggregate(plan), plan.finish.units)]
+    return [keeping_stage(plan, plan.finish)]
+
+
+def keeping_stage(plan: Plan, finish: FinishPlan) -> Stage:
+    """The units that keep rows or groups, whoever projects them."""
+    if plan.join.group_window is not None:
+        return Stage(Windowed(plan), finish.units, wakes=True)
+    return Stage(Distinct(plan) if plan.join.distinct else Aggregate(plan), finish.units)

@@ -1,7 +1,7 @@
 """Results of the join to the rows that DISTINCT and GROUP BY see, and the columns of all that leaves units, by name and Spark type.
 
     o0 ...          results of the joins                    p0 ...          projected rows, in the order of SELECT
-    g0 ... v0 ...   local views of GROUP BY                 g0 ... a0 ...   groups with their values
+    g0 ... v0 ...   local views of GROUP BY                 g0 ... a0 ...   groups with their values; the end of a window before these
 
 Invariant: equal rows are made of equal values: 0.0 stands for -0.0, as Spark's own grouping has it. Columns are a function of the plan alone:
 driver and workers agree.
@@ -23,6 +23,7 @@ from watersmeet.kernels.instants import shift
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.query.expr import ColumnRef
+from watersmeet.query.select import END, GroupWindow
 from watersmeet.query.window import UNBOUNDED
 
 _ARROW = {
@@ -80,6 +81,31 @@ def add_buckets(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:
     return rows.append_column(TIME, bucket(plan, results))
 
 
+def assign_windows(window: GroupWindow, rows: pa.Table) -> pa.Table:
+    """Projected rows, once for every window that their event time lies in, whose start takes its place; rows without a time fall into none.
+
+    >>> rows = pa.table({"p0": pa.array([12, -1, None], pa.timestamp("us"))})
+    >>> assign_windows(GroupWindow(0, "a", 10, 5, 0, ""), rows).column("p0").cast(pa.int64()).to_pylist()
+    [10, 5, -5, -10]
+    """
+    at = rows.column_names.index(f"p{window.key}")
+    rows = rows.filter(pc.is_valid(rows.column(at)))
+    times = integers(rows.column(at).combine_chunks())
+    last, most = times - (times - window.start_us) % window.slide_us, -(-window.size_us // window.slide_us)
+    starts = np.stack([shift(last, -n * window.slide_us) for n in range(most)], axis=1).reshape(-1)
+    inside = np.repeat(times, most) < shift(starts, window.size_us)
+    kind = rows.schema.field(at).type
+    if most > 1:
+        rows = rows.take(pa.array(np.repeat(np.arange(len(times)), most)[inside]))
+    return rows.set_column(at, f"p{window.key}", pa.array(starts[inside]).cast(kind))
+
+
+def shift_times(column: pa.ChunkedArray, by_us: int) -> pa.ChunkedArray:
+    """A column of times, moved by a span."""
+    moved = pa.array(shift(integers(column.combine_chunks()), by_us))
+    return pa.chunked_array([moved.cast(column.type)])
+
+
 def cast_column(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
     """A column in the Arrow type of a Spark type; as it is if that is none of the plain ones."""
     wanted = arrow_type(kind)
@@ -129,7 +155,9 @@ def final_fields(plan: Plan) -> Fields:
         return result_fields(plan)
     if plan.join.distinct:
         return row_fields(plan)
-    return [*_key_fields(plan), *((f"a{n}", v.type) for n, v in enumerate(plan.finish.values))]
+    window = plan.join.group_window
+    end = [] if window is None else [(END, plan.finish.columns[window.key])]
+    return [*_key_fields(plan), *end, *((f"a{n}", v.type) for n, v in enumerate(plan.finish.values))]
 
 
 def row_fields(plan: Plan) -> Fields:

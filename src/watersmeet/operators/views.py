@@ -27,9 +27,10 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import is_bytes, is_text
 from watersmeet.expressions.evaluator import ask
-from watersmeet.operators.project import arrow_type, cast_column
+from watersmeet.operators.project import arrow_type, assign_windows, cast_column, shift_times
 from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
+from watersmeet.query.select import END
 
 _NEW = "_new"
 
@@ -37,6 +38,8 @@ _NEW = "_new"
 def make_view(plan: Plan, rows: pa.Table) -> pa.Table:
     """The local view of projected rows."""
     made, keys = _finish(plan), _keys(plan)
+    if plan.join.group_window is not None:
+        rows = assign_windows(plan.join.group_window, rows)
     quick = quick_view([f"p{n}" for n in range(len(keys))], made.partials, rows)
     if quick is not None:
         return _cast_view(plan, quick)
@@ -78,8 +81,11 @@ def update_view(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
 
 
 def compute_values(plan: Plan, view: pa.Table) -> pa.Table:
-    """Groups with the values of their aggregates: g0, ..., a0, ..."""
+    """Groups with the values of their aggregates: g0, ..., a0, ...; the end of a window follows the keys."""
     columns = {key: view.column(key) for key in _keys(plan)}
+    window = plan.join.group_window
+    if window is not None:
+        columns[END] = shift_times(columns[f"g{window.key}"], window.size_us)
     for n, value in enumerate(_finish(plan).values):
         columns[f"a{n}"] = _value(value, [view.column(name) for name in value.of])
     return pa.table(columns)

@@ -78,7 +78,20 @@ class FinishPlan:
             "partials": [[p.function, p.argument, p.type] for p in self.partials],
             "keys": len(self.keys(join)),
             "units": self.units,
+            **({} if (w := join.group_window) is None else {"window": [w.alias, w.size_us, w.slide_us, w.start_us]}),
         }
+
+
+def group_bounds(join: Join) -> list[tuple[str, int]]:
+    """(stream, hi) of all that results in a group with a window wait for: no later one has its event time before the clock's cut of these bounds.
+
+    Streams with a ROWS window hold all others back.
+    """
+    assert join.group_window is not None
+    stream_of = {i.alias: i.stream for i in join.inputs}
+    sequenced = [i.stream for i in join.inputs if i.rows is not None]
+    late = join.delays_of(join.group_window.alias)
+    return list(dict.fromkeys((stream, hi) for z, hi in late.items() for stream in (stream_of[z], *sequenced)))
 
 
 def bucket_us(join: Join) -> int | None:

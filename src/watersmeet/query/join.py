@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Comparison, Equality, Predicate
-from watersmeet.query.select import Distinct, Finish, Grouping, Output
+from watersmeet.query.select import Distinct, Finish, Grouping, GroupWindow, Output
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import TIME_TYPES, StreamSpec
 from watersmeet.query.tree import Node
@@ -92,6 +92,17 @@ class Join:
     def grouping(self) -> Grouping | None:
         return self.finish if isinstance(self.finish, Grouping) else None
 
+    @property
+    def group_window(self) -> GroupWindow | None:
+        """The window among the keys of GROUP BY."""
+        return None if self.grouping is None else self.grouping.window
+
+    def delays_of(self, alias: str) -> dict[str, int]:
+        """By alias z how much later a result may leave: those with a tuple of `alias` at ts have all left once watermark(z) > ts + delay, for every z."""
+        if self.tree is not None:
+            return self.tree.delays_of(alias)
+        return {z: self.windows.hi(alias, z) for z in self.aliases}
+
     def spec(self, alias: str) -> StreamSpec:
         """The stream behind an alias."""
         return self.streams[next(i.stream for i in self.inputs if i.alias == alias)]
@@ -103,8 +114,8 @@ class Join:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """All expressions of the query."""
-        outputs = dict.fromkeys((*self.select, *self.results))
-        return (*self.filters, *self._of_tree(), *(p.condition for p in self.predicates), *(o.expr for o in outputs))
+        outputs = dict.fromkeys((*(o.expr for o in self.select), *self._of_results()))
+        return (*self.filters, *self._of_tree(), *(p.condition for p in self.predicates), *outputs)
 
     @property
     def depends_on_zone(self) -> bool:
@@ -123,8 +134,12 @@ class Join:
                 predicate.right
             ):
                 yield predicate.condition
-        outputs = (o.expr for o in (*self.select, *self.results))
+        outputs = (*(o.expr for o in self.select), *self._of_results())
         yield from (expr for expr in (*self.filters, *self._of_tree(), *outputs) if not expr.is_column)
+
+    def _of_results(self) -> tuple[Expr, ...]:
+        """What the query's rows are computed by."""
+        return tuple(o.expr for o in self.select) if self.grouping is None else self.grouping.expressions
 
     def _of_tree(self) -> tuple[Expr, ...]:
         """Conditions that a join tree has besides its predicates."""

@@ -7,8 +7,13 @@ that says what becomes of these rows:
     join        select   g0 = a.k, x0 = b.v
     grouping    keys 1, aggregates a0 = sum(x0), a1 = count(*), select   k = g0, m = a0 / a1
 
-Invariant: a query has one finish at most, so DISTINCT over groups cannot be constructed; a grouping's SELECT refers to
-its own keys and aggregates only.
+With `window(x.ts, size, slide, start)` among the keys the join's SELECT has x.ts in the place of that key, and a row falls into every window
+[s, s + size) that x.ts lies in, where s - start is a multiple of slide:
+
+    GROUP BY window(a.ts, '10 minutes'), a.k          g0 = start of the window, e = its end, g1 = a.k
+
+Invariant: a query has one finish at most, so DISTINCT over groups cannot be constructed; a grouping's SELECT and HAVING refer to
+its own keys and aggregates only; only groups that end have a HAVING.
 """
 
 from __future__ import annotations
@@ -22,7 +27,9 @@ from watersmeet.query.stream import INTEGERS
 
 Function = Literal["count", "sum", "min", "max", "avg"]
 GROUP = ""
-"""The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ...; no stream has an empty alias."""
+"""The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ..., END; no stream has an empty alias."""
+END = "e"
+"""The column of a group's end, where its keys have a window; the key itself is the start."""
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _UNORDERED = ("map", "variant", "void")
 MOST_DIGITS = 38
@@ -57,17 +64,46 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
+class GroupWindow:
+    """`window(alias.ts, size, slide, start)` as key number `key`, in microseconds."""
+
+    key: int
+    alias: str
+    size_us: int
+    slide_us: int
+    start_us: int
+    text: str
+
+    def __post_init__(self) -> None:
+        assert 0 < self.slide_us <= self.size_us
+        assert abs(self.start_us) < self.slide_us
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class Grouping:
-    """Online aggregation: the first `keys` columns of the join's SELECT are the group, `select` is the result."""
+    """Online aggregation: the first `keys` columns of the join's SELECT are the group, `select` is the result. With a `window` groups end, and
+    leave if they satisfy `having`."""
 
     keys: int
     aggregates: tuple[Aggregate, ...]
     select: tuple[Output, ...]
+    window: GroupWindow | None = None
+    having: Expr | None = None
 
     def __post_init__(self) -> None:
         own = {f"g{n}" for n in range(self.keys)} | {f"a{n}" for n in range(len(self.aggregates))}
+        own |= set() if self.window is None else {END}
         assert self.aggregates, "a group without an aggregate is counted"
-        assert all(ref.alias == GROUP and ref.column in own for o in self.select for ref in o.expr.columns)
+        assert all(ref.alias == GROUP and ref.column in own for expr in self.expressions for ref in expr.columns)
+        assert self.having is None or self.window is not None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What is computed of groups."""
+        return (*(o.expr for o in self.select), *(() if self.having is None else (self.having,)))
 
 
 Finish = Distinct | Grouping

@@ -144,6 +144,16 @@ class Node:
             out = {pair: max(late, out.get(pair, late)) for pair, late in way.items()}
         return out
 
+    def delays_of(self, alias: str) -> dict[str, int]:
+        """By alias z how much later than its tuple of one alias a row may leave, whichever others are present; without those that nothing waits for."""
+        out: dict[str, int] = {}
+        for present in (v for v in self.variants if alias in v):
+            graph, late = self.bounds(present), self.delays(present)
+            for z in self.aliases:
+                d = min(_sum(graph.hi(alias, y), late[y, z]) for y in present)
+                out[z] = max(out.get(z, d), d)
+        return {z: d for z, d in out.items() if d > -UNBOUNDED}
+
     def _ways(self, present: Variant) -> Iterator[Waits]:
         """The delays of each way in which a row of a variant can come about."""
         if self.kind not in ("semi", "anti"):

@@ -44,7 +44,7 @@ class Counts:
     drivers: dict[str, int] = field(default_factory=dict)
     """In which order drivers ran ('b, a, c'; 'a | b | c' if tuple by tuple), and in how many turns of units."""
     kept: int = 0
-    """The most rows that DISTINCT remembered after any batch."""
+    """The most rows that DISTINCT remembered after any batch, or groups with a window that were open."""
     shipped: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
     """Shipments, rows and bytes by (sending site, receiving site)."""
     changes: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ from watersmeet.dataflow.contract import (
     first_unit,
     put,
 )
-from watersmeet.expressions.evaluator import evaluate
+from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.operators.aggregate import Aggregate
 from watersmeet.operators.assemble import PlanFlows, make_keepers
 from watersmeet.operators.distinct import KEPT
@@ -215,7 +215,7 @@ class LocalRun:
         if self.plan.finish is not None:
             flow = Dataflow(self.plan.join.streams, tuple(make_keepers(self.plan)), {}, 1)
             messages = [m for m in ToKeepers(self.plan, 0)(iter(results)) if isinstance(m, Message)]
-            results = self.units.play(flow, messages, Seen())
+            results = self.units.play(flow, messages, Seen(), ended=True)
             self._count_kept()
         elif results:
             results = [pa.concat_tables(results)]
@@ -224,7 +224,7 @@ class LocalRun:
 
     def _finish(self, results: list[pa.Table], counts: Counts) -> pa.Table:
         """All results as one table, with the counts; late rows are said."""
-        out = self._all_groups() if self.plan.join.grouping is not None else self.rows_of(results)
+        out = self._all_groups() if self._updates_groups else self.rows_of(results)
         if any(counts.late.values()):
             said = ", ".join(f"{n} of {s}" for s, n in counts.late.items() if n)
             warnings.warn(
@@ -238,7 +238,7 @@ class LocalRun:
         longest = max(w.num_rows for w in self.wires.values())
         for begin in range(0, longest, batch_rows):
             yield self.push({alias: wire.slice(begin, batch_rows) for alias, wire in self.wires.items()})
-        if self.plan.sequenced or self.plan.parts:
+        if self.plan.sequenced or self.plan.parts or self.plan.join.group_window is not None:
             yield self.push({}, ended=True)
 
     def save(self) -> dict[str, bytes]:
@@ -314,8 +314,13 @@ class LocalRun:
         return [first + u for u in range(stage.units) if stage.routing.is_primary(side, u)]
 
     def _count_kept(self) -> None:
-        if self.plan.join.distinct:
+        if self.plan.join.distinct or self.plan.join.group_window is not None:
             self._kept = max(self._kept, sum(s.rows().get(KEPT, 0) for s in self.units.states.values()))
+
+    @property
+    def _updates_groups(self) -> bool:
+        """Whether groups leave whenever they change."""
+        return self.plan.join.grouping is not None and self.plan.join.group_window is None
 
     def _all_groups(self) -> pa.Table:
         """All groups with their values."""
@@ -326,8 +331,13 @@ class LocalRun:
         )
 
     def _select_of_groups(self, groups: pa.Table) -> pa.Table:
-        """SELECT over groups and their values."""
-        texts = [o.expr.duckdb(lambda r: r.column) for o in self.plan.join.results]
+        """SELECT over groups and their values, of those that satisfy HAVING."""
+        grouping = self.plan.join.grouping
+        assert grouping is not None
+        if grouping.having is not None:
+            text = grouping.having.duckdb(lambda r: r.column)
+            groups = groups.filter(pa.array(mask(groups, text, f"HAVING {grouping.having}", self.plan.timezone)))
+        texts = [o.expr.duckdb(lambda r: r.column) for o in grouping.select]
         return self._rename(normal(evaluate(groups, texts, "SELECT", self.plan.timezone)))
 
     def _rename(self, table: pa.Table) -> pa.Table:

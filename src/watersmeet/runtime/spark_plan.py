@@ -28,7 +28,7 @@ from watersmeet.plan.options import Inside, Options
 from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
-from watersmeet.query.select import Grouping
+from watersmeet.query.select import END, Grouping
 from watersmeet.query.session import Session
 from watersmeet.runtime.spark_versions import check_version
 
@@ -204,13 +204,18 @@ def _check_groups(grouping: Grouping, rows: Any) -> None:
         for n, a in enumerate(grouping.aggregates)
     ]
     names = {**{f"g{n}": key for n, key in enumerate(keys)}, **{f"a{n}": f"a{n}" for n in range(len(aggregates))}}
+    if grouping.window is not None:
+        names[END] = keys[grouping.window.key]
     outputs = [o.expr.spark(lambda ref: names[ref.column]) for o in grouping.select]
+    having = "true" if grouping.having is None else grouping.having.spark(lambda ref: names[ref.column])
     try:
-        rows.groupBy(*keys).agg(*(a for _, a in aggregates)).selectExpr(*outputs).schema  # noqa: B018 - the analysis is the point
+        groups = rows.groupBy(*keys).agg(*(a for _, a in aggregates))
+        groups.where(having).selectExpr(*outputs).schema  # noqa: B018 - the analysis is the point
     except _REFUSED as error:
         _try(lambda: rows.groupBy(*keys).count().schema, "GROUP BY")
         for shown, aggregate in aggregates:
             _try(lambda aggregate=aggregate: rows.groupBy().agg(aggregate).schema, f"{shown}")
+        _try(lambda: groups.where(having).schema, f"HAVING {grouping.having}")
         raise refusal("SELECT", error) from None
 
 

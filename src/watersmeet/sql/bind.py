@@ -20,6 +20,7 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group import group, is_grouped
+from watersmeet.sql.group_window import refuse_endless
 from watersmeet.sql.items import WindowItem, choices_of
 from watersmeet.sql.names import Scope, find, stream_named
 from watersmeet.sql.predicates import Sorted, conjuncts, sort_conjuncts
@@ -48,6 +49,7 @@ class Draft:
     projections: tuple[Any, ...]
     distinct: bool = False
     keys: tuple[Any, ...] | None = None
+    having: Any = None
     shape: Joined | str | None = None
     """What FROM joins; None: all tables, by inner joins. Its conditions are those of ON."""
 
@@ -73,7 +75,7 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> J
         tree = place(joined, where, scope, choices)
     else:
         tree = sort_conjuncts([*joined.conditions, *where], scope)
-    return Join(
+    join = Join(
         text=draft.text,
         inputs=_with_rows(inputs, items),
         streams={i.stream: streams[i.stream] for i in inputs},
@@ -90,6 +92,8 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> J
         after=tuple(tree.after) if isinstance(tree, BoundTree) else (),
         notes=tuple(notes),
     )
+    refuse_endless(join)
+    return join
 
 
 def _shape(draft: Draft, scope: Scope, using: Mapping[str, Sequence[Any]]) -> Joined:
@@ -156,12 +160,12 @@ def _refuse_mixed_times(scope: Scope) -> None:
 
 def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tuple[Output, ...], Finish | None]:
     """The SELECT list, and what is done with its rows."""
-    if is_grouped(draft.projections, draft.keys):
+    if is_grouped(draft.projections, draft.keys) or draft.having is not None:
         if draft.distinct:
             raise UnsupportedError(
                 "DISTINCT over aggregates is not supported: groups are distinct already; leave it out"
             )
-        return group(draft.projections, draft.keys or (), scope)
+        return group(draft.projections, draft.keys or (), scope, draft.having)
     found = (out for node in draft.projections for out in _outputs(node, scope, star, replayed=draft.distinct))
     return tuple(found), Distinct() if draft.distinct else None
 

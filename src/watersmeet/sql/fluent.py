@@ -51,6 +51,8 @@ class Form:
     crossed: tuple[str, ...] = ()
     distinct: bool = False
     keys: tuple[str, ...] = ()
+    having: tuple[str, ...] = ()
+    """Conditions on groups that end."""
     filters: tuple[str, ...] = ()
     """Of WHERE, where that is not the same as ON."""
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class Form:
             projections=tuple(node for text in self.projections or ("*",) for node in parse_projections(text)),
             distinct=self.distinct,
             keys=tuple(node for text in self.keys for node in parse_keys(text)) if self.keys else None,
+            having=parse_condition(" AND ".join(f"({text})" for text in self.having)) if self.having else None,
             shape=self._shape() if self.kinds else None,
         )
         if self.distinct and self.keys:
@@ -111,7 +114,8 @@ class Form:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         select = "SELECT DISTINCT" if self.distinct else "SELECT"
         group = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""
-        return f"{select} {', '.join(self.projections) or '*'} FROM {tables}{where}{group}"
+        having = f" HAVING {' AND '.join(f'({text})' for text in self.having)}" if self.having else ""
+        return f"{select} {', '.join(self.projections) or '*'} FROM {tables}{where}{group}{having}"
 
     def _connector(self, i: int) -> str:
         alias = self.aliases[i][0]
@@ -245,10 +249,16 @@ class Fluent:
         return self._with(distinct=True)
 
     def group_by(self, *keys: str) -> Self:
-        """GROUP BY: `.group_by("a.k").select("a.k", "count(*) AS n")`."""
+        """GROUP BY: `.group_by("a.k").select("a.k", "count(*) AS n")`; with `window(a.ts, '10 minutes')` among the keys each group leaves once, when it is complete."""
         for key in keys:
             parse_keys(key)
         return self._with(keys=self._form.keys + keys)
+
+    def having(self, *conditions: str) -> Self:
+        """HAVING, for groups with a window: `.group_by("window(a.ts, '10 minutes')").having("count(*) > 10")`."""
+        for condition in conditions:
+            parse_condition(condition)
+        return self._with(having=self._form.having + conditions)
 
     def cross(self, *aliases: str) -> Self:
         """These aliases need no condition: `.cross("b")` is `CROSS JOIN b`."""

@@ -2,7 +2,7 @@
 
 A SELECT item is folded from the top: a part that is a key becomes a column of the group, an aggregate becomes another,
 and a column that is left over belongs to no group: an error. A key is an expression, the number of a SELECT item or the
-name that SELECT gives to one; a column of that name comes first, as in Spark.
+name that SELECT gives to one; a column of that name comes first, as in Spark. HAVING is folded like an item, and may use the names of items.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.errors import QueryError, UnknownNameError
-from watersmeet.query.select import Aggregate, Function, Grouping, Output, result_type
+from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
+from watersmeet.query.expr import Expr
+from watersmeet.query.select import END, Aggregate, Function, Grouping, Output, result_type
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import SparkType
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
+from watersmeet.sql.group_window import WindowKey, fold_window, is_window, name_of, only_window, read_window, spell_out
 from watersmeet.sql.names import Scope
 from watersmeet.sql.refuse import is_aggregate, refuse_inside
 
@@ -29,20 +31,30 @@ def is_grouped(projections: Sequence[Any], keys: Sequence[Any] | None) -> bool:
     return keys is not None or any(is_aggregate(part) for node in projections for part in node.walk())
 
 
-def group(projections: Sequence[Any], keys: Sequence[Any], scope: Scope) -> tuple[tuple[Output, ...], Grouping]:
+def group(
+    projections: Sequence[Any], keys: Sequence[Any], scope: Scope, having: Any = None
+) -> tuple[tuple[Output, ...], Grouping]:
     """The SELECT of the join, and the grouping over it."""
-    folder = _Folder(scope, [_key(node, projections, scope) for node in keys])
+    items = [_item(node, projections, scope) for node in keys]
+    window = only_window([read_window(n, item, scope) for n, item in enumerate(items) if is_window(item)])
+    if having is not None and window is None:
+        first = next(iter(scope.specs))
+        raise UnsupportedError(
+            f"HAVING {show(having)} goes with groups that end: a group that stops to qualify could not be taken back; add window({first}.{scope.specs[first].time}, '10 minutes') to GROUP BY, or filter the result"
+        )
+    folder = _Folder(scope, [_key(node, item, scope) for node, item in zip(keys, items, strict=True)], window)
     select = tuple(folder.output(node) for node in projections)
+    condition = None if having is None else folder.condition(having, projections)
     if not folder.aggregates:
         folder.aggregates["count(*)"] = Aggregate("count", None, "count(*)")
-    read = [Output(f"g{n}", to_expr(key)) for n, key in enumerate(folder.keys)]
+    read = [Output(f"g{n}", to_expr(key)) for n, key in enumerate(folder.columns)]
     read += [Output(f"x{n}", to_expr(node)) for n, node in enumerate(folder.arguments.values())]
-    return tuple(read), Grouping(len(folder.keys), tuple(folder.aggregates.values()), select)
+    ends = None if window is None else window.window
+    return tuple(read), Grouping(len(folder.keys), tuple(folder.aggregates.values()), select, ends, condition)
 
 
-def _key(node: Any, projections: Sequence[Any], scope: Scope) -> Any:
-    """A key, resolved."""
-    item = _item(node, projections, scope)
+def _key(node: Any, item: Any, scope: Scope) -> Any:
+    """A key, resolved, from the item that it stands for."""
     if any(is_aggregate(part) for part in item.walk()):
         raise QueryError(
             f"GROUP BY {show(node)}: {show(item)} is an aggregate; group by columns and expressions of them"
@@ -51,6 +63,10 @@ def _key(node: Any, projections: Sequence[Any], scope: Scope) -> Any:
     resolved = scope.resolve(item).unnest()
     if not resolved.find(exp.Column):
         raise QueryError(f"GROUP BY {show(node)} is a constant: group by columns, or by the number of a SELECT item")
+    if not is_window(resolved) and any(is_window(part) for part in resolved.walk()):
+        raise UnsupportedError(
+            f"GROUP BY {show(node)}: window() is a key by itself; group by it, and compute with window.start and window.end in SELECT"
+        )
     return resolved
 
 
@@ -73,27 +89,52 @@ class _Folder:
 
     scope: Scope
     keys: list[Any]
+    window: WindowKey | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[Any]:
+        """What the join selects for the keys: of a window the event time."""
+        return [self.window.column if self.window is not None and is_window(key) else key for key in self.keys]
 
     def output(self, node: Any) -> Output:
         inner, name = item_of(node)
         if is_star(inner):
             raise QueryError(f"{show(inner)} stands beside GROUP BY or an aggregate: name the columns of the group")
+        return Output(name or name_of(inner) or show(inner), self.expression(inner))
+
+    def condition(self, node: Any, projections: Sequence[Any]) -> Expr:
+        """HAVING, in which names of SELECT items stand for them."""
+        holder = exp.Paren(this=node.copy())
+        for column in list(holder.find_all(exp.Column)):
+            item = _item(column, projections, self.scope)
+            if item is not column:
+                column.replace(exp.Paren(this=item.copy()))
+        return replace(self.expression(holder.this), text=show(node))
+
+    def expression(self, inner: Any) -> Expr:
+        """An expression over keys and aggregates."""
         refuse_inside(inner, replayed=True, aggregated=True)
         text = show(inner)
-        resolved = self.scope.resolve(_count_rows(inner))
+        resolved = self.scope.resolve(spell_out(_count_rows(inner), self.window, self.scope))
         holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text))
-        return Output(name or text, replace(to_expr(holder.this.unnest()), text=text))
+        return replace(to_expr(holder.this.unnest()), text=text)
 
     def fold(self, part: Any, text: str) -> Any:
         """A part of a resolved item as a column of the group, or itself."""
+        if self.window is not None:
+            kind = _type_name(type_of(self.window.column))
+            start, end = _slot(f"g{self.window.window.key}", kind), _slot(END, kind)
+            folded = fold_window(part, self.window, start, end)
+            if folded is not None:
+                return folded
         for n, key in enumerate(self.keys):
             if show(part) == show(key):
                 return _slot(f"g{n}", _type_name(type_of(key)))
         if type(part) in FUNCTIONS:
             return self.aggregate(part)
-        if isinstance(part, exp.Column):
+        if isinstance(part, exp.Column) or is_window(part):
             where = "" if show(part) == text else f" in {text}"
             raise QueryError(
                 f"{show(part)}{where} is neither in GROUP BY nor inside an aggregate: add it to GROUP BY, or write min({show(part)})"

@@ -112,7 +112,8 @@ def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
     keys = select.args.get("group")
     return Draft(
         text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions),
-        distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions), shape=shape,
+        distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions),
+        having=select.args["having"].this if select.args.get("having") else None, shape=shape,
     )  # fmt: skip
 
 
@@ -149,13 +150,36 @@ def _item(node: Any, tables: list[FromItem], using: tuple[str, ...] = (), *, cro
 def _statements(sql: str) -> list[Any]:
     """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable."""
     try:
-        return list(sqlglot.parse(sql, dialect=SPARK))
+        return [_restore(statement) for statement in sqlglot.parse(_hide(sql), dialect=SPARK)]
     except SqlglotParseError as error:
         raise ParseError(_explain(error)) from error
     except RecursionError:
         raise
     except Exception as error:
         raise ParseError(f"cannot read the query: {error}") from error
+
+
+_HIDDEN = "wm_window"
+
+
+def _hide(sql: str) -> str:
+    """The text with another name for window() where it stands first in GROUP BY: sqlglot would take it for the WINDOW clause there."""
+    lower = sql.lower()
+    if "window" not in lower or "group" not in lower:
+        return sql
+    tokens, out, done = tokenize(sql), "", 0
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if before.token_type.name == "GROUP_BY" and token.text.lower() == "window" and after.text == "(":
+            out, done = out + sql[done : token.start] + _HIDDEN, token.end + 1
+    return out + sql[done:]
+
+
+def _restore(statement: Any) -> Any:
+    """The tree with the name as it was."""
+    for node in () if statement is None else list(statement.find_all(exp.Anonymous)):
+        if node.this == _HIDDEN:
+            node.set("this", "window")
+    return statement
 
 
 def _explain(error: SqlglotParseError) -> str:

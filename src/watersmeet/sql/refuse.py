@@ -14,7 +14,6 @@ from watersmeet.errors import ParseError, UnsupportedError
 _CLAUSES = {
     "with_": "a CTE (WITH) is not supported yet: name its streams in FROM directly",
     "hint": "a hint is not supported: use the options kernel=, routing= and order= instead",
-    "having": "HAVING is not supported yet: filter the result",
     "order": "ORDER BY is not supported: a stream has no last row; sort the result where it is static",
     "sort": "SORT BY is not supported: a stream has no last row; sort the result where it is static",
     "cluster": "CLUSTER BY is not supported: repartition the result instead",
@@ -76,7 +75,7 @@ def refuse_statement(statement: Any) -> None:
     leftover = [
         name
         for name, value in statement.args.items()
-        if value and name not in ("expressions", "from_", "joins", "where", "distinct", "group")
+        if value and name not in ("expressions", "from_", "joins", "where", "distinct", "group", "having")
     ]
     if leftover:
         raise UnsupportedError(

@@ -148,13 +148,14 @@ MOST_SEGMENTS = 64
 SLACK = 10
 """Dead rows may be a tenth of the living; an archive period is a tenth of the retention."""
 FAN_IN = 4
+Merge = Callable[[list[pa.Table]], Segment]
 
 
 def compact(
     store: SegmentStore,
     infos: list[SegmentInfo],
     find_run: Callable[[list[SegmentInfo]], list[SegmentInfo]],
-    merge: Callable[[list[pa.Table]], Segment],
+    merge: Merge,
 ) -> list[SegmentInfo]:
     """Segments in their order, where runs of them are merged to one as long as one is found."""
     while run := find_run(infos):
@@ -176,10 +177,10 @@ def find_alike(infos: list[SegmentInfo]) -> list[SegmentInfo]:
 
 
 class Settler:
-    """Applies one batch's changes to one alias' segments."""
+    """Applies one batch's changes to one alias' segments; `merge` makes one of several, by default with all their rows."""
 
-    def __init__(self, store: SegmentStore, cut_ts: int, retention_us: int) -> None:
-        self.store, self.cut_ts = store, cut_ts
+    def __init__(self, store: SegmentStore, cut_ts: int, retention_us: int, merge: Merge | None = None) -> None:
+        self.store, self.cut_ts, self.merge = store, cut_ts, merge or _concat
         self.span_us = UNBOUNDED if retention_us >= UNBOUNDED else max(retention_us // SLACK, 1)
 
     def settle(self, infos: list[SegmentInfo], new: Segment | None) -> list[SegmentInfo]:
@@ -192,7 +193,7 @@ class Settler:
         if new is not None and new.rows:
             alive = new if new.min_ts >= self.cut_ts else new.where(new.ts >= self.cut_ts)
             living += [self.store.write(piece) for piece in _pieces(alive)]
-        return compact(self.store, sorted(living, key=lambda i: (i.max_ts, i.id)), self._find_run, _concat)
+        return compact(self.store, sorted(living, key=lambda i: (i.max_ts, i.id)), self._find_run, self.merge)
 
     def _trim(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
         partly = [i for i in infos if i.min_ts < self.cut_ts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from watersmeet.plan.explain.short import ENDLESS, bounds, show_joins, show_widened, unproven
+from watersmeet.plan.explain.short import ENDLESS, bounds, show_groups, show_joins, show_widened, unproven
 from watersmeet.plan.explain.sites import explain_sites
 from watersmeet.plan.finish import FinishPlan, bucket_us, how_often
 from watersmeet.plan.model import EARLY, INTERLEAVED, Plan, Stage
@@ -254,11 +254,20 @@ def _distinct(plan: Plan, finish: FinishPlan) -> Iterator[str]:
 
 
 def _aggregate(plan: Plan, finish: FinishPlan, grouping: Grouping) -> Iterator[str]:
-    keys = ", ".join(str(o.expr) for o in plan.join.select[: grouping.keys])
+    names = [str(o.expr) for o in plan.join.select[: grouping.keys]]
+    window = grouping.window
+    if window is not None:
+        names[window.key] = str(window)
+    keys = ", ".join(names)
     yield f"{', '.join(map(str, grouping.aggregates))} {f'by {keys}' if keys else 'of all results'}"
     yield _first_phase(
         finish, f"local views in {plan.stages[-1].routing.units} units, one row per group and micro-batch"
     )
+    if window is not None:
+        yield f"second phase: {finish.units} mergers by hash of the group; on static data Spark's groupBy()"
+        yield from show_groups(plan.join)
+        yield f"state: one row per group that has not ended, of the last {show_us(window.size_us)} and what the streams' watermarks lag behind"
+        return
     merger = f"Spark's groupBy() with dataframe(), {finish.units} mergers by hash of the group elsewhere"
     yield f"second phase: merged by {merger if finish.inside else 'Spark: groupBy() over the rows'}"
     yield "state: one row per group" + ("; groups never expire, so it grows with their number" if keys else "")

@@ -21,6 +21,7 @@ def explain_short(plan: Plan, runtime: str, routing: str) -> str:
         ("windows", show_windows(plan.join.windows)),
         *(("", text) for text in show_widened(plan.join)),
         *(("joins" if n == 0 else "", text) for n, text in enumerate(show_joins(plan))),
+        *(("groups", text) for text in show_groups(plan.join)),
         ("state", show_state(plan)),
         *(("warning", text) for text in (*warnings(plan), *unproven(plan, runtime))),
         ("runs on", f"{runtime.split(' (')[0]}: {routing.split(';')[0]}; kernel {plan.kernel}"),
@@ -87,12 +88,22 @@ def show_nearest(node: Node) -> str:
     return f"{node.kind} {left}, {right}: {left} leaves with {which}, once {when}{alone}"
 
 
+def show_groups(join: Join) -> Iterator[str]:
+    """When groups with a window leave."""
+    window = join.group_window
+    if window is not None:
+        until = ", ".join(f"{z} is {show_us(max(us, 0))} past it" for z, us in join.delays_of(window.alias).items())
+        having = "" if join.grouping is None or join.grouping.having is None else ", if HAVING holds"
+        yield f"{window}: a group leaves once{having}, when its end is passed: {until}"
+
+
 def show_state(plan: Plan) -> str:
     """What is kept of every stream, in one line."""
     kept = list(bounds(plan))
     late = " and lateness" if any(b.kept_us is not None and b.late_us for b in kept) else ""
     span = f" of event time{late}" if any(b.kept_us is not None for b in kept) else ""
     groups = "; one row per group" if plan.join.grouping is not None else ""
+    groups += " until it ends" if plan.join.group_window is not None else ""
     rows = "; rows that have left" if plan.join.distinct else ""
     return ", ".join(map(str, kept)) + span + groups + rows
 

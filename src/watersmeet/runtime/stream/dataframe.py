@@ -65,7 +65,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     }
     left = carry(flow, packed, Identity.of(plan), last_fields(plan, keeps=keeps))
     observed = left.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units"))
-    return finish_rows(plan, observed, keeps=keeps)
+    return finish_rows(plan, observed, len(flow.stages) - 1, keeps=keeps)
 
 
 def carry(flow: Dataflow, packed: Mapping[str, DataFrame], identity: Identity, fields: Fields) -> DataFrame:

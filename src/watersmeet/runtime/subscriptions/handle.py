@@ -29,7 +29,7 @@ from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launc
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
-from watersmeet.runtime.stream.finish import as_typed
+from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answer, bind
