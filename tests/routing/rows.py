@@ -1,12 +1,13 @@
-"""Rows for routing, without tables: codes of keys by class, hashes of content, values by column."""
+"""Rows for routing, without tables: numbers as keys by class, codes of content, values by column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import numpy as np
 
-from watersmeet.routing.hypercube import dimension_code
+from watersmeet.kernels.placement import first_seeds, hash_codes, hash_longs
 
 
 class Rows:
@@ -25,10 +26,10 @@ class Rows:
         self._values = {name: np.array(v, np.float64) for name, v in (values or {}).items()}
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        return dimension_code([self._keys[c] for c in classes])
+        return reduce(hash_longs, (self._keys[c] for c in classes), first_seeds(self.rows))
 
     def spread(self) -> np.ndarray:
-        return self._spread
+        return hash_codes(self._spread)
 
     def value(self, column: str) -> np.ndarray:
         return self._values[column]

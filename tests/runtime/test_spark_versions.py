@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StructType, TimestampNTZType, Timesta
 import watersmeet
 from tests.matrix import VERSIONS, main
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.routing.labels import spark_hash
+from watersmeet.kernels.placement import hash_codes
 from watersmeet.runtime import spark_versions
 from watersmeet.runtime.spark_versions import (
     TESTED,
@@ -105,7 +105,7 @@ def test_timestamps_are_utc_in_arrow() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 7, 64, 200, 1000])
 def test_ids_by_hash_meet_every_partition(partitions: int) -> None:
-    placed = spark_hash(np.array(ids_by_hash(partitions))) % partitions
+    placed = hash_codes(np.array(ids_by_hash(partitions))) % partitions
     assert placed.tolist() == list(range(partitions))
 
 

@@ -1,7 +1,7 @@
-"""Hashes of whole rows, and their way to the units that keep rows apart.
+"""Hashes of rows: 64 bits that tell rows apart, and the placement hash of rows and keys, by which they go to units.
 
 Invariant: rows that Spark calls equal have equal hashes, in every process: NULL equals NULL, NaN equals NaN, 0.0 equals
--0.0. Nested values are left out, since their parts would need the same care; code that matches by hash compares the values.
+-0.0. Code that matches by hash compares the values. Keys are placed as Spark's `hash` places values of their type, see `kernels.placement`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import codes, integers, is_bytes
-from watersmeet.kernels.hashing import combine, order_floats, remainder
+from watersmeet.columns.arrow import codes, integers, is_bytes, rebuilt, split_decimals, split_texts
+from watersmeet.kernels import placement
+from watersmeet.kernels.hashing import combine, order_floats
 from watersmeet.routing.hypercube import group_rows
 
 HASH = "_hash"
 """The column of a row's hash, in segments of rows and of groups."""
 _NULL = np.int64(0x4E554C4C5EED1D1F)
 """What NULL counts as: no value that anybody has."""
+_INTS = ("boolean", "tinyint", "smallint", "int", "date")
+"""Types that Spark hashes as 32 bits; other whole numbers and times have 64."""
 
 
 def row_hash(table: pa.Table, seed: int = 0) -> np.ndarray:
-    """A hash of every row's values; another one for another seed.
+    """A hash of every row's values; another one for another seed. Nested values are left out: their parts would need the same care.
 
     >>> a, b, c = row_hash(pa.table({"x": [0.0, -0.0, None], "y": ["s", "s", "s"]})).tolist()
     >>> a == b, a == c
@@ -31,36 +34,77 @@ def row_hash(table: pa.Table, seed: int = 0) -> np.ndarray:
     """
     out = np.full(table.num_rows, seed, np.int64)
     for column in table.columns:
-        if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-            continue
-        whole = column.combine_chunks()
-        values = _values(whole)
-        if whole.null_count:
-            values = np.where(pc.is_valid(whole).to_numpy(zero_copy_only=False), values, _NULL)
-        out = combine(out, values)
+        if not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
+            out = combine(out, _values(column.combine_chunks()))
     return out
+
+
+def content_hash(table: pa.Table) -> np.ndarray:
+    """A hash of all of a row's values, whatever the order of columns, nested ones as they are: the tie-break of sequences."""
+    columns = {name: table.column(name) for name in sorted(table.column_names)}
+    return row_hash(pa.table({n: _as_texts(c) if pa.types.is_nested(c.type) else c for n, c in columns.items()}))
 
 
 def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[int, pa.Table]]:
     """One table per unit that gets rows, by the rows' hashes."""
     if table.num_rows:
-        for unit, rows in group_rows(remainder(hashes, units)):
+        for unit, rows in group_rows(placement.bucket(placement.hash_codes(hashes), units)):
             yield unit, table if rows is None else table.take(pa.array(rows))
 
 
+def place_key(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
+    """The placement hash of a key of a type, going on from that of the keys before it."""
+    out = _place(seeds, column, spark_type)
+    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), out, seeds) if column.null_count else out
+
+
+def _place(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
+    if spark_type in ("float", "double"):
+        single = spark_type == "float"
+        values = np.array(column.to_numpy(zero_copy_only=False), np.float32 if single else np.float64)
+        values[values == 0] = 0
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.int32 if single else np.int64).astype(np.int64)
+        return (placement.hash_ints if single else placement.hash_longs)(seeds, bits)
+    if pa.types.is_decimal(column.type):
+        words = split_decimals(column)
+        low, high = words[:, 0].copy(), words[:, 1].copy()
+        if column.type.precision <= 18:
+            return placement.hash_longs(seeds, low)
+        offsets = np.empty(len(column) + 1, np.int64)
+        return placement.hash_texts(seeds, offsets, placement.write_big_endian(low, high, offsets))
+    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type) or pa.types.is_boolean(column.type):
+        return (placement.hash_ints if spark_type in _INTS else placement.hash_longs)(seeds, integers(column))
+    return placement.hash_texts(seeds, *split_texts(column))
+
+
 def _values(column: pa.Array) -> np.ndarray:
+    """Codes of values, one for all NULLs."""
+    values = _present(column)
+    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), values, _NULL) if column.null_count else values
+
+
+def _present(column: pa.Array) -> np.ndarray:
     """Codes of values; those of NULLs are anything."""
     kind = column.type
     if pa.types.is_floating(kind):
         return order_floats(pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False))
-    if pa.types.is_boolean(kind):
-        return integers(pc.fill_null(column, False))
-    if pa.types.is_date32(kind):
-        return integers(pc.fill_null(column.view(pa.int32()), 0))
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return integers(pc.fill_null(column.view(pa.int64()), 0))
-    if pa.types.is_integer(kind):
-        return integers(pc.fill_null(column, 0))
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
+        return integers(column)
     if pa.types.is_decimal(kind):
         return codes(column.cast(pa.decimal128(38, kind.scale)).fill_null(0), "bytes")
     return codes(pc.fill_null(column, b"" if is_bytes(kind) else ""), "bytes")
+
+
+def _as_texts(column: pa.ChunkedArray) -> pa.Array:
+    """Nested values as Python writes them, with whole numbers for times and dates: not every time is one of Python's."""
+    values = column.cast(_without_times(column.type)).to_pylist()
+    return pa.array([None if v is None else repr(v) for v in values], pa.large_string())
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    return rebuilt(kind, _without_times)

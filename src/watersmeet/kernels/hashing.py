@@ -6,6 +6,9 @@ Codes of bytes may collide, so code that matches by them compares the values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+
 import numpy as np
 from numba import int64, uint8, uint64
 from numba.types import Array
@@ -37,13 +40,9 @@ def combine(seed, codes):  # type: ignore[no-untyped-def]
     return out
 
 
-@kernel("int64[:](int64[:], int64)")
-def remainder(codes, n):  # type: ignore[no-untyped-def]
-    """A bucket in [0, n) for every code, independent of the low bits that hash tables use."""
-    out = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        out[i] = np.int64((mix(uint64(codes[i])) >> uint64(17)) % uint64(n))
-    return out
+def code_together(codes: Sequence[np.ndarray]) -> np.ndarray:
+    """One code for several values of a row."""
+    return reduce(combine, codes)
 
 
 @kernel([int64[:](int64[:], Array(uint8, 1, "C", readonly=True))])

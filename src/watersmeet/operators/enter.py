@@ -1,6 +1,6 @@
 """Wire rows of a source to messages: what is kept, where it goes, and what the clock learns.
 
-Routing asks rows for codes of their keys, a hash of their content, or values; each is computed once, when asked.
+Routing asks rows for the placement hash of their keys or their content, or for values; each is computed once, when asked.
 
 Invariant: the clock learns the highest event time of all rows, taken before filters; a row goes to units by its values alone, so a task that
 runs twice sends the same rows to the same units.
@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import codes, content_hash, floats, integers, is_bytes, is_text, text_hash
-from watersmeet.columns.row_hash import by_hash
+from watersmeet.columns.arrow import floats, integers
+from watersmeet.columns.row_hash import by_hash, content_hash, place_key, row_hash
 from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
-from watersmeet.kernels.hashing import combine
+from watersmeet.kernels import placement
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
 from watersmeet.query.stream import COUNTED
-from watersmeet.routing.hypercube import dimension_code
 
 PASS = "_pass"
 """The wire column that is true where the alias' filters hold; it does not travel on."""
@@ -144,17 +143,17 @@ class WireContent:
         self._spread: np.ndarray | None = None
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        """One code for the row's keys in these classes."""
-        return dimension_code([codes(self._column(self.keys[c]), self.plan.classes[c].kind) for c in classes])
+        """The placement hash of the row's keys in these classes."""
+        out = placement.first_seeds(self.rows)
+        for c in classes:
+            out = place_key(out, self._column(self.keys[c]), self.plan.classes[c].type)
+        return out
 
     def spread(self) -> np.ndarray:
-        """A hash of the row's content."""
+        """The placement hash of the row's content."""
         if self._spread is None:
-            out = np.zeros(self.rows, np.int64)
-            for name in self.table.column_names:
-                if name != COUNTED:
-                    out = combine(out, _bits(self._column(name)))
-            self._spread = out
+            content = [name for name in self.table.column_names if name != COUNTED]
+            self._spread = placement.hash_codes(row_hash(self.table.select(content)))
         return self._spread
 
     def value(self, column: str) -> np.ndarray:
@@ -167,24 +166,3 @@ class WireContent:
     def _column(self, name: str) -> pa.Array:
         column = self.table.column(name)
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _bits(column: pa.Array) -> np.ndarray:
-    """64 bits of every value; equal values have equal bits. NULL is like zero or the empty text."""
-    kind = column.type
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
-        return np.zeros(len(column), np.int64)  # the rest of the row will do
-    if pa.types.is_floating(kind):
-        return np.array(pc.fill_null(column, 0.0).cast(pa.float64()).to_numpy(zero_copy_only=False)).view(np.int64)
-    if is_text(kind):
-        return text_hash(pc.fill_null(column, ""))
-    if is_bytes(kind):
-        return text_hash(pc.fill_null(column, b""))
-    if pa.types.is_decimal(kind):
-        return text_hash(pc.fill_null(column.cast(pa.large_string()), ""))
-    if column.null_count:
-        valid = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
-        out = np.zeros(len(column), np.int64)
-        out[valid] = integers(column.drop_null())
-        return out
-    return integers(column)

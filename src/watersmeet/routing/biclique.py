@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from watersmeet.kernels.hashing import remainder
+from watersmeet.kernels.placement import bucket
 from watersmeet.routing.hypercube import Content, Delivery, group_rows
 
 Groups = tuple[tuple[int, ...], ...]
@@ -44,7 +44,7 @@ TOUCHED = 1.5
 
 @dataclass(frozen=True)
 class Keys:
-    """Subgroups by the hash of keys; `hot` are codes of keys that are spread over the whole side."""
+    """Subgroups by the hash of keys; `hot` are the hashes of keys that are spread over the whole side."""
 
     classes: tuple[int, ...]
     hot: tuple[int, ...] = ()
@@ -140,7 +140,7 @@ class Biclique:
         for n, group in enumerate(groups):
             table[n, : len(group)] = group
         at = self._group(side, content, len(groups))
-        spread = remainder(content.spread(), 2**31) if table.size > 1 else np.zeros(content.rows, np.int64)
+        spread = bucket(content.spread(), 2**31) if table.size > 1 else np.zeros(content.rows, np.int64)
         unit = table[at, spread % sizes[at]]
         hot = self._hot(content)
         if hot is not None:
@@ -165,7 +165,7 @@ class Biclique:
         if groups == 1:
             return np.zeros(content.rows, np.int64)
         if isinstance(self.by, Keys):
-            return remainder(content.key(self.by.classes), groups)
+            return bucket(content.key(self.by.classes), groups)
         assert isinstance(self.by, Cells)
         return self.by.cell(content.value(self.by.columns[side])) % groups
 
@@ -177,7 +177,7 @@ class Biclique:
     def _visits(self, side: int, content: Content, groups: int) -> Iterator[tuple[int, np.ndarray]]:
         """For every subgroup of the other side the rows that probe it, keys that are hot aside."""
         if isinstance(self.by, Keys):
-            group, hot = remainder(content.key(self.by.classes), groups), self._hot(content)
+            group, hot = bucket(content.key(self.by.classes), groups), self._hot(content)
             if hot is not None:
                 group = np.where(hot, -1, group)
             yield from ((n, np.flatnonzero(group == n)) for n in range(groups))

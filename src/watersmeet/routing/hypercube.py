@@ -23,14 +23,14 @@ Implements: Stamos and Young's matrix as Lin, Ooi, Wang, Yu (2015) describe it i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from watersmeet.kernels.hashing import combine, remainder
+from watersmeet.kernels.placement import bucket, bucket_in_sql
 
 Role = Literal["both", "store", "probe"]
 
@@ -41,10 +41,10 @@ class Content(Protocol):
     rows: int
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        """One code for the row's keys in these classes."""
+        """The placement hash of the row's keys in these classes."""
 
     def spread(self) -> np.ndarray:
-        """A hash of the row's content."""
+        """The placement hash of the row's content."""
 
     def value(self, column: str) -> np.ndarray:
         """A column as doubles."""
@@ -115,7 +115,7 @@ class Hypercube:
             self.dimensions, self.shares, self.strides, self.find_fixed(position), strict=True
         ):
             if fixed and share > 1:
-                base.append(f"pmod(hash({', '.join(f'k{c}' for c in dim)}), {share}) * {stride}")
+                base.append(f"{bucket_in_sql([f'k{c}' for c in dim], share)} * {stride}")
             elif not fixed:
                 free.append([c * stride for c in range(share)])
         shared = " + ".join(base)
@@ -139,7 +139,7 @@ class Hypercube:
                 free.append([c * stride for c in range(share)])
             elif share > 1:
                 code = content.spread() if dim[0] < 0 else content.key(dim)
-                base = base + remainder(code, share) * stride
+                base = base + bucket(code, share) * stride
         offsets = [sum(o) for o in itertools.product(*free)]
         for cell, rows in group_rows(base):
             yield Delivery("both", tuple(cell + o for o in offsets), rows)
@@ -162,11 +162,6 @@ def group_rows(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
     found, begins = np.unique(numbers[order], return_index=True)
     for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
         yield number, order[begin:end]
-
-
-def dimension_code(codes: Sequence[np.ndarray]) -> np.ndarray:
-    """One code for several keys taken together."""
-    return reduce(combine, codes)
 
 
 def grid(classes_of: tuple[frozenset[int], ...], units: int, spread: Collection[int] = ()) -> Hypercube:

@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.routing.labels import spark_hash
+from watersmeet.kernels.placement import hash_codes
 
 TESTED = ((4, 0), (4, 1), (4, 2), (4, 3))
 """All of them run the tests: `make matrix`."""
@@ -101,11 +101,11 @@ def repartition_by_id(frame: DataFrame, partitions: int, id: Column) -> DataFram
 def ids_by_hash(partitions: int) -> list[int]:
     """For each partition the least number that Spark's hash puts there.
 
-    >>> [int(spark_hash(np.array([i]))[0]) % 3 for i in ids_by_hash(3)]
+    >>> [int(hash_codes(np.array([i]))[0]) % 3 for i in ids_by_hash(3)]
     [0, 1, 2]
     """
     ids = np.arange(_TRIED * partitions)
-    met, first = np.unique(spark_hash(ids) % partitions, return_index=True)
+    met, first = np.unique(hash_codes(ids) % partitions, return_index=True)
     assert len(met) == partitions, "so many tries miss no partition"
     return [int(i) for i in ids[first]]
 

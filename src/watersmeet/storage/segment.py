@@ -30,10 +30,9 @@ from watersmeet.columns.arrow import codes, enlarge, floats, integers, is_fixed,
 from watersmeet.errors import CheckpointError
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
-from watersmeet.kernels.hashing import order_floats
+from watersmeet.kernels.hashing import code_together, order_floats
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import Kind
-from watersmeet.routing.hypercube import dimension_code
 from watersmeet.storage.host_cache import HOST_CACHE
 
 P = ParamSpec("P")
@@ -188,7 +187,7 @@ class Segment:
 
     def key(self, columns: KeyColumns) -> np.ndarray:
         """One code for the keys of several classes."""
-        return dimension_code([self.codes(name, kind) for name, kind in columns])
+        return code_together([self.codes(name, kind) for name, kind in columns])
 
     @property
     def nbytes(self) -> int:

@@ -28,7 +28,7 @@ from watersmeet.plan.fingerprint import find_differences, parts_of
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
-FORMAT = 3
+FORMAT = 4
 OTHER = ":"
 """Kinds of segments that begin so hold other things than rows of streams or results."""
 REWRITTEN = ":rewritten"

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import codes, content_hash, integers
+from watersmeet.columns.arrow import codes, integers
+from watersmeet.columns.row_hash import content_hash
 from watersmeet.errors import OptionError, StreamError, UnknownNameError, WindowError
 from watersmeet.operators.enter import CONTENT, PASS, rows_kept
 from watersmeet.operators.join import build_tables

@@ -33,13 +33,13 @@ import numpy as np
 from watersmeet.kernels import catalogue, hash_window, nested_loop, sorted_window
 from watersmeet.kernels.catalogue import Kernel
 from watersmeet.kernels.hash_window import pairs
+from watersmeet.kernels.hashing import code_together
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.operators.probing.ranges import Ranges, most_selective
 from watersmeet.operators.probing.side import Bound, Member, Side
 from watersmeet.plan.model import Plan, Residual
 from watersmeet.query.window import WindowGraph
-from watersmeet.routing.hypercube import dimension_code
 from watersmeet.storage.segment import KeyColumns, Segment, key_columns
 
 SAMPLE, FEW = 64, 256
@@ -222,7 +222,7 @@ class Tactics:
     ) -> Lookup:
         """How combinations find their partners in a side, with which they share keys of some classes."""
         if shared and self.plan.kernel in _BY_KEY:
-            codes = dimension_code([_codes(self.plan, members, bound, c) for c in shared])
+            codes = code_together([_codes(self.plan, members, bound, c) for c in shared])
             return ByKey(key_columns(self.plan, side.spec.keys, shared), shared, codes)
         ranges = None
         if self.plan.kernel in _BY_RANGE:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import text_hash
+from watersmeet.columns.arrow import codes
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.instants import NO_BOUND
@@ -243,7 +243,7 @@ def _gates(queries: Sequence[Registered], template_of: Sequence[int], templates:
 
 def code_of(value: int | str) -> int:
     """The code of a constant."""
-    return value if isinstance(value, int) else int(text_hash(pa.array([value]))[0])
+    return value if isinstance(value, int) else int(codes(pa.array([value]), "bytes")[0])
 
 
 def _json_text(name: str) -> str:

@@ -34,7 +34,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import block_bytes, integers, text_hash
+from watersmeet.columns.arrow import block_bytes, codes, integers
 from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.kernels.hashing import combine
@@ -201,7 +201,7 @@ class _Living:
     @cached_property
     def sum(self) -> int:
         """The same for the same queries, however they lie in blocks."""
-        return int(combine(text_hash(self.names), self.effect).sum()) if len(self.names) else 0
+        return int(combine(codes(self.names, "bytes"), self.effect).sum()) if len(self.names) else 0
 
     @property
     def highest_cut(self) -> int:
