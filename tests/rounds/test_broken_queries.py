@@ -23,6 +23,7 @@ from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.subscription import Computed
 from watersmeet.runtime.failures import first_to_fail
 from watersmeet.runtime.rounds.checkpoint import INTENTS
+from watersmeet.runtime.rounds.manifest import Intent
 
 GOOD = sql(5)
 ENGINES = pytest.mark.parametrize("engine", ["shared", "rjoin"])
@@ -63,8 +64,8 @@ def test_one_broken_query_of_many_is_found_said_and_struck_out(engine: str, live
         "bad": "IndexError: answered by nobody",
     }
     assert life.last.queries == 20
-    assert life.folder.read_json(INTENTS, 1)["queries"]["struck"] == ["bad"]
-    assert "struck" not in life.folder.read_json(INTENTS, 2)["queries"], "the registry knows it by then"
+    assert life.folder.load(INTENTS, 1, Intent).queries["struck"] == ["bad"]
+    assert "struck" not in life.folder.load(INTENTS, 2, Intent).queries, "the registry knows it by then"
     again = lives(engine=engine)
     assert states(again)["bad"] == "failed"
     again.registry.remove("bad")
@@ -175,7 +176,7 @@ def test_remove_reaches_a_query_that_kills_the_process(
     last.registry.remove("deadly")
     last.batch(0)
     assert of(last.sink.batches[0]) == {"good"}
-    assert last.folder.read_json(INTENTS, 0)["queries"]["struck"] == ["deadly"]
+    assert last.folder.load(INTENTS, 0, Intent).queries["struck"] == ["deadly"]
     assert states(last) == {"good": "running"}
 
 
@@ -189,7 +190,7 @@ def test_a_batch_that_the_sink_has_keeps_the_queries_that_were_removed(tmp_path:
     again = Life(tmp_path, sink)
     again.registry.remove("goes")
     again.batch(0)
-    assert "struck" not in again.folder.read_json(INTENTS, 0)["queries"]
+    assert "struck" not in again.folder.load(INTENTS, 0, Intent).queries
     again.batch(1)
     assert (of(sink.batches[0]), of(sink.batches[1])) == ({"stays", "goes"}, {"stays"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from watersmeet.plan.model import TIME
 from watersmeet.runtime.rounds import files
 from watersmeet.runtime.rounds.checkpoint import MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
+from watersmeet.runtime.subscriptions.log import Head
+from watersmeet.storage.document import FORMAT, seal
 from watersmeet.storage.host_cache import HostCache
 from watersmeet.storage.segment import CACHE, Segment
 
@@ -107,16 +110,31 @@ def test_mail_of_one_task_is_one_file_and_arrives_by_parcel(folder: StateFolder)
 
 
 def test_json_is_whole_or_absent(folder: StateFolder) -> None:
-    folder.write_json(MANIFESTS, 12, {"a": 1})
-    folder.write_json(MANIFESTS, 9, {"a": 2})
+    folder.save(MANIFESTS, 12, Head(1))
+    folder.save(MANIFESTS, 9, Head(2))
     assert folder.numbers(MANIFESTS) == [9, 12]
-    assert folder.read_json(MANIFESTS, 12) == {"a": 1}
+    assert folder.load(MANIFESTS, 12, Head) == Head(1)
     assert sorted(folder.names(MANIFESTS)) == ["12.json", "9.json"], "no part is left behind"
     Path(folder.path(MANIFESTS, "9.json")).write_text('{"a": ')
     with pytest.raises(CheckpointError, match=r"9\.json"):
-        folder.read_json(MANIFESTS, 9)
+        folder.load(MANIFESTS, 9, Head)
     with pytest.raises(CheckpointError, match=r"10\.json is missing"):
-        folder.read_json(MANIFESTS, 10)
+        folder.load(MANIFESTS, 10, Head)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"version": 1}', "cannot be read"),
+        ('{"format": 1, "version": 1}', "another format"),
+        (json.dumps({"format": FORMAT, "other": 1}), "cannot be read"),
+        ("[1]", "cannot be read"),
+    ],
+)
+def test_a_sealed_file_that_is_no_such_document_is_refused(folder: StateFolder, text: str, said: str) -> None:
+    folder.write(MANIFESTS, "3.json", seal(text, "manifests/3.json"))
+    with pytest.raises(CheckpointError, match=rf"3\.json .*{said}"):
+        folder.load(MANIFESTS, 3, Head)
 
 
 def test_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

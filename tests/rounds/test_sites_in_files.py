@@ -27,7 +27,7 @@ from watersmeet.runtime.rounds import files, supersteps, worker
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import SitePlans
 from watersmeet.runtime.rounds.entering import Entrance
-from watersmeet.runtime.rounds.files import Orders, PostOffice
+from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
 from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.rounds.worker import Task
@@ -91,7 +91,7 @@ class Stage:
                 office.post(message, round_of(flow, message, -1))
             office.close()
             self.partition = 0
-            self.task.report(orders, [], office.parcels)
+            self.task.report(orders, TaskReport(mail=office.parcels))
             return []
 
         plan = SimpleNamespace(toRdd=lambda: SimpleNamespace(getNumPartitions=lambda: 1))
@@ -128,9 +128,7 @@ def prepared(text: str, streams: dict[str, wm.Stream], **options: Any) -> LocalR
 
 def reread(manifest: BatchManifest) -> BatchManifest:
     """As a new process would find it."""
-    import json
-
-    return BatchManifest.from_json(json.loads(json.dumps(manifest.to_json())), "here")
+    return BatchManifest.parse(manifest.to_json(), "here")
 
 
 def test_state_in_files_and_attempts_that_fail_also_where_the_plan_changes(stage: Any) -> None:

@@ -29,6 +29,7 @@ from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
+from watersmeet.runtime.rounds.manifest import Intent
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
@@ -178,10 +179,10 @@ def test_an_intent_names_a_version_and_not_the_queries(tmp_path: Path) -> None:
     life = Life(tmp_path, Sink())
     life.registry.add_all([(None, sql(n + 1)) for n in range(200)])
     life.batch(0)
-    intent = life.folder.read_json(INTENTS, 0)
+    intent = life.folder.load(INTENTS, 0, Intent)
     registry = FolderLog(life.folder).identity()
-    assert intent["queries"] == {"registry": registry, "version": 1, "since": [[0, 1]], "snapshot": 0}
-    assert len(json.dumps(intent)) < 2_000
+    assert intent.queries == {"registry": registry, "version": 1, "since": [[0, 1]], "snapshot": 0}
+    assert len(intent.to_json()) < 2_000
     assert life.last.queries == 200
     assert sum(life.sink.batches[0].values()) == 200 * 6, (
         "of ids 0 to 3 with keys 0, 1, 2, 0: 4 pairs of key 0, one each of 1 and 2"

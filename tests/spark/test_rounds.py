@@ -25,8 +25,9 @@ from watersmeet.operators.enter import JoinEntry
 from watersmeet.plan.model import Plan
 from watersmeet.runtime import session
 from watersmeet.runtime.rounds import handle as handle_module
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder, seal
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.storage.document import seal
 
 pytestmark = pytest.mark.spark
 
@@ -197,7 +198,7 @@ def test_damaged_missing_and_foreign_state_is_refused(spark: Any, tmp_path: Path
     manifest.write_text(json.dumps({**json.loads(whole), "query_id": "another"}))
     more(2, r"1\.json is not what was written under this name")
     content = {name: value for name, value in json.loads(whole).items() if name != "checksum"}
-    manifest.write_bytes(seal({**content, "query_id": "another"}, "manifests/1.json"))
+    manifest.write_bytes(seal(json.dumps({**content, "query_id": "another"}), "manifests/1.json"))
     more(2, r"1\.json belongs to Spark query another")
     manifest.write_text(whole[:-20])
     more(2, r"1\.json has no checksum")

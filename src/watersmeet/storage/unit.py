@@ -5,18 +5,16 @@
     compact   four neighbours of one size class (powers of four) become one segment of the next, as long as its span
               stays within the archive period (a tenth of the alias' retention) and its size within 32 MB
 
-Invariant: the manifest names exactly the live segments; maxima include the last batch. It is JSON and Arrow, never pickle: a checkpoint cannot run
-code. Live rows are never lost; retained rows are at most 1.1 times the living; the number of segments grows with the logarithm of the rows, up to the
+Invariant: the manifest names exactly the live segments; maxima include the last batch. Live rows are never lost; retained rows are at most 1.1 times the living; the number of segments grows with the logarithm of the rows, up to the
 archive period.
 Implements: Lin, Ooi, Wang, Yu (2015), section 3.3 (archive period, discarding whole sub-indexes).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -26,9 +24,9 @@ from watersmeet.columns.arrow import block_bytes, slice_by_bytes
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import find_differences, parts_of
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.storage.document import Document
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
-FORMAT = 4
 OTHER = ":"
 """Kinds of segments that begin so hold other things than rows of streams or results."""
 REWRITTEN = ":rewritten"
@@ -75,7 +73,7 @@ class Identity:
 
 
 @dataclass
-class Manifest:
+class Manifest(Document):
     """One unit's memory."""
 
     fingerprint: str
@@ -96,24 +94,15 @@ class Manifest:
         segments: dict[str, list[SegmentInfo]] = {kind: [] for kind in whose.kinds}
         return cls(whose.fingerprint, whose.query, segments=segments, parts=dict(whose.parts))
 
-    def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self)})
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["segments"] = {a: [SegmentInfo(**s) for s in infos] for a, infos in raw["segments"].items()}
+        return raw
 
     @classmethod
     def from_json(cls, text: str, whose: Identity) -> Manifest:
         """Read a manifest; refuse one of another query or placement."""
-        try:
-            raw = json.loads(text)
-            if raw.pop("format") != FORMAT:
-                raise CheckpointError(
-                    f"the checkpoint was written in another format than {FORMAT}; start with a new checkpoint folder"
-                )
-            raw["segments"] = {a: [SegmentInfo(**s) for s in infos] for a, infos in raw["segments"].items()}
-            manifest = cls(**raw)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"corrupt checkpoint: the unit's manifest cannot be read ({error}); start with a new checkpoint folder"
-            ) from error
+        manifest = cls.parse(text, "the unit's manifest in the checkpoint")
         if manifest.fingerprint != whose.fingerprint:
             refuse(manifest.fingerprint, manifest.query, manifest.parts, whose)
         return manifest

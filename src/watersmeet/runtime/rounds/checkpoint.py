@@ -10,17 +10,13 @@
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
 
-A JSON file ends with a checksum of every byte before it and of the file's name:
-
-    {"batch": 17, ..., "checksum": 2774069133}
-
-So a file that was cut, changed or put in the place of another is an error that names it.
+JSON files are sealed documents, see `storage.document`.
 
 Spark plans a log that has lost its last file anew, from other input, and reports nothing. So intents and manifests record the
 digests of the files that Spark would read again, and whoever goes on from one compares them.
 
 Invariant: a JSON file is either whole or absent: on file systems with rename it is written beside and renamed, object
-stores make a file visible when it is complete. `unseal` returns what `seal` was given, or raises `CheckpointError`. Nothing here writes Spark's files; a
+stores make a file visible when it is complete. Nothing here writes Spark's files; a
 file of Spark's, once written, does not change; a source's files before a `.compact` are not needed.
 """
 
@@ -31,16 +27,17 @@ import json
 import os
 import re
 import uuid
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 from pyarrow import fs as pafs
 
 from watersmeet.errors import CheckpointError
+from watersmeet.storage.document import REMEDY, Document, seal, unseal
 
+D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL = "intents", "manifests", "segments", "mail"
 _OBJECT_STORES = ("s3", "gcs", "abfs")
@@ -120,23 +117,23 @@ class StateFolder:
         with self.system.open_output_stream(path, compression=None) as file:
             file.write(blob)
 
-    def read_json(self, kind: str, name: int | str) -> dict[str, Any]:
-        """The content of a batch's or version's file, or of one with a name of its own."""
-        name = f"{name}.json"
-        path = self.path(kind, name)
+    def load(self, kind: str, name: int | str, of: type[D]) -> D:
+        """The document of a batch or version, or one with a name of its own."""
+        file = f"{name}.json"
+        path = self.path(kind, file)
         try:
-            blob = self.read(kind, name)
+            blob = self.read(kind, file)
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"{path} is missing: the checkpoint and its state folder do not belong together; {REMEDY}"
             ) from error
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error}); {REMEDY}") from error
-        return unseal(blob, f"{kind}/{name}", path)
+        return of.parse(unseal(blob, f"{kind}/{file}", path), path)
 
-    def write_json(self, kind: str, name: int | str, content: dict[str, Any], *, durably: bool = True) -> None:
-        """Write what a batch intends or has done, a version of a registry, or a file with a name of its own."""
-        self.write(kind, f"{name}.json", seal(content, f"{kind}/{name}.json"), durably=durably)
+    def save(self, kind: str, name: int | str, document: Document, *, durably: bool = True) -> None:
+        """Write a document; one of that name is replaced."""
+        self.write(kind, f"{name}.json", seal(document.to_json(), f"{kind}/{name}.json"), durably=durably)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
@@ -171,38 +168,6 @@ def _sync(path: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-REMEDY = "restore the checkpoint as it was, or start with a new one"
-_SEAL = re.compile(rb', "checksum": (\d{1,10})\}\Z')
-
-
-def seal(content: dict[str, Any], name: str) -> bytes:
-    """The bytes of a file of this name.
-
-    >>> seal({"batch": 7}, "manifests/7.json")
-    b'{"batch": 7, "checksum": 1610229052}'
-    """
-    body = json.dumps(content).encode()[:-1]
-    return b'%s, "checksum": %d}' % (body, _checksum(body, name))
-
-
-def unseal(blob: bytes, name: str, path: str) -> dict[str, Any]:
-    """The content of a file of this name; `path` is where it lies, for the error."""
-    found = _SEAL.search(blob)
-    if found is None:
-        raise CheckpointError(
-            f"{path} has no checksum at its end: it was cut, or watersmeet did not write it; {REMEDY}"
-        )
-    body = blob[: found.start()]
-    if _checksum(body, name) != int(found[1]):
-        raise CheckpointError(f"{path} is not what was written under this name: its checksum differs; {REMEDY}")
-    content: dict[str, Any] = json.loads(body + b"}")
-    return content
-
-
-def _checksum(body: bytes, name: str) -> int:
-    return zlib.crc32(body, zlib.crc32(name.encode()))
 
 
 OFFSETS, COMMITS, SOURCES, METADATA = "offsets", "commits", "sources", "metadata"

@@ -15,9 +15,9 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,8 @@ from pyspark import TaskContext
 
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
-from watersmeet.runtime.rounds.checkpoint import MAIL, REMEDY, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
+from watersmeet.storage.document import REMEDY, Document
 from watersmeet.storage.host_cache import HOST_CACHE
 from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, from_bytes, info_of
 
@@ -100,8 +101,7 @@ class FileStore:
         return blob
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(NamedTuple):
     """Where one mail lies: a range of a file of the attempt's."""
 
     to: int
@@ -210,12 +210,13 @@ def _map_file(path: str) -> pa.Buffer:
 
 
 PROPERTY = "watersmeet.orders"
+_FILE = "file"
 INLINE_BYTES = 256 * 2**10
 """Longer orders go through a file."""
 
 
 @dataclass
-class Orders:
+class Orders(Document):
     """What one job of one attempt has to do."""
 
     attempt: str
@@ -241,24 +242,57 @@ class Orders:
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}"
 
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
+        raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
+        return raw
+
     def text(self, folder: StateFolder) -> str:
         """The orders as the value of the local property."""
-        content = {**asdict(self), "shares": [[astuple(p) for p in share] for share in self.shares]}
-        said = json.dumps(content)
+        said = self.to_json()
         if len(said) <= INLINE_BYTES:
             return said
         name = f"{self.attempt}.{self.job}.orders"
-        folder.write_json(MAIL, name, content, durably=False)
-        return json.dumps({"file": name})
+        folder.save(MAIL, name, self, durably=False)
+        return json.dumps({_FILE: name})
 
     @classmethod
     def read(cls, folder: StateFolder) -> Orders:
         """The orders of the job that this task belongs to."""
         context = TaskContext.get()
         assert context is not None
-        raw = json.loads(context.getLocalProperty(PROPERTY) or "{}")
-        if "file" in raw:
-            raw = folder.read_json(MAIL, raw["file"])
-        raw["states"] = {int(unit): state for unit, state in raw["states"].items()}
-        raw["shares"] = [[Parcel(*p) for p in share] for share in raw["shares"]]
-        return cls(**raw)
+        text = context.getLocalProperty(PROPERTY) or "{}"
+        if text.startswith(f'{{"{_FILE}"'):
+            return folder.load(MAIL, json.loads(text)[_FILE], cls)
+        return cls.parse(text, "the orders of this job")
+
+
+@dataclass
+class TaskReport(Document):
+    """What a task of a job has done; the driver reads it when the job is over."""
+
+    units: list[UnitReport] = field(default_factory=list)
+    mail: list[Parcel] = field(default_factory=list)
+    adopted: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    """(unit, alias, segment) of segments that units get without a turn."""
+    heavy: list[tuple[int, int, list[tuple[int, int]]]] = field(default_factory=list)
+    """(side, rows, frequent keys) of rows that entered."""
+    entered: dict[str, list[int]] = field(default_factory=dict)
+    """By alias: tuples, their bytes without payload, bytes of payload."""
+
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["units"] = [UnitReport(*u) for u in raw["units"]]
+        raw["mail"] = [Parcel(*p) for p in raw["mail"]]
+        return raw
+
+
+class UnitReport(NamedTuple):
+    """What a unit's turn has left."""
+
+    unit: int
+    state: str
+    """Its manifest as JSON."""
+    counts: Mapping[str, Any]
+    """See `dataflow.contract.Report`."""

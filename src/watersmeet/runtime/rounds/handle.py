@@ -39,14 +39,13 @@ from watersmeet.runtime.rounds.checkpoint import (
     MANIFESTS,
     METADATA,
     OFFSETS,
-    REMEDY,
     SEGMENTS,
     SparkLogs,
     StateFolder,
     absolute,
 )
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.manifest import BatchManifest, read_intent, read_manifest
+from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, SinkFolder, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
@@ -56,6 +55,7 @@ from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.runtime.workers import probe_workers
 from watersmeet.sites.flow import SiteFlows
+from watersmeet.storage.document import REMEDY
 from watersmeet.storage.unit import OTHER, REWRITTEN, Identity
 
 _ARROW = "spark.sql.execution.arrow"
@@ -274,12 +274,12 @@ def check_checkpoint(plan: Intake, folder: StateFolder, results: SinkFolder | No
         return
     manifest = None
     if last >= 0:
-        manifest = read_manifest(folder, last)
+        manifest = folder.load(MANIFESTS, last, BatchManifest)
         manifest.check(Identity.of(plan), query_id, folder.path(MANIFESTS, f"{last}.json"))
         logs.check(manifest.spark)
         check_segments(folder, manifest)
     if folder.has(INTENTS, last + 1):
-        intent = read_intent(folder, last + 1)
+        intent = folder.load(INTENTS, last + 1, Intent)
         intent.check(Identity.of(plan), query_id, last, folder.path(INTENTS, f"{last + 1}.json"))
         logs.check(intent.spark)
     if results is not None:

@@ -1,28 +1,27 @@
 """What is true after a batch, and what a batch has decided to do.
 
-Invariant: a manifest names every file that its state needs. Manifests and intents are JSON, never pickle.
+Invariant: a manifest names every file that its state needs.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import parts_of
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, REMEDY, StateFolder
+from watersmeet.storage.document import REMEDY, Document
 from watersmeet.storage.segment import SegmentInfo
-from watersmeet.storage.unit import FORMAT, Identity, Manifest, refuse
+from watersmeet.storage.unit import Identity, Manifest, refuse
 
 _COMMON = ("fingerprint", "query", "maxima", "parts")
 """What is the same in all units' manifests."""
 
 
 @dataclass
-class BatchManifest:
+class BatchManifest(Document):
     """The state of all units after a batch. Batch -1 is the state before the first."""
 
     batch: int
@@ -57,16 +56,12 @@ class BatchManifest:
     def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:
         return cls(-1, query_id, whose.fingerprint, whose.query, parts=dict(whose.parts))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
-
     @classmethod
-    def from_json(cls, raw: dict[str, Any], where: str) -> BatchManifest:
-        with refuse_unreadable(where, raw):
-            raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
-            manifest = cls(**raw)
-            manifest.late(), manifest.files()
-            return manifest
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
+        manifest = cls(**raw)
+        manifest.late(), manifest.files()
+        return raw
 
     def state_of(self, unit: int) -> str | None:
         """A unit's manifest as JSON; None if it has never run."""
@@ -171,7 +166,7 @@ class BatchManifest:
 
 
 @dataclass(frozen=True)
-class Intent:
+class Intent(Document):
     """What a batch has decided before its first round. A replay reads it instead of deciding again."""
 
     batch: int
@@ -192,14 +187,6 @@ class Intent:
     spark: dict[str, str] = field(default_factory=dict)
     """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, raw: dict[str, Any], where: str) -> Intent:
-        with refuse_unreadable(where, raw):
-            return cls(**raw)
-
     def check(self, whose: Identity, query_id: str, previous: int, where: str) -> None:
         """Refuse what another query, placement or checkpoint has decided."""
         check_query(self.query_id, query_id, where)
@@ -209,27 +196,6 @@ class Intent:
             raise CheckpointError(
                 f"{where} follows batch {self.previous}, and the state is of batch {previous}; {REMEDY}"
             )
-
-
-def read_manifest(folder: StateFolder, batch: int) -> BatchManifest:
-    """What was true after a batch."""
-    return BatchManifest.from_json(folder.read_json(MANIFESTS, batch), folder.path(MANIFESTS, f"{batch}.json"))
-
-
-def read_intent(folder: StateFolder, batch: int) -> Intent:
-    """What a batch has decided."""
-    return Intent.from_json(folder.read_json(INTENTS, batch), folder.path(INTENTS, f"{batch}.json"))
-
-
-@contextmanager
-def refuse_unreadable(where: str, raw: dict[str, Any]) -> Iterator[None]:
-    """What cannot be read as what it should be is an error that names the file."""
-    try:
-        if raw.pop("format") != FORMAT:
-            raise CheckpointError(f"{where} was written in another format than {FORMAT}; start with a new checkpoint")
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{where} cannot be read ({error}); {REMEDY}") from error
 
 
 def check_query(found: str, query_id: str, where: str) -> None:

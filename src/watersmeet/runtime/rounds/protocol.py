@@ -33,11 +33,12 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.failures import Striking, run_without_culprits
 from watersmeet.runtime.progress import Progress, moment
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, REMEDY, SEGMENTS, SparkLogs, StateFolder
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, SparkLogs, StateFolder
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.manifest import BatchManifest, Intent, read_intent, read_manifest
+from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
+from watersmeet.storage.document import REMEDY
 from watersmeet.storage.unit import REWRITTEN, Identity
 
 SWEEP_EVERY = 100
@@ -130,7 +131,7 @@ class Protocol:
         return self._manifest(batch_id - 1, query_id)
 
     def _manifest(self, batch_id: int, query_id: str) -> BatchManifest:
-        manifest = read_manifest(self.folder, batch_id)
+        manifest = self.folder.load(MANIFESTS, batch_id, BatchManifest)
         manifest.check(self.identity, query_id, self.folder.path(MANIFESTS, f"{batch_id}.json"))
         self.logs.check(manifest.spark)
         self.decider.resume(manifest)
@@ -141,7 +142,7 @@ class Protocol:
     def intend(self, batch_id: int, before: BatchManifest) -> Intent:
         """Write what the batch will do, or find what an earlier attempt has written."""
         if self.folder.has(INTENTS, batch_id):
-            found = read_intent(self.folder, batch_id)
+            found = self.folder.load(INTENTS, batch_id, Intent)
             found.check(self.identity, before.query_id, before.batch, self.folder.path(INTENTS, f"{batch_id}.json"))
             self.logs.check(found.spark)
             return self._amend(found)
@@ -156,7 +157,7 @@ class Protocol:
             spark=self.logs.digests(batch_id),
             **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
-        self.folder.write_json(INTENTS, batch_id, intent.to_json())
+        self.folder.save(INTENTS, batch_id, intent)
         return intent
 
     def _amend(self, intent: Intent) -> Intent:
@@ -169,7 +170,7 @@ class Protocol:
 
     def _intend_anew(self, intent: Intent) -> Intent:
         self._swept = False  # failed attempts have left files
-        self.folder.write_json(INTENTS, intent.batch, intent.to_json())
+        self.folder.save(INTENTS, intent.batch, intent)
         return intent
 
     def attempt(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
@@ -218,7 +219,7 @@ class Protocol:
         sink.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
-        self.folder.write_json(MANIFESTS, after.batch, after.to_json())
+        self.folder.save(MANIFESTS, after.batch, after)
         self.latest = after
         if self.registered is not None:
             after.queries = self.registered.commit(after.queries)

@@ -31,7 +31,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
-from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel
+from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
 from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
@@ -240,20 +240,19 @@ class _Running:
         with _ordered(self.steps.spark, orders.text(self.steps.folder)):
             run(frame)
         for partition in range(tasks):
-            said = self.steps.folder.read_json(MAIL, orders.report_name(partition))
-            for unit in said["units"]:
-                self.state.put(unit["unit"], unit["state"])
-                self.account.reports.setdefault(unit["unit"], Report()).include(Report(**unit["report"]))
-            for unit_of, alias, info in said["adopted"]:
-                self.state.adopt(self.steps.task.identity, unit_of, alias, info)
-            self.account.heavy += said["heavy"]
-            for alias, amounts in said["entered"].items():
+            done = self.steps.folder.load(MAIL, orders.report_name(partition), TaskReport)
+            for unit, state, counts in done.units:
+                self.state.put(unit, state)
+                self.account.reports.setdefault(unit, Report()).include(Report(**counts))
+            for unit, alias, info in done.adopted:
+                self.state.adopt(self.steps.task.identity, unit, alias, info)
+            self.account.heavy += done.heavy
+            for alias, amounts in done.entered.items():
                 total = self.account.entered.get(alias, [0] * len(amounts))
                 self.account.entered[alias] = [a + b for a, b in zip(total, amounts, strict=True)]
-            mail = [Parcel(*p) for p in said["mail"]]
-            self.account.mail_bytes += sum(p.bytes for p in mail)
-            self.posted += [p for p in mail if p.kind == RESULTS]
-            letters += [p for p in mail if p.kind != RESULTS]
+            self.account.mail_bytes += sum(p.bytes for p in done.mail)
+            self.posted += [p for p in done.mail if p.kind == RESULTS]
+            letters += [p for p in done.mail if p.kind != RESULTS]
         return letters
 
     def _end(self) -> None:

@@ -15,7 +15,7 @@ names only files that are complete. A task that runs twice writes other files, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +42,15 @@ from watersmeet.plan.rules.ship import defer_payloads, payload_of
 from watersmeet.routing.hypercube import group_rows
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots
-from watersmeet.runtime.rounds.files import FileStore, Orders, Parcel, PostOffice, forget_all_but, open_parcels
+from watersmeet.runtime.rounds.files import (
+    FileStore,
+    Orders,
+    PostOffice,
+    TaskReport,
+    UnitReport,
+    forget_all_but,
+    open_parcels,
+)
 from watersmeet.runtime.stream.messages import columns_of, result_batches
 from watersmeet.runtime.workers import after_task, errors_first
 from watersmeet.storage.segment import SegmentInfo
@@ -80,26 +88,11 @@ class Task:
         assert self.query is not None
         return defer_payloads(self.query, aliases) if aliases else self.query
 
-    def report(
-        self,
-        orders: Orders,
-        units: Sequence[dict[str, object]],
-        parcels: Sequence[Parcel],
-        adopted: Sequence[tuple[int, str, SegmentInfo]] = (),
-        heavy: Sequence[tuple[int, int, list[tuple[int, int]]]] = (),
-        entered: Mapping[str, list[int]] | None = None,
-    ) -> None:
-        """Say what the task has done; the driver reads it when the job is over."""
+    def report(self, orders: Orders, done: TaskReport) -> None:
+        """Say what the task has done."""
         context = TaskContext.get()
         assert context is not None
-        said = {
-            "units": units,
-            "mail": [astuple(p) for p in parcels],
-            "adopted": [(unit, alias, asdict(info)) for unit, alias, info in adopted],
-            "heavy": list(heavy),
-            "entered": dict(entered or {}),
-        }
-        self.folder.write_json(MAIL, orders.report_name(context.partitionId()), said, durably=False)
+        self.folder.save(MAIL, orders.report_name(context.partitionId()), done, durably=False)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """A turn for every unit that has arrivals."""
@@ -119,9 +112,9 @@ class Task:
                     yield from self.rows(item)
                 elif isinstance(item, pa.Table):
                     post.post(Message(-1, RESULTS, item), -1)
-            units.append({"unit": unit, "state": state.to_json(), "report": asdict(turn.report)})
+            units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
         post.close()
-        self.report(orders, units, post.parcels)
+        self.report(orders, TaskReport(units, post.parcels))
 
     def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from result_batches(columns_of(self.schema, table), self.schema)
@@ -220,7 +213,8 @@ class Posting:
 
     def close(self) -> None:
         self.post.close()
-        self.task.report(self.orders, [], self.post.parcels, self.adopted, self.heavy, self.entered)
+        adopted = [(unit, alias, vars(info)) for unit, alias, info in self.adopted]
+        self.task.report(self.orders, TaskReport([], self.post.parcels, adopted, self.heavy, self.entered))
 
 
 def frequent(codes: np.ndarray) -> list[tuple[int, int]]:
@@ -297,8 +291,8 @@ class Reship:
         for share in _numbers(batches):
             for unit in joining[share :: len(orders.shares)]:
                 adopted += reship(before, after, manifests[unit], store, held)
-                units.append({"unit": unit, "state": manifests[unit].to_json(), "report": asdict(Report())})
-        self.task.report(orders, units, [], adopted)
+                units.append(UnitReport(unit, manifests[unit].to_json(), vars(Report())))
+        self.task.report(orders, TaskReport(units, adopted=[(u, a, vars(info)) for u, a, info in adopted]))
         after_task()
         yield from ()
 

@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 
 from watersmeet.errors import CheckpointError, StreamError
 from watersmeet.runtime.failures import raise_unwrapped, unwrap
-from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, REMEDY, SparkLogs
-from watersmeet.runtime.subscriptions.log import FolderLog
+from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
+from watersmeet.runtime.subscriptions.log import Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.storage.document import REMEDY
 
 COLUMNS = ("id", "action", "sql")
 FEED = "feed"
@@ -61,15 +62,15 @@ class Feed:
         """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
         fed = self.log.fed()
         query_id, begun = self.logs.query_id(), self.logs.latest(OFFSETS)
-        if fed and query_id != fed["query_id"]:
+        if fed is not None and query_id != fed.query_id:
             raise CheckpointError(
-                f"the registry was fed by Spark query {fed['query_id']}, and {self.logs.path(METADATA)} names {query_id}; {REMEDY}"
+                f"the registry was fed by Spark query {fed.query_id}, and {self.logs.path(METADATA)} names {query_id}; {REMEDY}"
             )
         if self.registry.feed >= 0 and (begun is None or begun < self.registry.feed):
             raise CheckpointError(
                 f"{self.logs.path(f'{OFFSETS}/{self.registry.feed}')} is missing, and the registry has taken that batch in; {REMEDY}"
             )
-        self.logs.check(fed.get("spark", {}))
+        self.logs.check({} if fed is None else fed.spark)
 
     def stop(self) -> None:
         if self._query is not None:
@@ -84,7 +85,7 @@ class Feed:
         try:
             self.registry.take_in([tuple(row) for row in rows.collect()], batch)
             query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self.log.note_fed({"query_id": query_id, "batch": batch, "spark": self.logs.digests(batch)})
+            self.log.note_fed(Fed(str(query_id), batch, self.logs.digests(batch)))
         except BaseException as error:
             self._raised = error
             raise

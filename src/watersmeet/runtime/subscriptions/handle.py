@@ -26,6 +26,7 @@ from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
+from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
@@ -82,7 +83,7 @@ class Subscriptions:
         self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
         self._registry = Registry(specs, log, lambda query: engines.accept(self._plan, query), session)
         for last in folder.numbers(MANIFESTS)[-1:]:
-            queries = folder.read_json(MANIFESTS, last).get("queries")
+            queries = folder.load(MANIFESTS, last, BatchManifest).queries
             if queries:
                 self._registry.commit(queries, compacts=False)
         self._answered, self._latest = Answered(self._registry), Latest(self._plan, folder)

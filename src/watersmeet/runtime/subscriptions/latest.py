@@ -20,7 +20,7 @@ from watersmeet.query.join import Join
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.manifest import read_manifest
+from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.versions import View
@@ -53,7 +53,10 @@ class Latest:
         )
 
     def _after(self, batch: int, join: Join) -> dict[str, pa.Table]:
-        manifest, where = read_manifest(self.folder, batch), self.folder.path(MANIFESTS, f"{batch}.json")
+        manifest, where = (
+            self.folder.load(MANIFESTS, batch, BatchManifest),
+            self.folder.path(MANIFESTS, f"{batch}.json"),
+        )
         if manifest.fingerprint != self.plan.fingerprint():
             refuse(manifest.fingerprint, manifest.query, manifest.parts, Identity.of(self.plan), where)
         with self._lock:

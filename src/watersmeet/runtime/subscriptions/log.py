@@ -18,15 +18,60 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
-from watersmeet.runtime.rounds.checkpoint import MANIFESTS, REMEDY, StateFolder
+from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.subscriptions.versions import Change, Snapshot, View
+from watersmeet.storage.document import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
+
+
+@dataclass(frozen=True)
+class RegistryName(Document):
+    """Tells a registry from every other."""
+
+    registry: str
+
+
+@dataclass(frozen=True)
+class Head(Document):
+    """The latest version and the latest snapshot."""
+
+    version: int = 0
+    snapshot: int = 0
+
+
+@dataclass(frozen=True)
+class Layout(Document):
+    """How many units there are, and what engine."""
+
+    units: int
+    engine: str
+
+
+@dataclass(frozen=True)
+class Fed(Document):
+    """What was taken in of the feed last: its query, the batch, digests of its logs."""
+
+    query_id: str
+    batch: int
+    spark: dict[str, str]
+
+
+@dataclass(frozen=True)
+class VersionFile(Document):
+    """What a version changed."""
+
+    registry: str
+    changes: list[Change]
+    feed: int
+
+
+V = TypeVar("V", VersionFile, Snapshot)
 MOST_CHANGES = 256
 """So many versions are kept apart before a snapshot is due."""
 _UNITS, _IDENTITY, _HEAD, _FEED = "units", "identity", "head", "feed"
@@ -46,60 +91,56 @@ class FolderLog:
         if not self._has(_IDENTITY):
             left = sorted([*self.folder.names(REGISTRY), *map(str, self.folder.numbers(SNAPSHOTS))])
             if left:
-                self.folder.read_json(SNAPSHOTS, _IDENTITY)
-            self.folder.write_json(SNAPSHOTS, _HEAD, {"version": 0, "snapshot": 0})
-            self.folder.write_json(SNAPSHOTS, _IDENTITY, {"registry": uuid.uuid4().hex})
-        return str(self.folder.read_json(SNAPSHOTS, _IDENTITY)["registry"])
+                self.folder.load(SNAPSHOTS, _IDENTITY, RegistryName)
+            self.folder.save(SNAPSHOTS, _HEAD, Head())
+            self.folder.save(SNAPSHOTS, _IDENTITY, RegistryName(uuid.uuid4().hex))
+        return self.folder.load(SNAPSHOTS, _IDENTITY, RegistryName).registry
 
     def placement(self, units: int, engine: str) -> tuple[int, str]:
         """How many units there are, and what engine: as chosen at first."""
         if not self._has(_UNITS) and not self._has(_IDENTITY) and not self.folder.numbers(MANIFESTS):
-            self.folder.write_json(SNAPSHOTS, _UNITS, {"units": units, "engine": engine})
-        found = self.folder.read_json(SNAPSHOTS, _UNITS)
-        return int(found["units"]), str(found["engine"])
+            self.folder.save(SNAPSHOTS, _UNITS, Layout(units, engine))
+        found = self.folder.load(SNAPSHOTS, _UNITS, Layout)
+        return found.units, found.engine
 
     def latest(self, at_most: int | None = None) -> int:
         if at_most is None:
-            return max(self._head()["snapshot"], *self.folder.numbers(SNAPSHOTS), 0)
+            return max(self._head().snapshot, *self.folder.numbers(SNAPSHOTS), 0)
         return max((n for n in self.folder.numbers(SNAPSHOTS) if n <= at_most), default=0)
 
     def snapshot(self, version: int) -> Snapshot:
-        if version == 0:
-            return Snapshot()
-        raw = self._own(SNAPSHOTS, version, self.identity())
-        return Snapshot(version, tuple(raw["queries"]), tuple(raw["refused"]), raw["feed"])
+        return self._own(SNAPSHOTS, version, self.identity(), Snapshot) if version else Snapshot()
 
     def changes(self, after: int, up_to: int | None = None) -> Iterator[tuple[int, list[Change], int]]:
-        last = max(self._head()["version"], *self.folder.numbers(REGISTRY), 0) if up_to is None else up_to
+        last = max(self._head().version, *self.folder.numbers(REGISTRY), 0) if up_to is None else up_to
         registry = self.identity()
         for version in range(after + 1, last + 1):
-            raw = self._own(REGISTRY, version, registry)
-            yield version, raw["changes"], raw["feed"]
+            found = self._own(REGISTRY, version, registry, VersionFile)
+            yield version, found.changes, found.feed
 
     def append(self, version: int, changes: list[Change], feed: int) -> None:
-        content = {"registry": self.identity(), "changes": changes, "feed": feed}
-        self.folder.write_json(REGISTRY, version, content)
-        self.folder.write_json(SNAPSHOTS, _HEAD, {**self._head(), "version": version})
+        self.folder.save(REGISTRY, version, VersionFile(self.identity(), changes, feed))
+        self.folder.save(SNAPSHOTS, _HEAD, replace(self._head(), version=version))
 
-    def fed(self) -> dict[str, Any]:
-        """What was taken in of the feed last: its query, the batch, digests of its logs; empty before the first batch."""
-        return self.folder.read_json(SNAPSHOTS, _FEED) if self._has(_FEED) else {}
+    def fed(self) -> Fed | None:
+        """What was taken in of the feed last; None before the first batch."""
+        return self.folder.load(SNAPSHOTS, _FEED, Fed) if self._has(_FEED) else None
 
-    def note_fed(self, fed: dict[str, Any]) -> None:
-        self.folder.write_json(SNAPSHOTS, _FEED, fed)
+    def note_fed(self, fed: Fed) -> None:
+        self.folder.save(SNAPSHOTS, _FEED, fed)
 
-    def _head(self) -> dict[str, int]:
-        return self.folder.read_json(SNAPSHOTS, _HEAD)
+    def _head(self) -> Head:
+        return self.folder.load(SNAPSHOTS, _HEAD, Head)
 
-    def _own(self, kind: str, version: int, registry: str) -> dict[str, Any]:
+    def _own(self, kind: str, version: int, registry: str, of: type[V]) -> V:
         """A version's file, which must be of this registry."""
-        raw = self.folder.read_json(kind, version)
-        if raw.get("registry") != registry:
+        found = self.folder.load(kind, version, of)
+        if found.registry != registry:
             raise CheckpointError(
-                f"{self.folder.path(kind, f'{version}.json')} is of registry {raw.get('registry')}, and "
+                f"{self.folder.path(kind, f'{version}.json')} is of registry {found.registry}, and "
                 f"{self.folder.path(SNAPSHOTS, f'{_IDENTITY}.json')} names {registry}; {REMEDY}"
             )
-        return raw
+        return found
 
     def _has(self, name: str) -> bool:
         return f"{name}.json" in self.folder.names(SNAPSHOTS)
@@ -110,8 +151,8 @@ class FolderLog:
 
     def compact(self, snapshot: Snapshot) -> None:
         """Write a snapshot; the one before it stays, for workers that still read it."""
-        self.folder.write_json(SNAPSHOTS, snapshot.version, {"registry": self.identity(), **asdict(snapshot)})
-        self.folder.write_json(SNAPSHOTS, _HEAD, {**self._head(), "snapshot": snapshot.version})
+        self.folder.save(SNAPSHOTS, snapshot.version, replace(snapshot, registry=self.identity()))
+        self.folder.save(SNAPSHOTS, _HEAD, replace(self._head(), snapshot=snapshot.version))
         kept = sorted(self.folder.numbers(SNAPSHOTS))[-2:]
         for number in self.folder.numbers(SNAPSHOTS):
             if number < kept[0]:

@@ -33,7 +33,6 @@ from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.subscription import Subscription, subscription
 from watersmeet.runtime.arrow_types import DuckDBTypes, arrow_type
-from watersmeet.runtime.rounds.checkpoint import REMEDY
 from watersmeet.runtime.subscriptions.versions import (
     KEPT_REFUSALS,
     LEAVES,
@@ -45,6 +44,7 @@ from watersmeet.runtime.subscriptions.versions import (
     replay,
 )
 from watersmeet.sql.parse import parse
+from watersmeet.storage.document import REMEDY
 
 _SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
 _MOST_SHOWN = 1_000

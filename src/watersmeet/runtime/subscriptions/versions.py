@@ -13,7 +13,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.subscription import Subscription
 from watersmeet.runtime.failures import STRUCK
-from watersmeet.runtime.rounds.checkpoint import REMEDY
+from watersmeet.storage.document import REMEDY, Document
 
 KEPT_REFUSALS = 1_000
 
@@ -27,7 +27,7 @@ Since = Sequence[Sequence[int]]
 
 
 @dataclass
-class Snapshot:
+class Snapshot(Document):
     """All queries of a version, with their effects."""
 
     version: int = 0
@@ -37,6 +37,12 @@ class Snapshot:
     """What was refused or has failed lately."""
     feed: int = -1
     """The last batch of the feed that has been taken in."""
+    registry: str = ""
+    """Whose it is, where it is kept."""
+
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {**raw, "queries": tuple(raw["queries"]), "refused": tuple(raw["refused"])}
 
 
 class Log(Protocol):
