@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli import app
-from watersmeet.cli.arguments import Sink, Source, query_text, sink, sources, trigger
+from watersmeet.cli.arguments import SinkArgument, Source, query_text, sink, sources, trigger
 from watersmeet.errors import WatersmeetError
 
 TEXT = "SELECT a.k FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND"
@@ -108,7 +108,7 @@ def test_what_is_typed_is_what_is_meant(folders):
     )
     path = found.path
     assert found == Source("a", path, "csv", "at", "10 seconds", "1 hour", "k bigint, at timestamp")
-    assert sink("console") == Sink("console")
+    assert sink("console") == SinkArgument("console")
     assert trigger("once") == trigger("available-now") == {"availableNow": True}
     with pytest.raises(WatersmeetError):
         sink("")

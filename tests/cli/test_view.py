@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import OURS, THEIRS, essence, report_errors
-from watersmeet.cli.view import View, line
-from watersmeet.cli.watch import Totals, Watch
+from watersmeet.cli.view import TotalsView, line
+from watersmeet.cli.watch import QueryWatch, Totals
 from watersmeet.errors import QueryError
 from watersmeet.runtime.progress import Progress
 
@@ -47,7 +47,7 @@ def test_totals(totals):
 
 def test_one_line_per_batch_where_there_is_no_terminal(totals):
     console = Console(file=io.StringIO(), width=40)
-    view = View(totals, console)
+    view = TotalsView(totals, console)
     with view.show():
         view.batch(batch(1))
     text = console.file.getvalue()
@@ -58,7 +58,7 @@ def test_one_line_per_batch_where_there_is_no_terminal(totals):
 
 def test_the_table_on_a_terminal(totals):
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
-    view = View(totals, console)
+    view = TotalsView(totals, console)
     with view.show():
         view.batch(batch(1))
         view.rows(3, ["id"], [("7",), ("8",)])
@@ -69,7 +69,7 @@ def test_the_table_on_a_terminal(totals):
 
 def test_before_the_first_batch_the_wait_is_explained():
     console = Console(file=io.StringIO(), width=120)
-    console.print(View(Totals({"a": "s"}), console).render())
+    console.print(TotalsView(Totals({"a": "s"}), console).render())
     assert "waiting for the first micro-batch" in console.file.getvalue()
 
 
@@ -97,7 +97,9 @@ class Query:
 
 def test_every_batch_is_shown_once_and_results_are_counted_at_the_end_of_the_query():
     totals, shown = Totals({"a": "s"}), []
-    watch = Watch(Query(Event(0), Event(1), Event(2, with_figures=False)), totals, lambda p: shown.append(p.batch_id))
+    watch = QueryWatch(
+        Query(Event(0), Event(1), Event(2, with_figures=False)), totals, lambda p: shown.append(p.batch_id)
+    )
     watch.until(lambda: False)
     watch.catch_up()
     assert shown == [0, 1]

@@ -15,8 +15,15 @@ import pytest
 import watersmeet as wm
 from watersmeet.dataflow.contract import Inbox, Turn, put
 from watersmeet.errors import OptionError
-from watersmeet.operators.probing.driving import Estimate, Measured, Waiting, cheapest, mjoin_selectivity, ranks
-from watersmeet.operators.probing.side import Side
+from watersmeet.operators.probing.driving import (
+    DriverMeasures,
+    OrderEstimate,
+    WaitingInput,
+    cheapest,
+    mjoin_selectivity,
+    ranks,
+)
+from watersmeet.operators.probing.side import VisibleSide
 from watersmeet.plan.model import EARLY
 from watersmeet.plan.options import POLICIES, Options
 from watersmeet.query.stream import StreamSpec
@@ -126,13 +133,13 @@ def test_policies_agree_in_results_and_say_their_order():
     assert all(" | " not in order for driver in POLICIES[3:] for order in orders[driver])
 
 
-def side(name: str, times: list[int]) -> Side:
+def side(name: str, times: list[int]) -> VisibleSide:
     class Spec:
         pass
 
     spec: Any = Spec()
     spec.name = name
-    return Side(spec, [], Segment.of(pa.table({"_ts": pa.array(times, pa.int64())})))
+    return VisibleSide(spec, [], Segment.of(pa.table({"_ts": pa.array(times, pa.int64())})))
 
 
 def test_ranks():
@@ -145,22 +152,22 @@ def test_ranks():
 def test_auto_is_as_cheap_as_the_cheapest_order(seed):
     draw = np.random.default_rng(seed)
     names = "abcde"[: draw.integers(2, 6)]
-    inputs = [Waiting(n, int(draw.integers(0, 1000)), int(draw.integers(0, 10_000))) for n in names]
+    inputs = [WaitingInput(n, int(draw.integers(0, 1000)), int(draw.integers(0, 10_000))) for n in names]
     sigma = {}
-    measured = Measured(
+    measured = DriverMeasures(
         1e3,
         1e9,
         dict.fromkeys(names, 10.0),
         lambda bound, y: sigma.setdefault((bound, y), 10.0 ** -draw.integers(1, 6)),
     )
-    estimate = Estimate(inputs, measured)
+    estimate = OrderEstimate(inputs, measured)
     least = min(estimate.total(order) for order in permutations(names))
     assert least <= estimate.total(cheapest(inputs, measured)) <= least * (1 + EARLY) + 1e-9
 
 
 def test_with_many_inputs_the_order_is_greedy_and_still_a_permutation():
-    inputs = [Waiting(f"s{n}", 10 + n, 100 * n) for n in range(9)]
-    assert sorted(cheapest(inputs, Measured())) == sorted(i.name for i in inputs)
+    inputs = [WaitingInput(f"s{n}", 10 + n, 100 * n) for n in range(9)]
+    assert sorted(cheapest(inputs, DriverMeasures())) == sorted(i.name for i in inputs)
 
 
 def test_an_unknown_policy_is_refused():

@@ -15,8 +15,8 @@ from watersmeet.columns.row_hash import row_hash
 from watersmeet.dataflow.clock import Clock, Promise
 from watersmeet.dataflow.contract import Turn
 from watersmeet.operators import aggregate, distinct
-from watersmeet.operators.aggregate import Aggregate
-from watersmeet.operators.distinct import KEPT, LEFT, Distinct
+from watersmeet.operators.aggregate import GroupUnits
+from watersmeet.operators.distinct import KEPT, LEFT, DistinctUnits
 from watersmeet.operators.project import project_rows
 from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
@@ -69,7 +69,7 @@ def test_rows_of_one_hash_are_told_apart(monkeypatch, changes):
 
 def test_aggregate_lets_out_the_groups_that_have_changed():
     made = plan("a.k, count(*) AS n, avg(b.v) AS m", "GROUP BY a.k")
-    unit, manifest, store = Aggregate(made), Manifest.fresh(Identity.of(made)), MemoryStore()
+    unit, manifest, store = GroupUnits(made), Manifest.fresh(Identity.of(made)), MemoryStore()
 
     def batch(keys: list[int | None], amounts: list[float | None]) -> list[tuple[Any, ...]]:
         rows = project_rows(made, results(made, a_k=keys, b_v=pa.array(amounts, pa.float64())))
@@ -83,7 +83,7 @@ def test_aggregate_lets_out_the_groups_that_have_changed():
 
 def test_aggregate_keeps_a_few_times_its_groups():
     made = plan("a.k, sum(b.v) AS s", "GROUP BY a.k")
-    unit, manifest, store = Aggregate(made), Manifest.fresh(Identity.of(made)), MemoryStore()
+    unit, manifest, store = GroupUnits(made), Manifest.fresh(Identity.of(made)), MemoryStore()
     for _ in range(60):
         rows = project_rows(made, results(made, a_k=list(range(20)), b_v=[1.0] * 20))
         list(unit.step(turn_of(made, manifest, store, [make_view(made, rows)])))
@@ -94,7 +94,7 @@ def test_aggregate_keeps_a_few_times_its_groups():
 
 def test_distinct_forgets_a_bucket_when_the_lowest_watermark_has_passed_it():
     made = plan("DISTINCT a.k")
-    unit, manifest, store = Distinct(made), Manifest.fresh(Identity.of(made)), MemoryStore()
+    unit, manifest, store = DistinctUnits(made), Manifest.fresh(Identity.of(made)), MemoryStore()
     end = 20 * SECOND - 1
 
     def step(mark: int) -> int:

@@ -8,13 +8,13 @@ import pytest
 from watersmeet.errors import OptionError, QueryError, UnknownNameError
 from watersmeet.kernels.registered.key_table import attribute_key, value_key
 from watersmeet.kernels.registered.rewriting import BATCH, BOUND, KEY, STREAM, TS
-from watersmeet.query.template import Template
-from watersmeet.registry.rjoin.ring_unit import ASKING, INDEXING, QUERIES, Choice, RingOptions, RingUnit, Rows
+from watersmeet.query.coded_join import CodedJoin
+from watersmeet.registry.rjoin.ring_unit import ASKING, INDEXING, QUERIES, Choice, RingOptions, RingUnit, TravellingRows
 from watersmeet.registry.rjoin.template_catalogue import Layout, TemplateCatalogue
 from watersmeet.routing.ring import Ring
 
 STREAMS = {"r": ("a", "b"), "s": ("a", "b"), "p": ("a", "b")}
-CHAIN = Template(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))
+CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))
 NODES = 64
 
 
@@ -31,8 +31,8 @@ def published(unit: RingUnit, stream: int, *values: tuple[int, int], now: int = 
     return unit.index(block, np.zeros(len(values), np.int64))
 
 
-def nothing(unit: RingUnit) -> Rows:
-    return Rows(np.zeros((0, int(unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
+def nothing(unit: RingUnit) -> TravellingRows:
+    return TravellingRows(np.zeros((0, int(unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
 
 
 def with_rates(choice: Choice = "ric", **options: int) -> RingUnit:
@@ -43,7 +43,7 @@ def with_rates(choice: Choice = "ric", **options: int) -> RingUnit:
     return unit
 
 
-def posed(unit: RingUnit, sender: int = 3, now: int = 10) -> Rows:
+def posed(unit: RingUnit, sender: int = 3, now: int = 10) -> TravellingRows:
     number = unit.catalogue.add(CHAIN, now)
     return unit.place(unit.catalogue.pose([number]), np.array([sender]), now)
 
@@ -160,12 +160,12 @@ def test_refusals():
         RingOptions(delta=-1)
     catalogue = unit_of().catalogue
     with pytest.raises(UnknownNameError, match="there is no stream 'q'; there are r, s, p"):
-        catalogue.add(Template(("r", "q"), (((0, "a"), (1, "a")),), ((0, "a"),)), 0)
+        catalogue.add(CodedJoin(("r", "q"), (((0, "a"), (1, "a")),), ((0, "a"),)), 0)
     with pytest.raises(UnknownNameError, match="stream s has no column 'z'; it has a, b"):
-        catalogue.add(Template(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),)), 0)
+        catalogue.add(CodedJoin(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),)), 0)
     with pytest.raises(QueryError, match="more aliases, columns or windows than this run was laid out for"):
-        catalogue.add(Template(("r", "s"), (((0, "a"), (1, "a")),), ((0, "a"),), rows=(1, 1)), 0)
-    good, bad = CHAIN, Template(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),))
+        catalogue.add(CodedJoin(("r", "s"), (((0, "a"), (1, "a")),), ((0, "a"),), rows=(1, 1)), 0)
+    good, bad = CHAIN, CodedJoin(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),))
     with pytest.raises(UnknownNameError, match="no column 'z'"):
         catalogue.add_all([good, bad], [0, 0], [9, 9])
     assert len(catalogue) == 0

@@ -16,7 +16,7 @@ import watersmeet as wm
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.kernels.registered.rewriting import ALIAS, BIND, BOUND, STREAMS, TEMPLATE, WAIT
 from watersmeet.registry.rjoin.flow import id_of
-from watersmeet.registry.rjoin.memory import Memory
+from watersmeet.registry.rjoin.memory import RingMemory
 from watersmeet.registry.rjoin.rates import collect_rates, count_rates
 from watersmeet.registry.shared.process import _HELD
 from watersmeet.storage.unit import REWRITTEN
@@ -40,8 +40,8 @@ def pairs(answers: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(json.loads(a).values()) for a in answers.column("answer").to_pylist())
 
 
-def memories(subs: Any) -> list[Memory]:
-    return [m for m in _HELD[subs._view.name].values() if isinstance(m, Memory)]
+def memories(subs: Any) -> list[RingMemory]:
+    return [m for m in _HELD[subs._view.name].values() if isinstance(m, RingMemory)]
 
 
 def waiting(subs: Any) -> list[tuple[int, str]]:

@@ -39,7 +39,7 @@ from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.runtime.subscriptions.versions import View
+from watersmeet.runtime.subscriptions.versions import RegistryView
 from watersmeet.storage.unit import Identity, Manifest
 
 SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
@@ -238,7 +238,7 @@ def test_a_view_goes_forth_and_back_between_versions(tmp_path: Path) -> None:
     life = Life(tmp_path, Sink())
     first, second = life.add(1), life.add(2)
     life.registry.remove(first)
-    view = View(FolderLog(life.folder))
+    view = RegistryView(FolderLog(life.folder))
     said = {"registry": "this", "since": [[0, 1], [4, 2], [5, 3]]}
     assert {i: q.effect for i, q in view.at({**said, "version": 3}).items()} == {second: 4}
     assert {i: q.effect for i, q in view.at({**said, "version": 2}).items()} == {first: 0, second: 4}

@@ -10,7 +10,7 @@ from watersmeet.errors import OptionError
 from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique, Keys, biclique
 from watersmeet.routing.epochs import Epochs, covers
-from watersmeet.routing.scaling import Memory, adjustment, decide
+from watersmeet.routing.scaling import ScalingMemory, adjustment, decide
 
 PAPER = Scaling(unit_bytes=100, high=0.8, low=0.3, target=0.6, confirm=3)
 """The thresholds of Lin et al., section 6.4."""
@@ -18,7 +18,7 @@ PAPER = Scaling(unit_bytes=100, high=0.8, low=0.3, target=0.6, confirm=3)
 
 def iterations(routing: Biclique, bytes_of_a_side: list[int], scaling: Scaling = PAPER) -> Iterator[Biclique]:
     """The routing after each iteration; each side holds so many bytes, evenly."""
-    memory = Memory()
+    memory = ScalingMemory()
     for held in bytes_of_a_side:
         loads = {u: held // len(members) for members in routing.members for u in members}
         routing = decide(scaling, routing, loads, memory).routing
@@ -43,7 +43,7 @@ def test_it_shrinks_and_grows_again_with_fresh_units() -> None:
 
 
 def test_each_subgroup_decides_for_itself() -> None:
-    routing, memory = biclique(4, 4, Keys((0,)), 2, 2), Memory()
+    routing, memory = biclique(4, 4, Keys((0,)), 2, 2), ScalingMemory()
     loads = {0: 95, 1: 95, 2: 50, 3: 50, 4: 50, 5: 50, 6: 50, 7: 50}
     for _ in range(3):
         decision = decide(PAPER, routing, loads, memory)
@@ -58,7 +58,7 @@ def test_there_are_never_more_units_than_allowed() -> None:
 
 
 def test_a_hot_key_is_spread_and_stays_so() -> None:
-    routing, memory = biclique(4, 4, Keys((0,)), 4, 4), Memory()
+    routing, memory = biclique(4, 4, Keys((0,)), 4, 4), ScalingMemory()
     memory.count(0, 2000, [(77, 300), (5, 20)])
     decision = decide(PAPER, routing, {}, memory)
     assert isinstance(decision.routing.by, Keys)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, LinearPlan, SiteQuery, Step, TreePlan
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, LinearPlan, OneWayStep, SiteQuery, TreePlan
 
 
 @st.composite
@@ -14,7 +14,7 @@ def linear_plans(draw: Any, query: SiteQuery) -> LinearPlan:
     sequences = {}
     for head in query.aliases:
         order = _order(draw, query, head)
-        sequences[head] = tuple(Step(to, draw(st.sampled_from(tuple(Algorithm)))) for to in order[1:])
+        sequences[head] = tuple(OneWayStep(to, draw(st.sampled_from(tuple(Algorithm)))) for to in order[1:])
     return LinearPlan(query, sequences)
 
 

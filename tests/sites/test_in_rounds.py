@@ -14,7 +14,7 @@ import watersmeet as wm
 from watersmeet.plan.shipping import PATIENCE
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.sources import source_of
-from watersmeet.sites.adapt import Memory, Sketch
+from watersmeet.sites.adapt import SiteMemory, Sketch
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.sites.schedule import schedule
 from watersmeet.sites.site import sample
@@ -166,7 +166,7 @@ def test_measured_statistics_are_those_of_the_streams():
     assert statistics.streams["a"].distinct["k"] == pytest.approx(1000, rel=0.6)
     assert statistics.streams["b"].full_bytes == pytest.approx(1250, rel=0.1)
     assert statistics.count_shared(("a", "k"), ("b", "k")) == pytest.approx(1000, rel=0.9)
-    again = Memory.of(json.loads(json.dumps(__import__("dataclasses").asdict(run.sites.memory))))
+    again = SiteMemory.of(json.loads(json.dumps(__import__("dataclasses").asdict(run.sites.memory))))
     assert again == run.sites.memory
 
 

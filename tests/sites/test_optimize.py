@@ -12,9 +12,18 @@ import pytest
 from watersmeet.errors import OptionError
 from watersmeet.plan.explain.sites import explain_joins
 from watersmeet.sites.calibrate import calibrate
-from watersmeet.sites.planning.cost import Line, PerTuple, Setting
-from watersmeet.sites.planning.flow import Flows
-from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, Level, LinearPlan, SiteQuery, Step, TreePlan
+from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
+from watersmeet.sites.planning.flow import StreamFlows
+from watersmeet.sites.planning.model import (
+    AT_SOURCE,
+    PAPER,
+    Algorithm,
+    Level,
+    LinearPlan,
+    OneWayStep,
+    SiteQuery,
+    TreePlan,
+)
 from watersmeet.sites.planning.optimize import Optimizer
 from watersmeet.sites.planning.statistics import Sample, Statistics, StreamStatistics, measure
 from watersmeet.sites.planning.tree import TreeOptimizer
@@ -34,8 +43,8 @@ def known(query: SiteQuery, seed: int = 0) -> Statistics:
     return Statistics(streams)
 
 
-def lines(sender: str, receiver: str) -> Line:
-    return Line(0.01 * (1 + len({sender, receiver} & {"A"})), 50_000 if "B" in (sender, receiver) else 200_000)
+def lines(sender: str, receiver: str) -> LineCost:
+    return LineCost(0.01 * (1 + len({sender, receiver} & {"A"})), 50_000 if "B" in (sender, receiver) else 200_000)
 
 
 SETTINGS = [Setting(), Setting(lines=lines)]
@@ -55,7 +64,7 @@ def test_exhaustive_search_finds_the_cheapest_plans(query, setting):
         ways = []
         for order in permutations([a for a in query.aliases if a != head]):
             for algorithms in product(PAPER, repeat=2):
-                steps = tuple(Step(to, a) for to, a in zip(order, algorithms, strict=True))
+                steps = tuple(OneWayStep(to, a) for to, a in zip(order, algorithms, strict=True))
                 ways.append(steps)
         heads.append((head, ways))
     fixed = {head: next(w for w in ways if valid(query, head, w)) for head, ways in heads}
@@ -75,7 +84,7 @@ def test_exhaustive_search_finds_the_cheapest_plans(query, setting):
     assert optimizer.greedy(1).seconds >= optimizer.greedy().seconds - 1e-9 >= best - 2e-9
 
 
-def valid(query: SiteQuery, head: str, steps: tuple[Step, ...]) -> bool:
+def valid(query: SiteQuery, head: str, steps: tuple[OneWayStep, ...]) -> bool:
     return bool(query.between([head], steps[0].to))
 
 
@@ -83,10 +92,10 @@ def test_a_flow_does_not_depend_on_the_order_of_joins():
     query = SiteQuery.of(
         dict(zip("abcd", "ABCD", strict=True)), ["a.k = b.k", "b.k = c.k", "c.x = d.x", "d.y = a.y"], window_us=500_000
     )
-    flows = Flows(query, known(query), INTERVAL)
+    flows = StreamFlows(query, known(query), INTERVAL)
     assert flows.flow(0, 0b1111) is flows.flow(0, 0b1111)
     before = flows.flow(0, 0b1011)
-    assert Flows(query, known(query), INTERVAL).flow(0, 0b1011) == before
+    assert StreamFlows(query, known(query), INTERVAL).flow(0, 0b1011) == before
 
 
 def test_the_greedy_search_is_quick():

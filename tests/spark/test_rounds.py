@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import watersmeet as wm
 from tests.spark.streams import run, stream, table, write
 from watersmeet.dataflow.clock import Clock
-from watersmeet.dataflow.contract import Dataflow, Message, Stage, Turn, Yielded
+from watersmeet.dataflow.contract import Dataflow, FlowStage, Message, Turn, Yielded
 from watersmeet.errors import CheckpointError
 from watersmeet.operators.enter import JoinEntry
 from watersmeet.plan.model import Plan
@@ -52,7 +52,7 @@ class Countdown:
 
     def under(self, decisions: Mapping[str, Any]) -> Dataflow:
         entries = {i.alias: JoinEntry(self.plan, i.alias, 0) for i in self.plan.inputs}
-        return Dataflow(self.plan.join.streams, (Stage(self, self.plan.units),), entries, None)
+        return Dataflow(self.plan.join.streams, (FlowStage(self, self.plan.units),), entries, None)
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         rows = pa.concat_tables([t.select(["c0"]) for tables in turn.inbox.values() for t in tables])

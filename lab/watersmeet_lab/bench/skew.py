@@ -23,7 +23,7 @@ from watersmeet.plan.options import Options
 from watersmeet.query.scaling import Scaling
 from watersmeet.query.stream import StreamSpec
 from watersmeet.routing.biclique import Biclique
-from watersmeet.routing.scaling import Memory, decide
+from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.rounds.worker import frequent
 from watersmeet.sql.parse import parse
@@ -85,7 +85,7 @@ def measure_spread(routing: str, streams: list[pa.Table], units: int, *, scaled:
     rows = streams[0].num_rows
     cuts = [0, rows // 10, rows] if scaled else [0, rows]
     for begin, end in pairwise(cuts):
-        memory = Memory()
+        memory = ScalingMemory()
         for side, source in enumerate(run.plan.inputs):
             wire = run.wires[source.alias].slice(begin, end - begin).combine_chunks()
             for message in route(run.plan, stage, side, wire, 0, used):

@@ -24,9 +24,9 @@ from rich.table import Table
 
 import watersmeet as wm
 from watersmeet.dataflow.clock import Clock
-from watersmeet.dataflow.contract import Dataflow, Message, Pause, Stage, Turn, Yielded, first_unit
+from watersmeet.dataflow.contract import Dataflow, FlowStage, Message, Pause, Turn, Yielded, first_unit
 from watersmeet.operators.assemble import PlanFlows
-from watersmeet.operators.join import Join
+from watersmeet.operators.join import JoinUnits
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.checkpoint import SEGMENTS, StateFolder
@@ -60,8 +60,8 @@ class Echo(PlanFlows):
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         flow = super().assemble(decisions)
-        join = replace(flow.stages[0], operator=Join(self.plan, 0, 0, Nothing()))
-        return replace(flow, stages=(join, Stage(Nothing(), 1)), rounds=2)
+        join = replace(flow.stages[0], operator=JoinUnits(self.plan, 0, 0, Nothing()))
+        return replace(flow, stages=(join, FlowStage(Nothing(), 1)), rounds=2)
 
 
 def command(

@@ -18,11 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.query.duration import parse_us
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
-from watersmeet.runtime.arrow_types import normal, session_in, spark_name
+from watersmeet.runtime.arrow_types import normal, session_in
 from watersmeet.sql.parse import parse
 
 FORMATS = ("parquet", "csv", "json")
@@ -45,7 +46,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Sink:
+class SinkArgument:
     """Where results go; a console has no path."""
 
     format: str
@@ -104,7 +105,7 @@ def sources(
     )
 
 
-def sink(text: str) -> Sink:
+def sink(text: str) -> SinkArgument:
     """`parquet:folder`, `json:folder` or `console`.
 
     >>> sink("parquet:out/results")
@@ -117,7 +118,7 @@ def sink(text: str) -> Sink:
         raise OptionError(
             f"--sink {text}: a console has no folder" if path else f"--sink {text}: name the folder, as in {format}:out"
         )
-    return Sink(format, path or None)
+    return SinkArgument(format, path or None)
 
 
 def trigger(text: str) -> Mapping[str, Any]:

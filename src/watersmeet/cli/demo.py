@@ -22,8 +22,8 @@ import watersmeet as wm
 from watersmeet.api import Query
 from watersmeet.cli.shop import LATENESS, SCHEMAS, TIMES, Shop
 from watersmeet.cli.spark import LocalSpark, local_spark, stop_requests
-from watersmeet.cli.view import View, table_of
-from watersmeet.cli.watch import Totals, Watch, count_results
+from watersmeet.cli.view import TotalsView, table_of
+from watersmeet.cli.watch import QueryWatch, Totals, count_results
 from watersmeet.runtime.progress import Progress
 
 QUERY = """\
@@ -76,7 +76,9 @@ class Screen:
     def __init__(self, on: LocalSpark, query: Query, shop: Shop, seconds: float) -> None:
         self.on, self.shop, self.seconds = on, shop, seconds
         self.frame = count_results(query.dataframe())
-        self.view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console, below=self._below)
+        self.view = TotalsView(
+            Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console, below=self._below
+        )
         self.ends: float | None = None
         self.newest: pa.Table | None = None
 
@@ -89,7 +91,7 @@ class Screen:
             .trigger(processingTime="1 second")
             .start()
         )
-        watch = Watch(running, self.view.totals, self._batch)
+        watch = QueryWatch(running, self.view.totals, self._batch)
         self.shop.open()
         try:
             with self.view.show():

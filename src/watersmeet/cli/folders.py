@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 import watersmeet as wm
-from watersmeet.cli.arguments import Sink, Source, time_column
+from watersmeet.cli.arguments import SinkArgument, Source, time_column
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.runtime.rounds.sinks import SinkFolder
 
@@ -51,7 +51,7 @@ def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int |
     return reader.format(source.format).load(path)
 
 
-def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:
+def checkpoint_folder(sink: SinkArgument, given: Path | None) -> Path | None:
     """Where the query's progress is kept (None: nowhere lasting); refuses one that is not of the sink's results."""
     if sink.path is None:
         return given
@@ -63,7 +63,7 @@ def checkpoint_folder(sink: Sink, given: Path | None) -> Path | None:
 
 def start(
     frame: Any,
-    sink: Sink,
+    sink: SinkArgument,
     checkpoint: Path,
     trigger: dict[str, Any],
     show: Callable[[int, list[str], list[Any]], None],
@@ -87,7 +87,11 @@ def start(
 
 
 def start_rounds(
-    query: Any, sink: Sink, checkpoint: Path, trigger: dict[str, Any], show: Callable[[int, list[str], list[Any]], None]
+    query: Any,
+    sink: SinkArgument,
+    checkpoint: Path,
+    trigger: dict[str, Any],
+    show: Callable[[int, list[str], list[Any]], None],
 ) -> Any:
     """The same on the rounds runtime; its handle."""
     from watersmeet.runtime.rounds.sinks import FileSink
@@ -100,7 +104,7 @@ def start_rounds(
     return query.start(sink=to, checkpoint=checkpoint.absolute(), trigger=trigger)
 
 
-def write_static(frame: Any, sink: Sink, show: Callable[[int, list[str], list[Any]], None]) -> int:
+def write_static(frame: Any, sink: SinkArgument, show: Callable[[int, list[str], list[Any]], None]) -> int:
     """Run a backfill into the sink; the number of results."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F

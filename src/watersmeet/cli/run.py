@@ -10,18 +10,18 @@ from typing import Any
 import watersmeet as wm
 from watersmeet.api import Query
 from watersmeet.cli import folders
-from watersmeet.cli.arguments import Sink, Source
+from watersmeet.cli.arguments import SinkArgument, Source
 from watersmeet.cli.failure import report_errors
 from watersmeet.cli.spark import LocalSpark, local_spark, stop_requests
-from watersmeet.cli.view import View
-from watersmeet.cli.watch import RoundsWatch, Totals, Watch, count_results
+from watersmeet.cli.view import TotalsView
+from watersmeet.cli.watch import QueryWatch, RoundsWatch, Totals, count_results
 
 
 def stream(
     text: str,
     sources: Sequence[Source],
     options: Mapping[str, Any],
-    sink: Sink,
+    sink: SinkArgument,
     checkpoint: Path | None,
     trigger: Mapping[str, Any],
     files_per_trigger: int | None,
@@ -32,17 +32,17 @@ def stream(
         lasting = folders.checkpoint_folder(sink, checkpoint)
     with local_spark("run", timezone) as on:
         query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
-        view = View(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
+        view = TotalsView(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
         with stop_requests() as stop:
             if options.get("runtime") == "rounds":
                 running = folders.start_rounds(query, sink, folder, dict(trigger), view.rows)
-                watch: Watch = RoundsWatch(running, view.totals, view.batch)
+                watch: QueryWatch = RoundsWatch(running, view.totals, view.batch)
             else:
                 grouped = query.plan.join.grouping is not None and query.plan.join.group_window is None
                 frame = count_results(query.dataframe())
                 running = folders.start(frame, sink, folder, dict(trigger), view.rows, grouped=grouped)
-                watch = Watch(running, view.totals, view.batch)
+                watch = QueryWatch(running, view.totals, view.batch)
             try:
                 with view.show():
                     watch.until(stop.is_set)
@@ -61,11 +61,13 @@ def stream(
         _sum_up(on, view.totals, sink, stopped=stop.is_set(), lasting=lasting)
 
 
-def backfill(text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: Sink, timezone: str) -> None:
+def backfill(
+    text: str, sources: Sequence[Source], options: Mapping[str, Any], sink: SinkArgument, timezone: str
+) -> None:
     """Run a query once over what the folders hold."""
     with local_spark("run", timezone) as on:
         query = _query(on, text, sources, options, streaming=False)
-        view = View(Totals({}), on.console)
+        view = TotalsView(Totals({}), on.console)
         with on.console.status("joining"):
             count = folders.write_static(query.dataframe(), sink, view.rows)
         on.console.print(f"{count:,} results{_where(sink)}", highlight=False, soft_wrap=True)
@@ -96,7 +98,7 @@ def _query(
     return wm.sql(text, **streams, **options)
 
 
-def _sum_up(on: LocalSpark, totals: Totals, sink: Sink, *, stopped: bool, lasting: Path | None) -> None:
+def _sum_up(on: LocalSpark, totals: Totals, sink: SinkArgument, *, stopped: bool, lasting: Path | None) -> None:
     late = sum(totals.late.values())
     on.console.print(
         f"{totals.results:,} results{_where(sink)} from {totals.rows:,} rows in {_batches(totals)}, "
@@ -108,7 +110,7 @@ def _sum_up(on: LocalSpark, totals: Totals, sink: Sink, *, stopped: bool, lastin
         on.console.print(f"stopped; the same command goes on from {lasting}", highlight=False, soft_wrap=True)
 
 
-def _where(sink: Sink) -> str:
+def _where(sink: SinkArgument) -> str:
     return "" if sink.path is None else f" in {sink.path}"
 
 

@@ -17,7 +17,7 @@ from watersmeet.runtime.progress import Progress, show_moment
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-class View:
+class TotalsView:
     """Shows a query's totals; `below` may add something under the table."""
 
     def __init__(self, totals: Totals, console: Console, below: Callable[[], RenderableType] | None = None) -> None:

@@ -56,7 +56,7 @@ class Totals:
         return found
 
 
-class Watch:
+class QueryWatch:
     """Follows one query; `show` is called for every batch, in order, when it is in the totals."""
 
     def __init__(self, query: Any, totals: Totals, show: Callable[[Progress], None]) -> None:
@@ -91,7 +91,7 @@ class Watch:
                 yield replace(progress, results=int(event.observedMetrics[_RESULTS]["rows"]))
 
 
-class RoundsWatch(Watch):
+class RoundsWatch(QueryWatch):
     """The same for a handle of the rounds runtime, which counts its batches itself."""
 
     def _has_ended(self) -> bool:

@@ -196,7 +196,7 @@ class Operator(Protocol):
 
 
 @dataclass(frozen=True)
-class Stage:
+class FlowStage:
     """Units that do the same."""
 
     operator: Operator
@@ -281,7 +281,7 @@ class Dataflow:
 
     streams: Mapping[str, Any]
     """The streams' specifications, by name: what a clock needs."""
-    stages: tuple[Stage, ...]
+    stages: tuple[FlowStage, ...]
     entries: Mapping[str, Entry]
     """By alias; tuples of others are not read."""
     rounds: int | None

@@ -32,7 +32,7 @@ from watersmeet.storage.unit import Manifest, compact, find_alike
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class GroupUnits:
     """The units that keep groups."""
 
     plan: Plan

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from watersmeet.dataflow.contract import Dataflow, Entry, Flows, Onward, Stage
+from watersmeet.dataflow.contract import Dataflow, Entry, Flows, FlowStage, Onward
 from watersmeet.errors import UnsupportedError
-from watersmeet.operators.aggregate import Aggregate
-from watersmeet.operators.distinct import Distinct
+from watersmeet.operators.aggregate import GroupUnits
+from watersmeet.operators.distinct import DistinctUnits
 from watersmeet.operators.enter import JoinEntry, SequenceEntry
-from watersmeet.operators.join import Join, Out, ToJoin, ToKeepers
+from watersmeet.operators.join import JoinUnits, Out, ToJoin, ToKeepers
 from watersmeet.operators.nearest import AsOf
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence
@@ -39,14 +39,14 @@ def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None) -> Dataf
     out: Onward = Out(plan)
     if plan.finish is not None and keeps:
         out = ToKeepers(plan, last)
-    stages = [Stage(Sequence(plan), 1)] if plan.sequenced else []
+    stages = [FlowStage(Sequence(plan), 1)] if plan.sequenced else []
     if plan.shipping == "semijoin":
         stages += _make_holders(plan, out)
     else:
         for number in range(joins):
             at = begin + number
             onward = out if number == joins - 1 else ToJoin(plan, number + 1, at + 1)
-            stages.append(_make_join(plan, Join(plan, number, at, onward)))
+            stages.append(_make_join(plan, JoinUnits(plan, number, at, onward)))
     stages += make_keepers(plan) if keeps else []
     entries: dict[str, Entry] = {
         i.alias: SequenceEntry(plan, i.alias)
@@ -67,7 +67,7 @@ def _of_tree(plan: Plan, *, keeps: bool) -> Dataflow:
         starts.append(at)
         at += 2 if join.is_spread else 1
     out: Onward = ToKeepers(plan, at) if plan.finish is not None and keeps else Out(plan)
-    stages: list[Stage] = []
+    stages: list[FlowStage] = []
     for number, (join, start) in enumerate(zip(plan.stages, starts, strict=True)):
         assert join.part is not None
         scope, onward = plan.scope(join.part), out
@@ -77,14 +77,14 @@ def _of_tree(plan: Plan, *, keeps: bool) -> Dataflow:
             assert target is not None
             onward = ToJoin(plan.scope(target), to, starts[to], side)
         if join.part.node.nearest is not None:
-            stages.append(Stage(AsOf(scope, number, start, onward), join.units, wakes=True))
+            stages.append(FlowStage(AsOf(scope, number, start, onward), join.units, wakes=True))
             continue
-        operator = Join(scope, number, start, Through(start + 1, join.units) if join.is_spread else onward)
+        operator = JoinUnits(scope, number, start, Through(start + 1, join.units) if join.is_spread else onward)
         stages.append(replace(_make_join(scope, operator), wakes=bool(join.part.node.preserved), lags={}))
         if join.is_spread:
             waits = tuple(Waiting(scope, join, n) for n in join.part.node.preserved)
             extends = tuple(Extend(scope, wait.side, operator.into) for wait in waits)
-            stages.append(Stage(Unmatched(waits, extends, onward), join.units, wakes=True))
+            stages.append(FlowStage(Unmatched(waits, extends, onward), join.units, wakes=True))
     stages += make_keepers(plan) if keeps else []
     entries: dict[str, Entry] = {}
     for source in plan.inputs:
@@ -107,19 +107,19 @@ class PlanFlows(Flows):
         return dataflow_of(defer_payloads(self.plan, decisions.get("shipping", ())), routing=epochs)
 
 
-def _make_holders(plan: Plan, out: Onward) -> list[Stage]:
+def _make_holders(plan: Plan, out: Onward) -> list[FlowStage]:
     """The narrow join, and a stage of holders for every alias, of which those without payloads have nothing to do."""
     slim, sources = narrow(plan), list_fetched(plan)
-    stages = [_make_join(slim, Join(slim, 0, 0, ToHolders(plan, sources[0].alias, slim.output)))]
+    stages = [_make_join(slim, JoinUnits(slim, 0, 0, ToHolders(plan, sources[0].alias, slim.output)))]
     following = dict(zip([i.alias for i in sources], sources[1:], strict=False))
     for source in plan.inputs:
         after = following.get(source.alias)
         onward: Onward = Whole(plan, out) if after is None else ToHolders(plan, after.alias)
-        stages.append(Stage(Fetch(plan, source.alias, onward), plan.units))
+        stages.append(FlowStage(Fetch(plan, source.alias, onward), plan.units))
     return stages
 
 
-def _make_join(plan: Plan, operator: Join) -> Stage:
+def _make_join(plan: Plan, operator: JoinUnits) -> FlowStage:
     """The stage of a join. A side's time is that of one of its aliases; others may be older."""
     lags: dict[str, int] = {}
     for side in operator.spec.sides:
@@ -127,10 +127,10 @@ def _make_join(plan: Plan, operator: Join) -> Stage:
             back = 0 if alias == side.reference else -plan.join.windows.lo(side.reference, alias)
             stream = plan.by_alias[alias].stream
             lags[stream] = max(lags.get(stream, 0), back)
-    return Stage(operator, operator.spec.units, in_order=not operator.spec.routing.stores_all, lags=lags)
+    return FlowStage(operator, operator.spec.units, in_order=not operator.spec.routing.stores_all, lags=lags)
 
 
-def make_keepers(plan: Plan) -> list[Stage]:
+def make_keepers(plan: Plan) -> list[FlowStage]:
     """The stage that keeps rows or groups, if the plan has one."""
     if plan.finish is None:
         return []
@@ -142,8 +142,8 @@ def make_keepers(plan: Plan) -> list[Stage]:
     return [keeping_stage(plan, plan.finish)]
 
 
-def keeping_stage(plan: Plan, finish: FinishPlan) -> Stage:
+def keeping_stage(plan: Plan, finish: FinishPlan) -> FlowStage:
     """The units that keep rows or groups, whoever projects them."""
     if plan.join.group_window is not None:
-        return Stage(Windowed(plan), finish.units, wakes=True)
-    return Stage(Distinct(plan) if plan.join.distinct else Aggregate(plan), finish.units)
+        return FlowStage(Windowed(plan), finish.units, wakes=True)
+    return FlowStage(DistinctUnits(plan) if plan.join.distinct else GroupUnits(plan), finish.units)

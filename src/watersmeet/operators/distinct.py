@@ -46,7 +46,7 @@ CANDIDATES = 262_144
 
 
 @dataclass(frozen=True)
-class Distinct:
+class DistinctUnits:
     """The units that drop repeated rows."""
 
     plan: Plan

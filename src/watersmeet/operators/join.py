@@ -41,7 +41,7 @@ from watersmeet.operators.distinct import LEFT, first_of_each
 from watersmeet.operators.enter import LONE, route, send_lone
 from watersmeet.operators.probing.driving import DriverStats, Driving
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
-from watersmeet.operators.probing.side import Bound, Side, in_blocks
+from watersmeet.operators.probing.side import Bound, VisibleSide, in_blocks
 from watersmeet.operators.project import add_buckets, project_rows
 from watersmeet.operators.unmatched import H1, KEPT, MET, Extend, Waiting, Watch, add_time
 from watersmeet.operators.views import make_view, merge_views
@@ -59,7 +59,7 @@ New = dict[str, Segment | None]
 
 
 @dataclass(frozen=True)
-class Join:
+class JoinUnits:
     """The join with a number of a plan, as stage `stage` of its dataflow."""
 
     plan: Plan
@@ -128,7 +128,7 @@ class Join:
             return new[name]
 
         if self.spec.routing.stores_all:
-            join = Multiway(self.plan, [Side(s, old[s.name], None) for s in specs], stats)
+            join = Multiway(self.plan, [VisibleSide(s, old[s.name], None) for s in specs], stats)
             buffered = [sum(t.num_rows for t in turn.inbox.get(s.name, [])) for s in specs]
             driving = Driving(join, buffered, DriverStats(turn.state.driving), turn.report)
             yield from ((join, found) for found in driving.turns(consume))
@@ -139,7 +139,10 @@ class Join:
         for number, spec in enumerate(specs):
             probing = self._on_time(turn, number, PROBE + spec.name, stores=False)
             if probing is not None:
-                sides = [Side(s, [], probing) if s is spec else Side(s, old[s.name], new[s.name]) for s in specs]
+                sides = [
+                    VisibleSide(s, [], probing) if s is spec else VisibleSide(s, old[s.name], new[s.name])
+                    for s in specs
+                ]
                 join = Multiway(self.plan, sides, stats)
                 yield join, join.probes(sides[number])
 
@@ -162,7 +165,7 @@ class Join:
 class Preserved:
     """What a join of a tree adds to a turn: who has a partner, who leaves without one, and windows of aliases that may be NULL."""
 
-    def __init__(self, operator: Join, turn: Turn) -> None:
+    def __init__(self, operator: JoinUnits, turn: Turn) -> None:
         assert operator.spec.part is not None
         self.operator, self.turn, self.node = operator, turn, operator.spec.part.node
         self.waits = [Waiting(operator.plan, operator.spec, n) for n in self.node.preserved]
@@ -179,7 +182,7 @@ class Preserved:
             if self.node.kind not in ("semi", "anti") and len(next(iter(bound.values()))):
                 yield bound
 
-    def _watch(self, waiting: Waiting, side: Side) -> Watch:
+    def _watch(self, waiting: Waiting, side: VisibleSide) -> Watch:
         if id(side) not in self._watches:
             coming = sum(t.num_rows for t in self.turn.inbox.get(side.spec.name, []))
             self._watches[id(side)] = Watch(waiting, side, int(side.offsets[-1]) + coming)
@@ -196,7 +199,7 @@ class Preserved:
             if self.operator.spec.is_spread:
                 messages += self._tell(waiting, watches, new[name])
                 continue
-            met = watches[0].met() if watches else Watch(waiting, Side(waiting.side, [], None), 0).met()
+            met = watches[0].met() if watches else Watch(waiting, VisibleSide(waiting.side, [], None), 0).met()
             for rows in waiting.leave(self.turn, old[name], new[name], met):
                 yield extend(rows)
 

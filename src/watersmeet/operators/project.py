@@ -9,7 +9,6 @@ driver and workers agree.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers
+from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import TIMELESS
 from watersmeet.expressions.evaluator import evaluate
 from watersmeet.kernels.instants import shift
@@ -25,13 +25,6 @@ from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, GroupWindow
 from watersmeet.query.window import UNBOUNDED
-
-_ARROW = {
-    "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(),
-    "double": pa.float64(), "string": pa.large_string(), "binary": pa.large_binary(), "boolean": pa.bool_(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
@@ -108,18 +101,8 @@ def shift_times(column: pa.ChunkedArray, by_us: int) -> pa.ChunkedArray:
 
 def cast_column(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
     """A column in the Arrow type of a Spark type; as it is if that is none of the plain ones."""
-    wanted = arrow_type(kind)
+    wanted = unit_type(kind)
     return column if wanted is None or column.type == wanted else column.cast(wanted)
-
-
-def arrow_type(kind: str) -> pa.DataType | None:
-    """The Arrow type of a plain Spark type.
-
-    >>> arrow_type("decimal(10,2)"), arrow_type("map<int,int>")
-    (Decimal128Type(decimal128(10, 2)), None)
-    """
-    decimal = _DECIMAL.fullmatch(kind)
-    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _ARROW.get(kind)
 
 
 def plain_zeros(rows: pa.Table) -> pa.Table:

@@ -78,7 +78,7 @@ class Sequence:
                 ts = integers(table.column(TIME).combine_chunks())
                 order = np.lexsort((integers(table.column(HASH).combine_chunks()), ts))
                 released[source.alias] = table.take(pa.array(order))
-                counts = Counts.of(state, source.alias)
+                counts = StreamCounts.of(state, source.alias)
                 numbers[source.alias] = counts.total + 1 + np.arange(len(ts))
                 counts.extend(ts[order])
                 counts.save(state, source.alias)
@@ -94,7 +94,7 @@ class Sequence:
         wire = table.drop_columns([c for c in (PASS, HASH) if c in table.column_names])
         for other in self.plan.sequenced:
             assert other.rows is not None
-            beyond = Counts.of(state, other.alias).up_to(ts) - other.rows
+            beyond = StreamCounts.of(state, other.alias).up_to(ts) - other.rows
             if other.alias == source.alias:
                 assert numbers is not None
                 wire = wire.append_column(SEQUENCE, pa.array(numbers, pa.int64()))
@@ -117,7 +117,7 @@ class Sequence:
         floor, cuts = min(marks.values()), {}
         for source in self.plan.sequenced:
             assert source.rows is not None
-            counts = Counts.of(state, source.alias)
+            counts = StreamCounts.of(state, source.alias)
             earliest = min(marks[self.plan.by_alias[y].stream] for y in self.plan.aliases if y != source.alias)
             oldest = counts.before(earliest) - source.rows + 1
             cuts[source.alias] = counts.time_of(oldest)
@@ -136,7 +136,7 @@ def _where_ts(table: pa.Table, test):  # type: ignore[no-untyped-def]
 
 
 @dataclass
-class Counts:
+class StreamCounts:
     """N_a: how many tuples of one stream lie at or before a time; times before `times[0]` are only counted.
 
     >>> count = Counts(2, np.array([10, 20, 20]))
@@ -148,7 +148,7 @@ class Counts:
     times: np.ndarray
 
     @classmethod
-    def of(cls, manifest: Manifest, alias: str) -> Counts:
+    def of(cls, manifest: Manifest, alias: str) -> StreamCounts:
         base, times = manifest.extra.get(alias, (0, []))
         return cls(base, np.asarray(times, np.int64))
 

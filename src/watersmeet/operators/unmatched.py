@@ -26,13 +26,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import integers, large_type
+from watersmeet.columns.arrow import integers
 from watersmeet.columns.row_hash import row_hash
+from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER, Clock
 from watersmeet.dataflow.contract import Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.kernels.instants import FIRST, LAST, shift
-from watersmeet.operators.probing.side import Bound, Side
-from watersmeet.operators.project import arrow_type
+from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.storage.segment import Segment
@@ -179,7 +179,7 @@ class Met:
 class Watch:
     """Which tuples of a side get a partner in a turn."""
 
-    def __init__(self, waiting: Waiting, side: Side, most: int) -> None:
+    def __init__(self, waiting: Waiting, side: VisibleSide, most: int) -> None:
         self.waiting, self.side, self._met = waiting, side, np.zeros(most, bool)
 
     def see(self, bound: Bound) -> None:
@@ -251,7 +251,7 @@ class Extend:
         if not alias:
             return pa.nulls(rows.num_rows, pa.bool_())
         kind = next(c.type for c in self.plan.by_alias[alias].columns if c.name == wire)
-        return pa.nulls(rows.num_rows, large_type(arrow_type(kind) or pa.null()))
+        return pa.nulls(rows.num_rows, unit_type(kind) or pa.null())
 
 
 def add_time(side: model.Side, columns: dict[str, Any]) -> dict[str, Any]:

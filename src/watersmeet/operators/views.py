@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import is_bytes, is_text
+from watersmeet.columns.spark_types import unit_type
 from watersmeet.expressions.evaluator import ask
-from watersmeet.operators.project import arrow_type, assign_windows, cast_column, shift_times
+from watersmeet.operators.project import assign_windows, cast_column, shift_times
 from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.select import END
@@ -93,7 +94,7 @@ def compute_values(plan: Plan, view: pa.Table) -> pa.Table:
 
 def empty_view(plan: Plan) -> pa.Table:
     """A view without groups."""
-    kinds = [arrow_type(kind) or pa.null() for kind in _kinds(plan)]
+    kinds = [unit_type(kind) or pa.null() for kind in _kinds(plan)]
     return pa.schema(list(zip(_names(plan), kinds, strict=True))).empty_table()
 
 
@@ -161,7 +162,7 @@ def _value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:
     counted = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
     if value.type == "double":
         return pc.divide(total, counted.cast(pa.float64()))
-    kind = arrow_type(value.type)
+    kind = unit_type(value.type)
     assert kind is not None
     exact = pc.divide(total.cast(pa.decimal256(38, kind.scale - 4)), counted.cast(pa.decimal256(19, 0)))
     return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)

@@ -23,7 +23,7 @@ from itertools import combinations
 
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import REFERENCE_BYTES, offers, payload_refs
-from watersmeet.sites.planning.cost import Cost, Line
+from watersmeet.sites.planning.cost import Cost, LineCost
 
 ROUND = 0.05
 """Seconds that one more round takes: a Spark job over little mail."""
@@ -92,7 +92,7 @@ class Price:
     @property
     def seconds(self) -> float:
         """The cost across sites, for one line: a round is a shipment, writing is processing."""
-        line = Line(ROUND, self.bandwidth)
+        line = LineCost(ROUND, self.bandwidth)
         return Cost(self.rounds, self.sent, 0, 0, self.stored / STORE).seconds(line, line)
 
     def __str__(self) -> str:

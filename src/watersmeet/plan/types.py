@@ -21,7 +21,7 @@ from watersmeet.query.stream import INTEGERS
 Kind = Literal["integer", "float", "decimal", "bytes"]
 
 _INTEGER = {*INTEGERS, "date", "timestamp", "timestamp_ntz", "boolean"}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _PLAIN = re.compile(
     r"tinyint|smallint|int|bigint|float|double|decimal\(\d+,\s*\d+\)|string|binary|boolean|date|timestamp|timestamp_ntz"
 )
@@ -47,7 +47,7 @@ def kind_of(spark_type: str) -> Kind | None:
         return "integer"
     if spark_type in ("float", "double"):
         return "float"
-    decimal = _DECIMAL.fullmatch(spark_type)
+    decimal = DECIMAL.fullmatch(spark_type)
     if decimal:
         return "decimal" if int(decimal[1]) <= 18 else "bytes"
     if spark_type in ("string", "binary") or re.fullmatch(r"(var)?char\(\d+\)", spark_type):

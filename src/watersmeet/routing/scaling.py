@@ -41,7 +41,7 @@ def adjustment(load: float, units: int, target: float) -> int:
 
 
 @dataclass
-class Memory:
+class ScalingMemory:
     """What scaling remembers between batches; JSON goes into the manifest."""
 
     asked: dict[str, list[Any]] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScalingDecision:
     """The routing from the next batch on, and what was changed, in words."""
 
     routing: Biclique
     changes: tuple[str, ...] = ()
 
 
-def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: Memory) -> Decision:
+def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: ScalingMemory) -> ScalingDecision:
     """One iteration: `loads` are bytes by unit. Changes the memory."""
     memory.fresh = max(memory.fresh, routing.units)
     sides, changes = [list(routing.sides[0]), list(routing.sides[1])], []
@@ -90,10 +90,10 @@ def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory
         if len(hot) > len(changed.by.hot):
             changes.append(f"{len(hot) - len(changed.by.hot)} keys have become hot: spread over their whole side")
             changed = changed.with_hot(sorted(hot)[:MOST_HOT])
-    return Decision(changed, tuple(changes))
+    return ScalingDecision(changed, tuple(changes))
 
 
-def _confirm(scaling: Scaling, name: str, loads: list[int], memory: Memory) -> int:
+def _confirm(scaling: Scaling, name: str, loads: list[int], memory: ScalingMemory) -> int:
     """The requesting phase of one subgroup: how many units to add or remove now."""
     assert isinstance(scaling.unit_bytes, int)
     load = sum(loads) / (len(loads) * scaling.unit_bytes)
@@ -112,7 +112,7 @@ def _resize(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:
     return (*units, *range(fresh, fresh + number)) if number > 0 else units[:number]
 
 
-def _find_hot(routing: Biclique, memory: Memory) -> set[int]:
+def _find_hot(routing: Biclique, memory: ScalingMemory) -> set[int]:
     """Keys of which one unit receives more than HOT times its fair share."""
     found: set[int] = set()
     for side in (0, 1):

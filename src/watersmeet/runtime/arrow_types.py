@@ -7,55 +7,24 @@ is evaluated as written instead of becoming a key.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import shrink
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import DataError, OptionError, QueryError
 from watersmeet.expressions.evaluator import evaluate, knows
 from watersmeet.plan.source_sql import Dialect
+from watersmeet.plan.types import DECIMAL
 from watersmeet.query.expr import Expr
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import INTEGERS
 
-_NAMES = {
-    pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",
-    pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.bool_(): "boolean", pa.date32(): "date",
-    pa.null(): "void",
-}  # fmt: skip
 _EQUALS = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.date64(): pa.date32(),
 }  # fmt: skip
-
-_PLAIN = {name: kind for kind, name in _NAMES.items()} | {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
-
-
-def spark_name(kind: pa.DataType) -> str:
-    """The Spark name of an Arrow type.
-
-    >>> spark_name(pa.timestamp("us", tz="UTC")), spark_name(pa.decimal128(10, 2))
-    ('timestamp', 'decimal(10,2)')
-    """
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    if pa.types.is_duration(kind):
-        return "interval day to second"
-    if pa.types.is_struct(kind):
-        return f"struct<{','.join(f'{f.name}:{spark_name(f.type)}' for f in kind)}>"
-    if pa.types.is_list(kind):
-        return f"array<{spark_name(kind.value_type)}>"
-    return str(kind)
 
 
 def normal(table: pa.Table) -> pa.Table:
@@ -77,18 +46,6 @@ def _normal_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_duration(kind):
         return pa.duration("us")
     return _EQUALS.get(kind, kind)
-
-
-def arrow_type(name: str) -> pa.DataType | None:
-    """The Arrow type of a plain Spark type; None of any other.
-
-    >>> arrow_type("timestamp"), arrow_type("decimal(10,2)"), arrow_type("map<int,int>")
-    (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), None)
-    """
-    decimal = _DECIMAL.fullmatch(name)
-    if decimal:
-        return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    return _PLAIN.get(name)
 
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -160,7 +117,7 @@ def common_type(left: str, right: str) -> str | None:
     pair = {left, right}
     if pair <= {"date", "timestamp", "timestamp_ntz"}:
         return "timestamp" if "timestamp" in pair else "timestamp_ntz"
-    decimals = [_DECIMAL.fullmatch(t) for t in (left, right)]
+    decimals = [DECIMAL.fullmatch(t) for t in (left, right)]
     numbers = [
         t in INTEGERS or t in ("float", "double") or d is not None for t, d in zip((left, right), decimals, strict=True)
     ]

@@ -33,7 +33,7 @@ from watersmeet.dataflow.contract import (
     put,
 )
 from watersmeet.expressions.evaluator import evaluate, mask
-from watersmeet.operators.aggregate import Aggregate
+from watersmeet.operators.aggregate import GroupUnits
 from watersmeet.operators.assemble import PlanFlows, make_keepers
 from watersmeet.operators.distinct import KEPT
 from watersmeet.operators.enter import CONTENT, OWN, PASS
@@ -49,7 +49,7 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.runtime.arrow_types import DUCKDB, DuckDBTypes, normal
 from watersmeet.runtime.counts import Counts
-from watersmeet.sites.adapt import Adapting, Memory
+from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.segment import MemoryStore, Segment, from_bytes, to_bytes
 from watersmeet.storage.unit import Identity, Manifest
@@ -253,7 +253,7 @@ class LocalRun:
         self.units = InProcess.load(saved, self.units.identity)
         if self.sites is not None:
             decided = json.loads(saved[_SITES])
-            self.sites.memory, self.sites.sequences = Memory.of(decided["memory"]), decided["sequences"]
+            self.sites.memory, self.sites.sequences = SiteMemory.of(decided["memory"]), decided["sequences"]
 
     def read(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Rows by stream as wire rows by alias."""
@@ -324,7 +324,7 @@ class LocalRun:
 
     def _all_groups(self) -> pa.Table:
         """All groups with their values."""
-        aggregate, states = Aggregate(self.plan), self.units.states.values()
+        aggregate, states = GroupUnits(self.plan), self.units.states.values()
         views = [aggregate.groups(state, self.units.store) for state in states if KEPT in state.segments]
         return self._select_of_groups(
             compute_values(self.plan, merge_views(self.plan, views or [empty_view(self.plan)]))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import StreamError
 from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
@@ -21,7 +22,7 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
-from watersmeet.runtime.arrow_types import DuckDBTypes, normal, spark_name
+from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.given import is_frame
 
 _WATERMARK_MS = "spark.watermarkDelayMs"

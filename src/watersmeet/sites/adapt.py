@@ -28,7 +28,7 @@ from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
 
 
 def settle(
-    plan: Plan, memory: Memory, reports: Iterable[Report], before: Mapping[str, int], after: Mapping[str, int]
+    plan: Plan, memory: SiteMemory, reports: Iterable[Report], before: Mapping[str, int], after: Mapping[str, int]
 ) -> tuple[Sequences, list[str]]:
     """Take a batch's measures in: the sequences of the next one, and what will change, in words."""
     measures = {alias: said for report in reports for alias, said in report.measured.items()}
@@ -52,7 +52,7 @@ class Adapting:
     """How sites join over time, and what they have shipped, where one process runs all of them."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.memory = plan, Memory()
+        self.plan, self.memory = plan, SiteMemory()
         self.sequences: Sequences = {}
         self.shipped: dict[tuple[str, str], tuple[int, int, int]] = {}
         """Shipments, rows and bytes by (sender, receiver)."""
@@ -120,7 +120,7 @@ class Sketch:
 
 
 @dataclass
-class Measured:
+class MeasuredStream:
     """What batches have measured of a stream, fading."""
 
     rows: float = 0.0
@@ -135,10 +135,10 @@ class Measured:
 
 
 @dataclass
-class Memory:
+class SiteMemory:
     """All streams, by alias."""
 
-    streams: dict[str, Measured] = field(default_factory=dict)
+    streams: dict[str, MeasuredStream] = field(default_factory=dict)
     span_us: float = 0.0
     """Event time that measured batches covered, fading like their number."""
     weight: float = 0.0
@@ -149,9 +149,9 @@ class Memory:
     """What processing costs, as it was measured when the query began."""
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Memory:
+    def of(cls, raw: Mapping[str, Any]) -> SiteMemory:
         streams = {
-            alias: Measured(**{**seen, "keys": {c: Sketch(**s) for c, s in seen["keys"].items()}})
+            alias: MeasuredStream(**{**seen, "keys": {c: Sketch(**s) for c, s in seen["keys"].items()}})
             for alias, seen in raw.get("streams", {}).items()
         }
         return cls(**{**raw, "streams": streams})
@@ -162,7 +162,7 @@ class Memory:
             seen.fade()
         self.span_us, self.weight = self.span_us * FADING, self.weight * FADING
         for alias, us in advanced_us.items():
-            seen = self.streams.setdefault(alias, Measured())
+            seen = self.streams.setdefault(alias, MeasuredStream())
             seen.seconds += us / 1e6
             if alias in measured:
                 said = measured[alias]
@@ -208,7 +208,7 @@ class Memory:
         return None if self.per_tuple is None else PerTuple(*self.per_tuple)
 
 
-def better(plan: Plan, memory: Memory) -> tuple[Found, Found] | None:
+def better(plan: Plan, memory: SiteMemory) -> tuple[Found, Found] | None:
     """The plan that measured statistics ask for, and the present one, both priced; None if the present one should stay."""
     assert plan.sites is not None
     if plan.sites.search is None or not is_enough(memory.batches, memory.changes) or not memory.is_known(plan):
@@ -220,7 +220,7 @@ def better(plan: Plan, memory: Memory) -> tuple[Found, Found] | None:
     return best, standing
 
 
-def decide(plan: Plan, memory: Memory) -> tuple[Sequences, list[str]]:
+def decide(plan: Plan, memory: SiteMemory) -> tuple[Sequences, list[str]]:
     """The plan of the next batch, and in words what changes; `plan` has the present one. Memory notes a change."""
     assert plan.sites is not None
     found = better(plan, memory)
@@ -245,7 +245,7 @@ def advance(
     return out
 
 
-def explain_plan(plan: Plan, memory: Memory) -> list[str]:
+def explain_plan(plan: Plan, memory: SiteMemory) -> list[str]:
     """The present plan, priced under what has been measured, if every stream has been seen for a while."""
     if not memory.is_known(plan):
         return explain_sites(plan)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import Clock
-from watersmeet.dataflow.contract import Dataflow, Flows, Message, Onward, Stage, Turn, Yielded
+from watersmeet.dataflow.contract import Dataflow, Flows, FlowStage, Message, Onward, Turn, Yielded
 from watersmeet.operators.assemble import make_keepers
 from watersmeet.operators.enter import JoinEntry
 from watersmeet.operators.join import Out, ToKeepers
@@ -38,7 +38,7 @@ class SiteFlows(Flows):
         plan = self.plan.at(decisions.get("sites") or {})
         out: Onward = Out(plan) if plan.finish is None else ToKeepers(plan, 1)
         operator = OneWayJoins(plan, schedule(plan), out)
-        stages = (Stage(operator, plan.units, wakes=True), *make_keepers(plan))
+        stages = (FlowStage(operator, plan.units, wakes=True), *make_keepers(plan))
         rounds = operator.schedule.rounds
         entries = {i.alias: JoinEntry(plan, i.alias, 0) for i in plan.inputs}
         return Dataflow(plan.join.streams, stages, entries, rounds + len(stages) - 1, (0, rounds)[: len(stages)])

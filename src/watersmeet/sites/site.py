@@ -194,8 +194,8 @@ class Site(Telling):
         segments = self._visible(leg, name)
         if not segments or not rows.num_rows:
             return
-        flow = side.Side(leg.flow, [], Segment.of(rows))
-        join = Multiway(self.plan, [flow, side.Side(leg.stream, segments, None)], FanoutStats({}))
+        flow = side.VisibleSide(leg.flow, [], Segment.of(rows))
+        join = Multiway(self.plan, [flow, side.VisibleSide(leg.stream, segments, None)], FanoutStats({}))
         tables = (t for bound in join.probes(flow) for t in build_tables(self.plan, join, bound, leg.bound))
         if leg.bound is None:
             self.made.append(self._count(tables))

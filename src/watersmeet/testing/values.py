@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from watersmeet.columns.spark_types import arrow_type
 from watersmeet.errors import DataError, StreamError
-from watersmeet.runtime.arrow_types import arrow_type
 
 Row = Sequence[Any] | Mapping[str, Any]
 """A row as a test gives it: values in the order of the columns, or by their names, NULL where one is left out."""

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.query.stream import StreamSpec
-from watersmeet.runtime.arrow_types import spark_name
 from watersmeet.sql.parse import parse
 
 ZONES = ("America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia")

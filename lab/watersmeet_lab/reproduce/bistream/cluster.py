@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import PROBE, Dataflow, Inbox, Message, Turn, put
 from watersmeet.operators.assemble import dataflow_of
@@ -26,7 +27,6 @@ from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.options import Options
 from watersmeet.query.stream import StreamSpec
 from watersmeet.routing.epochs import Epochs
-from watersmeet.runtime.arrow_types import spark_name
 from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
 from watersmeet.sql.parse import parse

@@ -21,7 +21,7 @@ from time import thread_time
 import numpy as np
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.operators.probing.driving import DriverStats, Measured, Waiting, order
+from watersmeet.operators.probing.driving import DriverMeasures, DriverStats, WaitingInput, order
 from watersmeet.operators.probing.multiway import FanoutStats
 from watersmeet.plan.model import INTERLEAVED, Policy
 from watersmeet.plan.order import greedy
@@ -111,7 +111,7 @@ class Online:
         self._sizes: dict[str, int] = {}
         self._sequences: dict[str, tuple[str, ...]] = {}
 
-    def measure(self) -> Measured:
+    def measure(self) -> DriverMeasures:
         return self.drivers.summarize(self.selectivity, self._sequences.__getitem__)
 
     def sequences(self) -> np.ndarray:
@@ -223,7 +223,7 @@ class Trial:
         sizes = zip(self.case.names, batch.sizes.tolist(), join.sizes.tolist(), strict=True)
         at = {name: n for n, name in enumerate(self.case.names)}
         return batch.by_buffer(
-            [at[name] for name in order(self.policy, [Waiting(*s) for s in sizes], online.measure())]
+            [at[name] for name in order(self.policy, [WaitingInput(*s) for s in sizes], online.measure())]
         )
 
     def _describe(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.query.template import Template
+from watersmeet.query.coded_join import CodedJoin
 from watersmeet_lab.reproduce.rjoin.workload import COLUMNS, RELATIONS, WARM_UP, Workload
 
 
@@ -38,7 +38,7 @@ def verify(workload: Workload, tuples: int, answered: np.ndarray, sample: int) -
     return total
 
 
-def count_of(template: Template) -> str:
+def count_of(template: CodedJoin) -> str:
     """SQL that counts a template's answers."""
     names = [f"x{n}" for n in range(len(template.streams))]
     tables = ", ".join(f"{s} {x}" for s, x in zip(template.streams, names, strict=True))

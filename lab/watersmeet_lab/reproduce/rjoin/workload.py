@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from watersmeet.query.template import Template, within
+from watersmeet.query.coded_join import CodedJoin, within
 from watersmeet_lab.simulate.ring.simulation import Tuples
 
 RELATIONS = ATTRIBUTES = 10
@@ -45,16 +45,16 @@ class Workload:
     seed: int = 0
 
     @cached_property
-    def templates(self) -> list[Template]:
+    def templates(self) -> list[CodedJoin]:
         random = np.random.default_rng([self.seed, 1])
         bounds = () if self.window is None else within(self.joins, TICKS * (self.window - 1))
         return [self._template(random, bounds) for _ in range(self.queries)]
 
-    def _template(self, random: np.random.Generator, bounds: tuple[tuple[int, ...], ...]) -> Template:
+    def _template(self, random: np.random.Generator, bounds: tuple[tuple[int, ...], ...]) -> CodedJoin:
         streams = tuple(f"r{n}" for n in random.permutation(RELATIONS)[: self.joins])
         columns = random.integers(0, ATTRIBUTES, (self.joins - 1, 2))
         equal = tuple(((i, COLUMNS[x]), (i + 1, COLUMNS[y])) for i, (x, y) in enumerate(columns))
-        return Template(streams, equal, (equal[0][0], equal[-1][1]), bounds=bounds)
+        return CodedJoin(streams, equal, (equal[0][0], equal[-1][1]), bounds=bounds)
 
     @cached_property
     def data(self) -> Tuples:

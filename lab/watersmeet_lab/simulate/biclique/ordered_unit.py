@@ -29,9 +29,9 @@ from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, advance, watermarks
 from watersmeet.dataflow.contract import PROBE, Inbox, Turn
 from watersmeet.kernels.instants import add_span
-from watersmeet.operators.join import Join, New, Old
+from watersmeet.operators.join import JoinUnits, New, Old
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
-from watersmeet.operators.probing.side import Bound, Side
+from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import Role
 from watersmeet.storage.segment import MemoryStore, Segment, SegmentInfo
@@ -53,7 +53,7 @@ class NumberedStore(MemoryStore):
 
 
 @dataclass(frozen=True)
-class OrderedJoin(Join):
+class OrderedJoin(JoinUnits):
     """The join of one run; `ranks` are the places in it of a kind's tuples."""
 
     ranks: Mapping[str, np.ndarray]
@@ -75,7 +75,7 @@ class OrderedJoin(Join):
             for segments in (old[stored], [fresh] if fresh is not None else []):
                 if not segments:
                     continue
-                sides = [Side(s, [], probing) if s is spec else Side(s, segments, None) for s in specs]
+                sides = [VisibleSide(s, [], probing) if s is spec else VisibleSide(s, segments, None) for s in specs]
                 join = Multiway(self.plan, sides, stats)
                 found = join.probes(sides[number])
                 yield join, found if segments is old[stored] else self._in_turn(found, stored, spec.name)

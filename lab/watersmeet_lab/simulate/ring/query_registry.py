@@ -19,7 +19,7 @@ import numpy as np
 
 from watersmeet.errors import OptionError
 from watersmeet.kernels.registered.rewriting import AT_NUMBERS, AT_SLOTS, AT_TS, NEWEST, OLDEST, TEMPLATE
-from watersmeet.query.template import Template
+from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.rjoin.template_catalogue import ALWAYS, NEVER, TemplateCatalogue
 
@@ -32,12 +32,12 @@ class QueryRegistry:
         self._template = np.zeros(0, np.int64)
         self._since = np.zeros(0, np.int64)
         self._until = np.zeros(0, np.int64)
-        self._numbers: dict[Template, int] = {}
+        self._numbers: dict[CodedJoin, int] = {}
 
     def __len__(self) -> int:
         return len(self._template)
 
-    def add_all(self, templates: Iterable[Template], batch: int) -> tuple[range, list[int]]:
+    def add_all(self, templates: Iterable[CodedJoin], batch: int) -> tuple[range, list[int]]:
         """Queries that take effect with a batch: their numbers, and the templates that are new and must be placed."""
         templates = [t.canonical for t in templates]
         fresh = [t for t in dict.fromkeys(templates) if not self._is_shared(t)]
@@ -45,11 +45,11 @@ class QueryRegistry:
         self._numbers |= dict(zip(fresh, new, strict=True))
         return self._register([self._numbers[t] for t in templates], batch, ALWAYS), list(new)
 
-    def add(self, template: Template, batch: int) -> tuple[int, list[int]]:
+    def add(self, template: CodedJoin, batch: int) -> tuple[int, list[int]]:
         numbers, new = self.add_all([template], batch)
         return numbers[0], new
 
-    def ask(self, template: Template, batch: int) -> tuple[int, list[int]]:
+    def ask(self, template: CodedJoin, batch: int) -> tuple[int, list[int]]:
         """A one-time query over the tuples of all batches up to this one."""
         new = self.catalogue.add(template, NEVER, batch)
         return self._register([new], NEVER, batch)[0], [new]
@@ -101,7 +101,7 @@ class QueryRegistry:
                 bucket = (answers[:, lay[AT_NUMBERS]] - 1) // template.tumbling_rows
         return np.unique(np.column_stack([rows, bucket]), axis=0)[:, :-1]
 
-    def _is_shared(self, template: Template) -> bool:
+    def _is_shared(self, template: CodedJoin) -> bool:
         number = self._numbers.get(template)
         return number is not None and self.catalogue.until(number) == ALWAYS
 

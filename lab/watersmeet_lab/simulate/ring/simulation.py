@@ -35,8 +35,8 @@ from watersmeet.kernels.registered.rewriting import (
     TS,
     TUPLE_KEY,
 )
-from watersmeet.query.template import Template
-from watersmeet.registry.rjoin.ring_unit import RingOptions, RingUnit, Rows, Watermark
+from watersmeet.query.coded_join import CodedJoin
+from watersmeet.registry.rjoin.ring_unit import RingOptions, RingUnit, TravellingRows, Watermark
 from watersmeet.registry.rjoin.template_catalogue import Columns, Layout, TemplateCatalogue
 from watersmeet.routing.ring import Ring
 from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
@@ -74,7 +74,7 @@ class _Instant:
     """What arrives at one tick."""
 
     tuples: list[np.ndarray] = field(default_factory=list)
-    rows: list[Rows] = field(default_factory=list)
+    rows: list[TravellingRows] = field(default_factory=list)
     actions: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -82,7 +82,7 @@ class RingSimulation:
     """One run; plan everything with `pose`, `publish`, `remove` and `at`, then `run`."""
 
     def __init__(
-        self, ring: Ring, streams: Columns, templates: Iterable[Template], options: RingOptions,
+        self, ring: Ring, streams: Columns, templates: Iterable[CodedJoin], options: RingOptions,
         *, delay: int = 1, seed: int = 0, keep: bool = True,
     ) -> None:  # fmt: skip
         """templates: all that will be posed, for the layout. delay: the longest that a message takes. keep: the answers."""
@@ -107,12 +107,12 @@ class RingSimulation:
         """Plan anything: a change of the ring, a look at the loads."""
         self._instant(tick).actions.append(action)
 
-    def pose(self, templates: Iterable[Template], tick: int) -> None:
+    def pose(self, templates: Iterable[CodedJoin], tick: int) -> None:
         """Queries that take effect at a tick, posed by nodes at random; they get the next numbers."""
         templates = list(templates)
         self.at(tick, lambda: self._place(self.registry.add_all(templates, tick)[1]))
 
-    def ask(self, template: Template, tick: int) -> None:
+    def ask(self, template: CodedJoin, tick: int) -> None:
         """A one-time query over what is published up to a tick."""
         self.at(tick, lambda: self._place(self.registry.ask(template, tick)[1]))
 
@@ -196,7 +196,7 @@ class RingSimulation:
         for tick, part in self._draw_delays(len(copies)):
             self._instant(tick).tuples.append(copies[part])
 
-    def _send(self, rows: Rows) -> None:
+    def _send(self, rows: TravellingRows) -> None:
         for tick, part in self._draw_delays(len(rows)):
             self._instant(tick).rows.append(rows.take(part))
 
@@ -215,18 +215,18 @@ class RingSimulation:
             heapq.heappush(self._ticks, tick)
         return self._instants[tick]
 
-    def _concat(self, parts: list[Rows]) -> Rows:
+    def _concat(self, parts: list[TravellingRows]) -> TravellingRows:
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            return Rows(np.zeros((0, int(self.unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
+            return TravellingRows(np.zeros((0, int(self.unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
         widest = max(p.carried.shape[1] for p in parts)
         carried = np.full((sum(map(len, parts)), widest), -1, np.int64)
         at = 0
         for p in parts:
             carried[at : at + len(p), : p.carried.shape[1]] = p.carried
             at += len(p)
-        return Rows(np.concatenate([p.rows for p in parts]), carried)
+        return TravellingRows(np.concatenate([p.rows for p in parts]), carried)
 
     def _number_block(self, tuples: Tuples) -> np.ndarray:
         layout, lay = self.unit.catalogue.layout, self.unit.state.lay

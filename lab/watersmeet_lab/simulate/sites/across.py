@@ -25,15 +25,15 @@ from watersmeet.errors import OptionError, StreamError, UnknownNameError, Window
 from watersmeet.operators.enter import CONTENT, PASS, rows_kept
 from watersmeet.operators.join import build_tables
 from watersmeet.operators.probing.multiway import CHUNK, FanoutStats, Multiway
-from watersmeet.operators.probing.side import Side
+from watersmeet.operators.probing.side import VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.explain.sites import explain_joins
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sites.calibrate import calibrate
-from watersmeet.sites.planning.cost import Line, PerTuple, Setting
-from watersmeet.sites.planning.model import PAPER, Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, TreePlan
+from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
+from watersmeet.sites.planning.model import PAPER, Algorithm, KeyPair, LinearPlan, SiteQuery, SiteStream, TreePlan
 from watersmeet.sites.planning.optimize import Found, Optimizer
 from watersmeet.sites.planning.statistics import Sample, Statistics, measure
 from watersmeet.sites.planning.tree import FoundTree, TreeOptimizer
@@ -87,7 +87,7 @@ class AcrossSites:
         self.streams = Streams(self.query, _samples(plan, tables))
         self.setting = Setting(
             sites.protocol.interval_us,
-            Line() if network is None else lambda s, r: _line(network.link(s, r)),
+            LineCost() if network is None else lambda s, r: _line(network.link(s, r)),
             0,
             calibrate() if sites.processing == "measured" else PerTuple(),
         )
@@ -143,7 +143,7 @@ class AcrossSites:
 
     def _results(self, members: dict[str, np.ndarray]) -> Iterator[pa.Table]:
         sides = [
-            Side(model.Side((a,), a, self.plan.by_alias[a].keys), [], Segment.of(self.tables[a]))
+            VisibleSide(model.Side((a,), a, self.plan.by_alias[a].keys), [], Segment.of(self.tables[a]))
             for a in self.plan.aliases
         ]
         join = Multiway(self.plan, sides, FanoutStats({}))
@@ -191,7 +191,7 @@ def _query(plan: Plan, sites: Sites) -> SiteQuery:
     edges = []
     for number in range(len(plan.classes)):
         having = [i.alias for i in plan.inputs if number in i.keys]
-        edges += [Edge((x, f"K{number}"), (y, f"K{number}")) for n, x in enumerate(having) for y in having[n + 1 :]]
+        edges += [KeyPair((x, f"K{number}"), (y, f"K{number}")) for n, x in enumerate(having) for y in having[n + 1 :]]
     return SiteQuery(tuple(_stream(plan, i, sites.of[i.alias]) for i in plan.inputs), tuple(edges))
 
 
@@ -238,9 +238,9 @@ def _dense(column: pa.Array, kind: Any) -> np.ndarray:
     return out
 
 
-def _line(link: Link) -> Line:
+def _line(link: Link) -> LineCost:
     bandwidth = float("inf") if link.bytes_per_s is None else link.bytes_per_s
-    return Line((link.latency_us + link.jitter_us / 2) / 1e6, bandwidth)
+    return LineCost((link.latency_us + link.jitter_us / 2) / 1e6, bandwidth)
 
 
 def _json(counts: Counts) -> dict[str, Any]:

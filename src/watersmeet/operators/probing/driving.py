@@ -38,7 +38,7 @@ from typing import Protocol
 import numpy as np
 
 from watersmeet.operators.probing.multiway import Multiway
-from watersmeet.operators.probing.side import Bound, Side
+from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan.model import EARLY, INTERLEAVED, Policy
 from watersmeet.plan.order import probe_order
 from watersmeet.storage.segment import Segment
@@ -58,7 +58,7 @@ Selectivity = Callable[[frozenset[str], str], float | None]
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingInput:
     """An input when a batch begins: |buffer_j| and |ht_j|."""
 
     name: str
@@ -67,7 +67,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Measured:
+class DriverMeasures:
     """Statistics of earlier batches; empty before the first."""
 
     results: float = 0.0
@@ -113,7 +113,7 @@ def output_rate(size: float, buffered: int) -> float:
     return size / buffered if buffered else 0.0
 
 
-def order(policy: Policy, inputs: Sequence[Waiting], measured: Measured) -> tuple[str, ...]:
+def order(policy: Policy, inputs: Sequence[WaitingInput], measured: DriverMeasures) -> tuple[str, ...]:
     """The inputs in the order in which their buffers are processed; interleaving policies have none, see `INTERLEAVED`.
 
     >>> inputs = [Waiting("a", 10, 1000), Waiting("b", 10, 10), Waiting("c", 30, 1000)]
@@ -134,7 +134,9 @@ def order(policy: Policy, inputs: Sequence[Waiting], measured: Measured) -> tupl
     return tuple(i.name for i in inputs)
 
 
-def _greedy(inputs: Sequence[Waiting], value: Callable[[Waiting, float], float], measured: Measured) -> tuple[str, ...]:
+def _greedy(
+    inputs: Sequence[WaitingInput], value: Callable[[WaitingInput, float], float], measured: DriverMeasures
+) -> tuple[str, ...]:
     """Again and again the input of highest value; a processed buffer has joined its table."""
     selectivity = mjoin_selectivity(measured.results, measured.combinations)
     left, stored, out = list(inputs), {i.name: i.stored for i in inputs}, list[str]()
@@ -150,11 +152,11 @@ def _greedy(inputs: Sequence[Waiting], value: Callable[[Waiting, float], float],
 
 
 @dataclass
-class Estimate:
+class OrderEstimate:
     """What an order is expected to cost: inputs by number, a set of drivers as bits."""
 
-    inputs: Sequence[Waiting]
-    measured: Measured
+    inputs: Sequence[WaitingInput]
+    measured: DriverMeasures
 
     def __post_init__(self) -> None:
         self._number = {i.name: n for n, i in enumerate(self.inputs)}
@@ -204,7 +206,7 @@ class Estimate:
         return total
 
 
-def cheapest(inputs: Sequence[Waiting], measured: Measured) -> tuple[str, ...]:
+def cheapest(inputs: Sequence[WaitingInput], measured: DriverMeasures) -> tuple[str, ...]:
     """The order that minimises the objective: exact, by dynamic programming over sets of drivers.
 
     >>> thin = {("c", "a"): 1e-3, ("c", "b"): 1.0}
@@ -215,7 +217,7 @@ def cheapest(inputs: Sequence[Waiting], measured: Measured) -> tuple[str, ...]:
     count = len(inputs)
     if count > MOST_EXACT:
         return order("initial_output_size", inputs, measured)
-    objective = Estimate(inputs, measured).objective()
+    objective = OrderEstimate(inputs, measured).objective()
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for done in range(1 << count):
         so_far, path = best[done]
@@ -241,14 +243,14 @@ class DriverStats:
     def memory(self) -> dict[str, float]:
         return {name: round(value, 1) for name, value in self._fading.items()}
 
-    def summarize(self, selectivity: Selectivity, sequence: Callable[[str], Sequence[str]] | None) -> Measured:
+    def summarize(self, selectivity: Selectivity, sequence: Callable[[str], Sequence[str]] | None) -> DriverMeasures:
         """What a policy may know."""
         tuples = {n.removeprefix(TUPLES): v for n, v in self._fading.items() if n.startswith(TUPLES)}
         results, combinations = (self._fading.get(name, 0.0) for name in (RESULTS, COMBINATIONS))
-        return Measured(results, combinations, tuples, selectivity, sequence)
+        return DriverMeasures(results, combinations, tuples, selectivity, sequence)
 
 
-class Report(Protocol):
+class DriverReport(Protocol):
     """Receives what ran."""
 
     drivers: list[str]
@@ -258,9 +260,11 @@ class Report(Protocol):
 class Driving:
     """One step's drivers: `buffered` rows of every side wait in the inbox."""
 
-    def __init__(self, join: Multiway, buffered: Sequence[int], stats: DriverStats, report: Report) -> None:
+    def __init__(self, join: Multiway, buffered: Sequence[int], stats: DriverStats, report: DriverReport) -> None:
         self.join, self.stats, self.report = join, stats, report
-        self.waiting = [Waiting(s.spec.name, n, int(s.offsets[-1])) for s, n in zip(join.sides, buffered, strict=True)]
+        self.waiting = [
+            WaitingInput(s.spec.name, n, int(s.offsets[-1])) for s, n in zip(join.sides, buffered, strict=True)
+        ]
         self._waiting = {*range(len(self.waiting))}
         self._results = 0
 
@@ -302,7 +306,7 @@ class Driving:
             self.report.drivers.append(" | ".join(names))
             yield from found
 
-    def _summarize(self) -> Measured:
+    def _summarize(self) -> DriverMeasures:
         """Fan-outs are kept by the aliases that are bound, and sides have several; two sides need no probe sequence."""
         plan, stats = self.join.plan, self.join.stats
         aliases = {s.spec.name: s.spec.aliases for s in self.join.sides}
@@ -324,7 +328,7 @@ class Driving:
         self.stats.record(self._results, float(prod(whole) - prod(stored)), new)
 
 
-def ranks(sides: Sequence[Side], in_turn: bool) -> dict[str, np.ndarray]:
+def ranks(sides: Sequence[VisibleSide], in_turn: bool) -> dict[str, np.ndarray]:
     """For every side's new tuples their place in the order of time, or, in turn, in that of the oldest of each side.
 
     Ties: the number of the side, then the row.

@@ -34,8 +34,8 @@ from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
 from watersmeet.operators.probing.problem import run_kernel
-from watersmeet.operators.probing.side import Bound, Member, Side, check_windows, find_period, in_blocks
-from watersmeet.operators.probing.tactics import Lookup, Partners, Tactics
+from watersmeet.operators.probing.side import Bound, Member, VisibleSide, check_windows, find_period, in_blocks
+from watersmeet.operators.probing.tactics import Lookup, PartnerTimes, Tactics
 from watersmeet.plan.model import Compare, Difference, Plan
 from watersmeet.plan.order import probe_order
 from watersmeet.query.expr import ColumnRef, Expr
@@ -78,7 +78,7 @@ class FanoutStats:
 class Multiway:
     """The join of one step over its sides."""
 
-    def __init__(self, plan: Plan, sides: Sequence[Side], stats: FanoutStats, limit: int = CHUNK) -> None:
+    def __init__(self, plan: Plan, sides: Sequence[VisibleSide], stats: FanoutStats, limit: int = CHUNK) -> None:
         self.plan, self.sides, self.stats, self.limit = plan, sides, stats, limit
         self.members = {a: Member(side, plan.by_alias[a]) for side in sides for a in side.spec.aliases}
         self._side_of = {a: side for side in sides for a in side.spec.aliases}
@@ -90,7 +90,7 @@ class Multiway:
         self._ordered = False
         self._rank: Mapping[str, np.ndarray] | None = None
 
-    def drive(self, driver: Side) -> Iterator[Bound]:
+    def drive(self, driver: VisibleSide) -> Iterator[Bound]:
         """The combinations of a driver's new tuples with old ones and those of the drivers before it, in bounded chunks."""
         if len(driver.new_idx):
             yield from self._extend(self._bind_driver(driver), self._order(driver))
@@ -113,7 +113,7 @@ class Multiway:
                 if len(mine):
                     yield from self._extend(dict.fromkeys(driver.spec.aliases, mine), self._order(driver))
 
-    def probes(self, driver: Side) -> Iterator[Bound]:
+    def probes(self, driver: VisibleSide) -> Iterator[Bound]:
         """The combinations that a driver's tuples make at a unit that stores the other side only.
 
         Of two new tuples that match, the later in (time, number of the side) probes, here or where the other is stored.
@@ -139,7 +139,7 @@ class Multiway:
         """What this turn runs, as `kernel=` spells it."""
         return self._tactics.name(self.sweep)
 
-    def sweep_all(self, probing: Side | None = None) -> Iterator[Bound]:
+    def sweep_all(self, probing: VisibleSide | None = None) -> Iterator[Bound]:
         """All new combinations, by a kernel that takes the join as one problem; then what such a kernel cannot test."""
         orders = [self._order(side) for side in self.sides]
         for bound in run_kernel(self.plan, self.sides, self.members, orders, self.kernel_name, self.limit, probing):
@@ -174,18 +174,18 @@ class Multiway:
         for condition in self.plan.inside:
             yield partial(self._condition, condition=condition)
 
-    def _bind_driver(self, driver: Side) -> Bound:
+    def _bind_driver(self, driver: VisibleSide) -> Bound:
         """A driver's new tuples, less those without a window partner where that pays."""
-        rows = Partners(self._windows, self.sides).worth_probing(driver)
+        rows = PartnerTimes(self._windows, self.sides).worth_probing(driver)
         self.pruned += len(driver.new_idx) - len(rows)
         return dict.fromkeys(driver.spec.aliases, rows)
 
-    def _order(self, driver: Side) -> tuple[Side, ...]:
+    def _order(self, driver: VisibleSide) -> tuple[VisibleSide, ...]:
         if len(self.sides) == 2:
             return tuple(s for s in self.sides if s is not driver)
         return tuple(self._side_of[a] for a in probe_order(self.plan, driver.spec.name, self.stats))
 
-    def _extend(self, bound: Bound, order: tuple[Side, ...]) -> Iterator[Bound]:
+    def _extend(self, bound: Bound, order: tuple[VisibleSide, ...]) -> Iterator[Bound]:
         if _count(bound) == 0:
             return
         if not order:
@@ -203,10 +203,10 @@ class Multiway:
             if _count(grown):
                 yield from self._extend(grown, rest)
 
-    def _sees_new(self, side: Side) -> bool:
+    def _sees_new(self, side: VisibleSide) -> bool:
         return self._ordered or self._rank is not None or side.spec.name in self._done
 
-    def _matches(self, bound: Bound, side: Side, lookup: Lookup) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _matches(self, bound: Bound, side: VisibleSide, lookup: Lookup) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Chunks of (position in bound, row of the side) that a look-up finds in the period."""
         lo, hi = find_period(self._windows, self._times(bound), side.spec.reference)
         probes, matches, rows = len(lo), 0, 0
@@ -233,7 +233,7 @@ class Multiway:
             yield _concat(held)
 
     def _in_turn(
-        self, bound: Bound, side: Side, probe_idx: np.ndarray, row_idx: np.ndarray, offset: int
+        self, bound: Bound, side: VisibleSide, probe_idx: np.ndarray, row_idx: np.ndarray, offset: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The pairs of new tuples whose second one comes before the driver's."""
         assert self._rank is not None
@@ -242,13 +242,13 @@ class Multiway:
         keep = self._rank[side.spec.name][row_idx + offset] < mine
         return probe_idx[keep], row_idx[keep]
 
-    def _latest(self, bound: Bound, side: Side) -> np.ndarray:
+    def _latest(self, bound: Bound, side: VisibleSide) -> np.ndarray:
         """Up to which time a new tuple of a side comes before the probing ones, in the order of (time, side)."""
         driver = self._side_of[next(iter(bound))]
         ts = driver.ts()[next(iter(bound.values()))]
         return ts if self.sides.index(side) < self.sides.index(driver) else shift(ts, -1)
 
-    def _share_keys(self, bound: Iterable[str], side: Side) -> tuple[int, ...]:
+    def _share_keys(self, bound: Iterable[str], side: VisibleSide) -> tuple[int, ...]:
         known = {c for x in bound for c in self.members[x].keys}
         return tuple(c for c in sorted(side.spec.keys) if c in known)
 
@@ -258,7 +258,7 @@ class Multiway:
     def _within(self, bound: Bound) -> np.ndarray:
         return check_windows(self.plan.join.windows, self._times(bound))
 
-    def _tests(self, grown: Bound, added: Side, lookup: Lookup) -> Iterator[Test]:
+    def _tests(self, grown: Bound, added: VisibleSide, lookup: Lookup) -> Iterator[Test]:
         """Keys, windows, residuals and conditions that the added side completes; what the look-up settles holds."""
         new = added.spec.aliases
         before = [x for x in grown if x not in new]

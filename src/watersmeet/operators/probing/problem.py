@@ -22,7 +22,7 @@ import numpy as np
 
 from watersmeet.kernels.instants import shift
 from watersmeet.kernels.problem import BAND, LESS, LESS_EQUAL, REAL_BAND, PairTest, Problem, equal_keys, in_time
-from watersmeet.operators.probing.side import Member, Side
+from watersmeet.operators.probing.side import Member, VisibleSide
 from watersmeet.operators.probing.tactics import kernel_of
 from watersmeet.plan.model import TIME, Compare, Plan, Residual
 from watersmeet.query.window import UNBOUNDED, WindowGraph
@@ -30,12 +30,12 @@ from watersmeet.query.window import UNBOUNDED, WindowGraph
 
 def run_kernel(
     plan: Plan,
-    sides: Sequence[Side],
+    sides: Sequence[VisibleSide],
     members: Mapping[str, Member],
-    orders: Sequence[Sequence[Side]],
+    orders: Sequence[Sequence[VisibleSide]],
     kernel: str,
     limit: int,
-    probing: Side | None = None,
+    probing: VisibleSide | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Row numbers by alias of what a kernel finds; `orders` are the sides in which each side's tuples probe."""
     if any(side.offsets[-1] == 0 for side in sides) or not any(len(side.new_idx) for side in sides):
@@ -63,7 +63,7 @@ def run_kernel(
             yield {a: rows[n] for n, side in enumerate(sides) for a in side.spec.aliases}
 
 
-def _new(side: Side, probing: Side | None) -> np.ndarray:
+def _new(side: VisibleSide, probing: VisibleSide | None) -> np.ndarray:
     """Which rows make a combination new: those of this batch, or those that probe."""
     flags = np.zeros(int(side.offsets[-1]), np.bool_)
     if probing is None or side is probing:
@@ -71,7 +71,7 @@ def _new(side: Side, probing: Side | None) -> np.ndarray:
     return flags
 
 
-def _in_turn(sides: Sequence[Side], probing: Side, rows: np.ndarray) -> np.ndarray:
+def _in_turn(sides: Sequence[VisibleSide], probing: VisibleSide, rows: np.ndarray) -> np.ndarray:
     """Of pairs of this batch those in which the probing tuple is the later one in (time, number of the side)."""
     p = sides.index(probing)
     stored = sides[1 - p]
@@ -80,7 +80,7 @@ def _in_turn(sides: Sequence[Side], probing: Side, rows: np.ndarray) -> np.ndarr
     return rows if keep.all() else rows[:, keep]
 
 
-def _windows(graph: WindowGraph, sides: Sequence[Side]) -> np.ndarray:
+def _windows(graph: WindowGraph, sides: Sequence[VisibleSide]) -> np.ndarray:
     """The largest differences of the sides' times."""
     references = [s.spec.reference for s in sides]
     return np.array([[0 if x == y else graph.hi(x, y) for y in references] for x in references], np.int64)
@@ -91,7 +91,7 @@ class _Columns:
     """The tests between sides, and the columns that they look at."""
 
     plan: Plan
-    sides: Sequence[Side]
+    sides: Sequence[VisibleSide]
     members: Mapping[str, Member]
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from watersmeet.kernels.hashing import order_floats
 from watersmeet.kernels.sorted_window import BOTTOM, TOP, Box, SortedIndex, narrow
-from watersmeet.operators.probing.side import Member, Side
+from watersmeet.operators.probing.side import Member, VisibleSide
 from watersmeet.plan.model import Compare, Difference, Plan, Residual
 from watersmeet.storage.segment import Segment
 
@@ -60,7 +60,7 @@ class Ranges:
 
 
 def most_selective(
-    plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: Side, with_new: bool
+    plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: VisibleSide, with_new: bool
 ) -> Ranges | None:
     """The ranges to probe a side with; None if no residual relates it to what is bound."""
     found: dict[tuple[str, str], Ranges] = {}
@@ -76,7 +76,9 @@ def most_selective(
     return replace(best, others=tuple(r for r in found.values() if r is not best))
 
 
-def _all(plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: Side) -> Iterator[Ranges]:
+def _all(
+    plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: VisibleSide
+) -> Iterator[Ranges]:
     for residual in plan.residuals:
         for y, x in ((residual.left[0], residual.right), (residual.right[0], residual.left)):
             if y in side.spec.aliases and x[0] in bound:

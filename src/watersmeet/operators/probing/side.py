@@ -40,7 +40,7 @@ from watersmeet.query.window import UNBOUNDED, WindowGraph
 from watersmeet.storage.segment import Segment
 
 
-class Side:
+class VisibleSide:
     """The tuples of one side that a step can see."""
 
     def __init__(self, spec: model.Side, old: list[Segment], new: Segment | None) -> None:
@@ -122,7 +122,7 @@ class Side:
 class Member:
     """One alias of a side: its wire columns under the names that the side has for them."""
 
-    def __init__(self, side: Side, source: InputPlan) -> None:
+    def __init__(self, side: VisibleSide, source: InputPlan) -> None:
         self.side, self.source = side, source
         self._alone = len(side.spec.aliases) == 1
         has = {name for alias, name in side.spec.carried if alias == source.alias}

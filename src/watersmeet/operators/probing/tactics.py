@@ -37,7 +37,7 @@ from watersmeet.kernels.hashing import code_together
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.operators.probing.ranges import Ranges, most_selective
-from watersmeet.operators.probing.side import Bound, Member, Side
+from watersmeet.operators.probing.side import Bound, Member, VisibleSide
 from watersmeet.plan.model import Plan, Residual
 from watersmeet.query.window import WindowGraph
 from watersmeet.storage.segment import KeyColumns, Segment, key_columns
@@ -51,15 +51,15 @@ PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 22.0, 8.0, 25.0, 4.0
 measured by `watersmeet bench choice`; only their ratios matter."""
 
 
-class Partners:
+class PartnerTimes:
     """The times of a step's sides."""
 
-    def __init__(self, windows: WindowGraph, sides: Sequence[Side]) -> None:
+    def __init__(self, windows: WindowGraph, sides: Sequence[VisibleSide]) -> None:
         self.windows, self.sides = windows, sides
         self._new = sum(len(s.new_idx) for s in sides)
         self._samples: dict[str, tuple[int, np.ndarray]] = {}
 
-    def share(self, driver: Side) -> float:
+    def share(self, driver: VisibleSide) -> float:
         """The share of a driver's new tuples with a window partner in every other side, by a sample."""
         size, having = self._sample(driver)
         return len(having) / size
@@ -86,13 +86,13 @@ class Partners:
                 cost += weight * TEST_NS * self._count_met(driver, self._probe_ns / (weight * TEST_NS))
         return cost
 
-    def worth_probing(self, driver: Side) -> np.ndarray:
+    def worth_probing(self, driver: VisibleSide) -> np.ndarray:
         """A driver's new tuples, less those without a partner if many have none."""
         rows = driver.new_idx
         pays = self._new >= FEW and len(rows) > 0 and self.share(driver) <= PAYS * (len(self.sides) - 1)
         return self._keep_partnered(driver, rows) if pays else rows
 
-    def _count_met(self, driver: Side, most: float) -> float:
+    def _count_met(self, driver: VisibleSide, most: float) -> float:
         """How many window partners a new tuple has on average, if it has one in every other side; a bit above `most` at most."""
         (size, rows), found = self._sample(driver), 0
         ts, x = driver.ts()[rows], driver.spec.reference
@@ -105,7 +105,7 @@ class Partners:
                         found += int(np.sum(ends - np.searchsorted(segment.times, lo, side="left")))
         return found / size
 
-    def _sample(self, driver: Side) -> tuple[int, np.ndarray]:
+    def _sample(self, driver: VisibleSide) -> tuple[int, np.ndarray]:
         """How many of a driver's new tuples were looked at, and those with a partner in every other side."""
         if driver.spec.name not in self._samples:
             rows = driver.new_idx
@@ -113,7 +113,7 @@ class Partners:
             self._samples[driver.spec.name] = len(sample), self._keep_partnered(driver, sample)
         return self._samples[driver.spec.name]
 
-    def _keep_partnered(self, driver: Side, rows: np.ndarray) -> np.ndarray:
+    def _keep_partnered(self, driver: VisibleSide, rows: np.ndarray) -> np.ndarray:
         ts, x = driver.ts(), driver.spec.reference
         for side in self.sides:
             if side is not driver and len(rows):
@@ -206,9 +206,9 @@ class Tactics:
         """Whether the choice of a tactic, or the tactic, needs all new tuples at once."""
         return self.plan.may_sweep or self.plan.kernel not in _LOOKS_UP
 
-    def sweep(self, windows: WindowGraph, sides: Sequence[Side]) -> str | None:
+    def sweep(self, windows: WindowGraph, sides: Sequence[VisibleSide]) -> str | None:
         """The kernel that sweeps this turn, if one does; all sides must have their new tuples by now."""
-        if self.plan.may_sweep and Partners(windows, sides).sweep_pays:
+        if self.plan.may_sweep and PartnerTimes(windows, sides).sweep_pays:
             return "lca"
         return None if self.plan.kernel in _LOOKS_UP else self.plan.kernel
 
@@ -218,7 +218,7 @@ class Tactics:
         return f"gca({kernel})" if self.plan.gca else kernel
 
     def lookup(
-        self, members: Mapping[str, Member], bound: Bound, side: Side, shared: tuple[int, ...], *, sees_new: bool
+        self, members: Mapping[str, Member], bound: Bound, side: VisibleSide, shared: tuple[int, ...], *, sees_new: bool
     ) -> Lookup:
         """How combinations find their partners in a side, with which they share keys of some classes."""
         if shared and self.plan.kernel in _BY_KEY:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.place_sites import ASSUMED_INTERVAL_US, ASSUMED_RATE, ASSUMED_VALUES
 from watersmeet.query.duration import show_bytes
-from watersmeet.sites.planning.cost import Line, PerTuple, Setting
+from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
 from watersmeet.sites.planning.model import SiteQuery
-from watersmeet.sites.planning.optimize import Estimate, Found
+from watersmeet.sites.planning.optimize import Found, PricedStep
 from watersmeet.sites.planning.statistics import Statistics
 from watersmeet.sites.planning.tree import FoundTree
 
@@ -65,7 +65,7 @@ def _joins(found: Found | FoundTree, setting: Setting) -> Iterator[str]:
             yield _one_way(query, e, e.step.to, query.stream(e.step.to).site)
 
 
-def _one_way(query: SiteQuery, e: Estimate, to: str, there: str) -> str:
+def _one_way(query: SiteQuery, e: PricedStep, to: str, there: str) -> str:
     place = e.source if e.step.algorithm.at_source else there
     return (
         f"    {e.step.algorithm.value:<7}{e.source} -> {to} at {there}, results at {place}: {_rows(e.rows_per_s)} rows/s in,"
@@ -74,7 +74,7 @@ def _one_way(query: SiteQuery, e: Estimate, to: str, there: str) -> str:
 
 
 def _line(setting: Setting) -> str:
-    if not isinstance(setting.lines, Line):
+    if not isinstance(setting.lines, LineCost):
         return "different for each pair"
     return f"{setting.lines.latency_s * 1e3:g} ms, {show_bytes(setting.lines.bytes_per_s)}/s"
 

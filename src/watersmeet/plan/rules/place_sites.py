@@ -18,7 +18,7 @@ from watersmeet.plan.rules.ship import widths
 from watersmeet.query.sites import Sites
 from watersmeet.query.window import reach
 from watersmeet.routing.sites import BySite
-from watersmeet.sites.planning.model import Edge, LinearPlan, SiteQuery, SiteStream
+from watersmeet.sites.planning.model import KeyPair, LinearPlan, SiteQuery, SiteStream
 from watersmeet.sites.planning.placed import ANYTHING, KEY_BYTES, SitesPlan
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
 
@@ -99,11 +99,11 @@ def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
     for number, members in enumerate(plan.classes):
         first, *others = members.members
         edges += [
-            Edge((x, column(plan, number, x)), (y, column(plan, number, y)))
+            KeyPair((x, column(plan, number, x)), (y, column(plan, number, y)))
             for n, y in enumerate(others)
             for x in (first, *others[:n])
         ]
-    edges += [Edge((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _find_unconnected(plan)]
+    edges += [KeyPair((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _find_unconnected(plan)]
     return SiteQuery(tuple(streams), tuple(edges))
 
 

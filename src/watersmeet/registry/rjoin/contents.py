@@ -24,7 +24,7 @@ from watersmeet.storage.segment import Segment
 
 
 @dataclass
-class Taken:
+class StreamTuples:
     """Some of a stream's tuples, and their entries."""
 
     table: pa.Table
@@ -47,7 +47,7 @@ class Contents:
         at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
         return known[at] == ids if len(known) else np.zeros(len(ids), np.bool_)
 
-    def find_tuples(self, layout: Layout, *rows: np.ndarray) -> dict[str, Taken]:
+    def find_tuples(self, layout: Layout, *rows: np.ndarray) -> dict[str, StreamTuples]:
         """The tuples that rows name, by stream."""
         found = self._ids
         marks = np.zeros(max(len(found.known), 1), np.uint8)
@@ -56,16 +56,16 @@ class Contents:
                 lines = np.ascontiguousarray(part)
                 rewriting.mark_bound(lines, layout.aliases, layout.array, found.slots, found.entries, marks)
         entries = np.flatnonzero(marks[: len(found.known)])
-        parts: dict[str, list[Taken]] = {}
+        parts: dict[str, list[StreamTuples]] = {}
         segment = found.segment[entries]
         for number in np.unique(segment).tolist():
             stream, source = self._segments[number]
             mine = entries[segment == number]
-            parts.setdefault(stream, []).append(Taken(source.table.take(pa.array(found.row[mine])), mine))
+            parts.setdefault(stream, []).append(StreamTuples(source.table.take(pa.array(found.row[mine])), mine))
         return {stream: _join(pieces) for stream, pieces in parts.items()}
 
     def places(
-        self, layout: Layout, rows: np.ndarray, taken: Mapping[str, Taken], first: Mapping[str, int]
+        self, layout: Layout, rows: np.ndarray, taken: Mapping[str, StreamTuples], first: Mapping[str, int]
     ) -> np.ndarray:
         """By row and alias where its tuple lies: that of a stream's n-th tuple taken is first + n; -1 without a tuple."""
         found = self._ids
@@ -103,7 +103,7 @@ class _Ids:
         return cls(known, segment[first], row[first], slots, entries)
 
 
-def _join(pieces: list[Taken]) -> Taken:
+def _join(pieces: list[StreamTuples]) -> StreamTuples:
     names = pieces[0].table.column_names
     table = pa.concat_tables([p.table.select(names) for p in pieces]).combine_chunks()
-    return Taken(table, np.concatenate([p.entries for p in pieces]))
+    return StreamTuples(table, np.concatenate([p.entries for p in pieces]))

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import HERE, Dataflow, Flows, Message, Origin, Stage, Turn, Yielded
+from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
 from watersmeet.errors import WatersmeetError
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.rjoin.index import ID, Index
 from watersmeet.registry.rjoin.memory import kind_of_dead, memory_in_process
-from watersmeet.registry.rjoin.node import Node
+from watersmeet.registry.rjoin.node import RingNode
 from watersmeet.registry.rjoin.ring_unit import RingOptions
 from watersmeet.registry.rjoin.templates import templates_in_process
 from watersmeet.registry.shared.compiled import find_compiled, unit_of
@@ -49,7 +49,7 @@ class RJoinFlows(Flows):
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         operator = Rewrite(self.plan, self.registry, self.options, self.index, decisions["queries"])
         entries = {stream: ByKeys(stream, columns, self.index) for stream, columns in decisions["read"].items()}
-        return Dataflow(self.plan.streams, (Stage(operator, self.plan.units, wakes=True),), entries, None)
+        return Dataflow(self.plan.streams, (FlowStage(operator, self.plan.units, wakes=True),), entries, None)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Rewrite:
             compiled.become(share)
             compiled.stands_for = dict(self.queries)
         memory = memory_in_process(self.registry.name, templates, turn.unit, self.options)
-        yield from Node(self.plan, templates, compiled, memory).step(turn)
+        yield from RingNode(self.plan, templates, compiled, memory).step(turn)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def kind_of_dead(stream: str) -> str:
 
 
 @dataclass
-class Memory:
+class RingMemory:
     """One node's state in this process."""
 
     templates: Templates
@@ -201,6 +201,6 @@ def _append(state: RingState, rows: list[np.ndarray], tuples: list[np.ndarray]) 
     rewriting.chain(state.blocks, state.slots, state.counts)
 
 
-def memory_in_process(registry: str, templates: Templates, unit: int, options: RingOptions) -> Memory:
+def memory_in_process(registry: str, templates: Templates, unit: int, options: RingOptions) -> RingMemory:
     """What this process remembers of a node."""
-    return get_or_make(registry, ("memory", unit, options), lambda: Memory(templates, unit, options))
+    return get_or_make(registry, ("memory", unit, options), lambda: RingMemory(templates, unit, options))

@@ -29,15 +29,15 @@ from watersmeet.kernels.registered.rewriting import KEY, TEMPLATE, TUPLE_KEY
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.rjoin.index import ID
-from watersmeet.registry.rjoin.memory import INDEXED, RATES, Memory
+from watersmeet.registry.rjoin.memory import INDEXED, RATES, RingMemory
 from watersmeet.registry.rjoin.owner import answer_rows
 from watersmeet.registry.rjoin.rates import collect_rates, count_rates
-from watersmeet.registry.rjoin.ring_unit import Rows
+from watersmeet.registry.rjoin.ring_unit import TravellingRows
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.rjoin.wire import rows_block, rows_table
 from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.compiled import Compiled
-from watersmeet.registry.shared.distinct import Distinct
+from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.storage.segment import Segment
 from watersmeet.storage.unit import REWRITTEN
 
@@ -52,10 +52,10 @@ class _Leaving:
     complete: list[np.ndarray] = field(default_factory=list)
 
 
-class Node:
+class RingNode:
     """A node in one round."""
 
-    def __init__(self, plan: RegistryPlan, templates: Templates, compiled: Compiled, memory: Memory) -> None:
+    def __init__(self, plan: RegistryPlan, templates: Templates, compiled: Compiled, memory: RingMemory) -> None:
         self.plan, self.templates, self.compiled, self.memory = plan, templates, compiled, memory
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
@@ -88,7 +88,7 @@ class Node:
         if len(rows) and node.state.order is None:
             node.state.sort()
         while len(copies) or len(rows):
-            out = node.step(copies, Rows(rows, np.zeros((len(rows), 0), np.int64)), turn.batch)
+            out = node.step(copies, TravellingRows(rows, np.zeros((len(rows), 0), np.int64)), turn.batch)
             if len(copies):
                 copies = copies[:0]
                 node.state.sort()
@@ -97,7 +97,7 @@ class Node:
             rows = self._sort(out.rows.rows, leaving, turn.unit)
         memory.store_rows(manifest, store, node.state.rows[held:])
         own = leaving.pop(turn.unit)
-        distinct = Distinct(manifest, store)
+        distinct = AnsweredRows(manifest, store)
         yield from self._answers(turn, np.concatenate(own.complete), distinct)
         distinct.settle(self.compiled.blocks, before)
         for unit, parts in leaving.items():
@@ -188,7 +188,7 @@ class Node:
             if any(map(len, rows)):
                 yield Message(unit, kind, rows_table(self.templates, np.concatenate(rows)))
 
-    def _answers(self, turn: Turn, complete: np.ndarray, distinct: Distinct) -> Iterator[pa.Table]:
+    def _answers(self, turn: Turn, complete: np.ndarray, distinct: AnsweredRows) -> Iterator[pa.Table]:
         """Answers of complete rows. What DISTINCT has seen is kept by the watermarks before the batch: later rounds go on with it."""
         if not len(complete):
             return

@@ -104,7 +104,7 @@ ASKING, QUERIES, INDEXING, ANSWERING = range(4)
 
 
 @dataclass
-class Rows:
+class TravellingRows:
     """Rows on their way, with (rate, when learned) of their candidates."""
 
     rows: np.ndarray
@@ -113,15 +113,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, which: np.ndarray) -> Rows:
-        return Rows(self.rows[which], self.carried[which])
+    def take(self, which: np.ndarray) -> TravellingRows:
+        return TravellingRows(self.rows[which], self.carried[which])
 
 
 @dataclass
 class Outbox:
     """What a step made."""
 
-    rows: Rows
+    rows: TravellingRows
     answers: np.ndarray
     events: np.ndarray
     """Which tuple or row has made every row."""
@@ -158,7 +158,7 @@ class RingUnit:
             self.load.sent[:, :-more], self.load.rows[:-more], self.load.tuples[:-more] = old.sent, old.rows, old.tuples
         self.ring = ring
 
-    def step(self, tuples: np.ndarray, rows: Rows, now: int) -> Outbox:
+    def step(self, tuples: np.ndarray, rows: TravellingRows, now: int) -> Outbox:
         """Everything that arrives at one instant."""
         state, cat, lay = self.state, self.catalogue.arrays, self.state.lay
         state.reserve(len(rows), len(tuples))
@@ -186,7 +186,7 @@ class RingUnit:
             return rewriting.arrive_rows(*where, now, self.options.delta, self._marks())
         return rewriting.arrive_rows_in_order(*where, self._marks(), *state.order)
 
-    def place(self, rows: np.ndarray, senders: np.ndarray, now: int) -> Rows:
+    def place(self, rows: np.ndarray, senders: np.ndarray, now: int) -> TravellingRows:
         """Choose where rows wait next, and count what that costs their senders."""
         state, cat = self.state, self.catalogue.arrays
         o, ring = self.options, self.ring
@@ -204,7 +204,7 @@ class RingUnit:
                 rows[part], positions[part], cat, state.lay, ring.ids, ring.fingers, ring.nodes, slots,
                 entries, state.candidates, state.known, options, self.load.sent, carried[part],
             )  # fmt: skip
-        return Rows(rows, carried)
+        return TravellingRows(rows, carried)
 
     def index(self, tuples: np.ndarray, senders: np.ndarray) -> np.ndarray:
         """Procedure 1: two copies of every tuple for each of its columns, one at either level; counts their way."""
@@ -256,7 +256,7 @@ class RingUnit:
     def _by_node(self, nodes: np.ndarray) -> np.ndarray:
         return np.bincount(nodes, minlength=len(self.load.rows))
 
-    def _receive(self, tuples: np.ndarray, rows: Rows) -> None:
+    def _receive(self, tuples: np.ndarray, rows: TravellingRows) -> None:
         to = self.ring.owners(rows.rows[:, KEY].copy())
         self.load.rows += self._by_node(to[rows.rows[:, rewriting.BOUND] != 0])
         self.load.tuples += self._by_node(self.ring.owners(tuples[:, TUPLE_KEY].copy()))

@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.kernels.registered import key_table, seen_rows
 from watersmeet.kernels.registered.rewriting import ENTRIES, NEXT, ROWS, TUPLE_NEXT, TUPLES
 from watersmeet.registry.rjoin.ring_state import RingState
-from watersmeet.registry.rjoin.ring_unit import Rows
+from watersmeet.registry.rjoin.ring_unit import TravellingRows
 from watersmeet.registry.rjoin.template_catalogue import Layout
 
 _ROW = ("template", "bound", "wait", "key", "oldest", "newest", "next")
@@ -48,7 +48,7 @@ def tuple_columns(layout: Layout) -> list[str]:
     return [*_TUPLE, *_number("value", layout.columns), *stamps]
 
 
-def message(layout: Layout, rows: Rows) -> pa.Table:
+def message(layout: Layout, rows: TravellingRows) -> pa.Table:
     """Rows on their way, with the rates that they carry."""
     out = table(rows.rows, row_columns(layout))
     for n in range(rows.carried.shape[1]):
@@ -56,10 +56,10 @@ def message(layout: Layout, rows: Rows) -> pa.Table:
     return out
 
 
-def read_rows(layout: Layout, found: pa.Table) -> Rows:
+def read_rows(layout: Layout, found: pa.Table) -> TravellingRows:
     """The rows of a message."""
     carried = [name for name in found.column_names if name.startswith("carried")]
-    return Rows(block(found, row_columns(layout)), block(found, carried))
+    return TravellingRows(block(found, row_columns(layout)), block(found, carried))
 
 
 def save(state: RingState) -> dict[str, pa.Table]:

@@ -2,7 +2,7 @@
 
     SELECT ... FROM r a, s b WHERE a.k = b.j AND a.v = 7 AND b.w > 3
 
-    shape   streams, equalities, windows, and that a.v is asked for      one template of `query.template`
+    shape   streams, equalities, windows, and that a.v is asked for      one `query.coded_join`
     pose    shape and (7,)                                               one row; queries with the same pose share it
 
 Constants are values of the row and not of the template, so ten thousand queries `a.v = <n>` are one template. Conditions that are no
@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from watersmeet.plan.types import Kind, kind_of
+from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.stream import INTEGERS, StreamSpec
-from watersmeet.query.template import Template
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.subscription import Subscription
-from watersmeet.registry.subscription import Template as Joined
+from watersmeet.registry.subscription import Subscription, Template
 
 
 def name_code(column: str, kind: Kind) -> str:
@@ -72,7 +71,7 @@ def code_streams(specs: Mapping[str, StreamSpec]) -> dict[str, tuple[str, ...]]:
 class Shape:
     """A join, and the columns in which its queries ask for constants."""
 
-    join: Joined
+    join: Template
     wanted: tuple[tuple[int, str, Kind], ...]
 
     @classmethod
@@ -80,11 +79,11 @@ class Shape:
         return cls(query.template, tuple((x, column, kind) for x, column, kind, _ in query.constants))
 
     @cached_property
-    def template(self) -> Template:
+    def template(self) -> CodedJoin:
         """What is rewritten; constants stand as zeros, the rows have them. An error says why a query cannot be rewritten."""
         equalities = tuple(((x, name_code(a, kind)), (y, name_code(b, kind))) for x, a, y, b, kind in self.join.edges)
         bounded = any(hi < UNBOUNDED for x, row in enumerate(self.join.bounds) for y, hi in enumerate(row) if x != y)
-        return Template(
+        return CodedJoin(
             self.join.streams,
             equalities,
             (equalities[0][0],),

@@ -33,7 +33,7 @@ from watersmeet.kernels.registered.rewriting import (
     TUPLE_HEAD,
     UNTIL,
 )
-from watersmeet.query.template import Template
+from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
 
 ALWAYS, NEVER = 2**62, -(2**62)
@@ -55,7 +55,7 @@ class Layout:
     """Whether rows say which tuple every bound alias has; where a window counts tuples, they do."""
 
     @classmethod
-    def of(cls, templates: Iterable[Template], streams: Columns) -> Layout:
+    def of(cls, templates: Iterable[CodedJoin], streams: Columns) -> Layout:
         templates = list(templates)
         return cls(
             max((len(t.streams) for t in templates), default=2),
@@ -82,7 +82,7 @@ class TemplateCatalogue:
 
     def __init__(self, streams: Columns, layout: Layout) -> None:
         self.streams, self.layout = streams, layout
-        self.templates: list[Template] = []
+        self.templates: list[CodedJoin] = []
         self._stream = {name: n for n, name in enumerate(streams)}
         self._column = {name: {c: n for n, c in enumerate(columns)} for name, columns in streams.items()}
         a, s = layout.aliases, layout.slots
@@ -102,11 +102,11 @@ class TemplateCatalogue:
     def arrays(self) -> tuple[np.ndarray, ...]:
         return tuple(self._arrays)
 
-    def add(self, template: Template, since: int, until: int = ALWAYS) -> int:
+    def add(self, template: CodedJoin, since: int, until: int = ALWAYS) -> int:
         """The number of a template that sees tuples of these batches."""
         return self.add_all([template], [since], [until])[0]
 
-    def add_all(self, templates: Sequence[Template], since: Sequence[int], until: Sequence[int]) -> range:
+    def add_all(self, templates: Sequence[CodedJoin], since: Sequence[int], until: Sequence[int]) -> range:
         """The numbers of many templates; checked before any is added."""
         encoded = [self._encode(t, s, u) for t, s, u in zip(templates, since, until, strict=True)]
         first, bound = len(self.templates), len(self._arrays[BIND])
@@ -156,7 +156,7 @@ class TemplateCatalogue:
 
     # ---------------------------------------------------------------- a template as lines of the arrays
 
-    def _encode(self, t: Template, since: int, until: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    def _encode(self, t: CodedJoin, since: int, until: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
         """The lines of `arrays`, the constants by slot, and how much younger than each alias' tuple partners may be."""
         lay, n = self.layout, len(t.streams)
         if n > lay.aliases or len(t.slots) > lay.slots or (t.counted and not lay.counted):
@@ -197,7 +197,7 @@ class TemplateCatalogue:
             raise UnknownNameError(f"there is no stream {stream!r}; there are {', '.join(self.streams)}")
         return self._stream[stream]
 
-    def _binds(self, t: Template, alias: int) -> np.ndarray:
+    def _binds(self, t: CodedJoin, alias: int) -> np.ndarray:
         """(alias, column, slot, join) of every column of an alias that the query names."""
         columns = self._column[t.streams[alias]]
         out = []

@@ -3,7 +3,7 @@
     pairs of a batch -> rows (query, values, bucket) -> first of each -> not among the kept -> pairs that are answered
 
 All answers of a query are made at one unit, so what `operators.distinct` does in a round of its own is done here, between
-`fan_out` and `answers`, with the same rows, hashes, equality and buckets. An engine makes one `Distinct` for a unit's turn, sends
+`fan_out` and `answers`, with the same rows, hashes, equality and buckets. An engine makes one `AnsweredRows` for a unit's turn, sends
 the pairs of every block through `once`, and calls `settle` when it knows the watermarks.
 
 What has been answered is kept as segments, by the types of the rows' columns and by whether they are kept for ever:
@@ -36,10 +36,11 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import block_bytes, codes, integers
 from watersmeet.columns.row_hash import HASH, row_hash
+from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.kernels.hashing import combine
 from watersmeet.operators.distinct import are_new, firsts
-from watersmeet.operators.project import arrow_type, last_instant
+from watersmeet.operators.project import last_instant
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
@@ -96,7 +97,7 @@ def _firsts(parts: list[_Held]) -> list[_Held]:
     return out
 
 
-class Distinct:
+class AnsweredRows:
     """The rows that a unit has answered, during one turn of the unit."""
 
     def __init__(self, manifest: Manifest, store: SegmentStore) -> None:
@@ -231,7 +232,7 @@ def _rows(block: Block, kind: str, pairs: Pairs) -> pa.Table:
         _EFFECT: pa.array(block.effect[query]),
     }
     for n, type_ in enumerate(kind.split("|")[2:]):
-        columns[f"p{n}"] = _column(block, pairs, n, arrow_type(type_))
+        columns[f"p{n}"] = _column(block, pairs, n, unit_type(type_))
     youngest = pairs.youngest[pairs.combination]
     return pa.table({**columns, TIME: last_instant(youngest, block.bucket_us[query])})
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import HERE, Dataflow, Flows, Message, Origin, Stage, Turn, Yielded
+from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.block import Registered
@@ -41,7 +41,7 @@ class SharedPlanFlows(Flows):
     registry: Queries
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        stage = Stage(Answer(self.plan, self.registry, decisions["queries"]), self.plan.units, wakes=True)
+        stage = FlowStage(Answer(self.plan, self.registry, decisions["queries"]), self.plan.units, wakes=True)
         entries = {stream: ToAll(stream, self.plan.units) for stream in decisions["read"]}
         return Dataflow(self.plan.streams, (stage,), entries, 1)
 

@@ -151,7 +151,7 @@ class _Building:
             self.is_tested[leaves].astype(np.uint8),
         )
 
-    def _level(self, depth: int, step: Step) -> None:
+    def _level(self, depth: int, step: ProbeStep) -> None:
         """The nodes of a depth, one for every different step below a parent."""
         path, width = step.path, self.width
         of = self.paths.template[path]
@@ -218,7 +218,7 @@ class Direction(NamedTuple):
     own: int
 
 
-class Step(NamedTuple):
+class ProbeStep(NamedTuple):
     """One probe of each of some paths."""
 
     path: np.ndarray
@@ -251,7 +251,7 @@ class Paths:
         """Columns in the order of their streams."""
         self._rank[np.argsort(of_column, kind="stable")] = np.arange(len(of_column))
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[ProbeStep]:
         """The first probe of all paths, the second of all that have one, and so on."""
         path, side = self._all_sides()
         for depth in range(1, self.width):
@@ -272,7 +272,7 @@ class Paths:
         first = (np.cumsum(counts) - counts)[self.template]
         return path, self._sides[np.arange(len(path)) + np.repeat(first - (np.cumsum(mine) - mine), mine)]
 
-    def _choose(self, path: np.ndarray, side: np.ndarray, slot: np.ndarray) -> Step:
+    def _choose(self, path: np.ndarray, side: np.ndarray, slot: np.ndarray) -> ProbeStep:
         """Of all probes that a path could make next, the best."""
         # 1. Equalities of one path with one alias lie together, the first of them is the probe.
         columns = len(self._rank)
@@ -291,4 +291,4 @@ class Paths:
             has = size > n + 1
             at = first[has] + n + 1
             more[has, n] = np.stack((slot[at], side[at, 2], side[at, 4]), axis=1)
-        return Step(path[first], side[first, 3], side[first, 4], slot[first], side[first, 2], more)
+        return ProbeStep(path[first], side[first, 3], side[first, 4], slot[first], side[first, 2], more)

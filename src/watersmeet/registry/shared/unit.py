@@ -24,7 +24,7 @@ from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
-from watersmeet.registry.shared.distinct import Distinct
+from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.registry.shared.fan_out import fan_out
 from watersmeet.registry.shared.visible import Visible
 from watersmeet.storage.segment import Segment
@@ -43,7 +43,7 @@ class SharedPlan:
         new = {s: self._on_time(turn, s) for s in self.plan.streams}
         used = self.compiled.streams
         old = {s: [store.read(i) for i in state.segments.get(s, [])] for s in used}
-        distinct = Distinct(state, store)
+        distinct = AnsweredRows(state, store)
         for block in self.compiled.blocks:
             for table in self._answers(block, old, new, distinct):
                 turn.report.results += table.num_rows
@@ -52,7 +52,7 @@ class SharedPlan:
         self._settle(turn, new, used)
 
     def _answers(
-        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None], distinct: Distinct
+        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None], distinct: AnsweredRows
     ) -> Iterator[pa.Table]:
         if all(new[s] is None for s in block.streams):
             return

@@ -30,11 +30,10 @@ from watersmeet.query.scaling import Scaling
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.epochs import Epochs
-from watersmeet.routing.scaling import Memory, decide
+from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.supersteps import Account
-from watersmeet.sites.adapt import Memory as SiteMemory
-from watersmeet.sites.adapt import explain_plan, settle, sum_shipments
+from watersmeet.sites.adapt import SiteMemory, explain_plan, settle, sum_shipments
 from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.placed import Sequences
 from watersmeet.storage.unit import Identity
@@ -147,7 +146,7 @@ class Scaled:
             return []
         epochs, said = Epochs.from_json(intent.routing), list[str]()
         if self.scaling is not None:
-            memory = Memory(**after.scaling) if after.scaling else Memory()
+            memory = ScalingMemory(**after.scaling) if after.scaling else ScalingMemory()
             for side, rows, keys in _sum_by_side(account.heavy):
                 memory.count(side, rows, keys)
             loads = _loads(after)

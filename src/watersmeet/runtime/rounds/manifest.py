@@ -37,7 +37,7 @@ class BatchManifest(Document):
     routing: list[dict[str, Any]] = field(default_factory=list)
     """The routing from the next batch on, see `routing.epochs`; empty if it is the plan's."""
     scaling: dict[str, Any] = field(default_factory=dict)
-    """What scaling remembers, see `routing.scaling.Memory`."""
+    """What scaling remembers, see `routing.scaling.ScalingMemory`."""
     shipping: dict[str, Any] = field(default_factory=dict)
     """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.decide`."""
     queries: dict[str, Any] = field(default_factory=dict)

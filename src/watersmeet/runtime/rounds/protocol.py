@@ -46,7 +46,7 @@ SWEEP_EVERY = 100
 KEPT_PROGRESS = 100
 
 
-class Registered(Striking, typing.Protocol):
+class QueryRegistry(Striking, typing.Protocol):
     """A registry of queries, as the protocol needs it."""
 
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Protocol:
         folder: StateFolder,
         sink: Sink,
         decider: Decider | None = None,
-        registered: Registered | None = None,
+        registered: QueryRegistry | None = None,
     ) -> None:
         self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
         self.decider, self.registered = decider or Decider(), registered

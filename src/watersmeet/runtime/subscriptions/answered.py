@@ -17,14 +17,14 @@ from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.subscription import Subscription
 from watersmeet.runtime.failures import STRUCK
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.runtime.subscriptions.versions import LEAVES, View
+from watersmeet.runtime.subscriptions.versions import LEAVES, RegistryView
 
 
 class Answered:
     """A registry, as those who run batches see it."""
 
     def __init__(self, registry: Registry) -> None:
-        self.registry, self._view = registry, View(registry.log)
+        self.registry, self._view = registry, RegistryView(registry.log)
         self._read: tuple[Mapping[str, Any], dict[str, list[str]]] = {}, {}
         self._live: Mapping[str, Registered] = {}
 

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import integers, large_type, shrink
+from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.clock import stream_cuts, watermarks
 from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.plan.model import TIME
@@ -39,7 +40,6 @@ from watersmeet.registry.rjoin.index import ID
 from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.shared.compiled import unit_of
 from watersmeet.registry.subscription import condition, hull, refuse_unlisted_in
-from watersmeet.runtime.arrow_types import arrow_type
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.subscriptions.registry import types_of
 from watersmeet.sql.parse import parse

@@ -23,7 +23,7 @@ from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
-from watersmeet.runtime.subscriptions.versions import View
+from watersmeet.runtime.subscriptions.versions import RegistryView
 from watersmeet.storage.segment import SegmentInfo
 from watersmeet.storage.unit import Identity, refuse
 
@@ -35,7 +35,7 @@ class Latest:
 
     def __init__(self, plan: RegistryPlan, folder: StateFolder) -> None:
         self.plan, self.folder = plan, folder
-        self._view, self._lock = View(FolderLog(folder)), threading.Lock()
+        self._view, self._lock = RegistryView(FolderLog(folder)), threading.Lock()
 
     def tables(self, join: Join) -> dict[str, pa.Table]:
         """The kept tuples of a query's streams, after the latest batch that has been committed."""

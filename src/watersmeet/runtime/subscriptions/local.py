@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import enlarge, integers, shrink
+from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import Dataflow, Report
 from watersmeet.errors import OptionError, StreamError
@@ -24,14 +25,14 @@ from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
 from watersmeet.registry.shared.process import forget
-from watersmeet.runtime.arrow_types import arrow_type, normal, session_in
+from watersmeet.runtime.arrow_types import normal, session_in
 from watersmeet.runtime.failures import run_without_culprits
 from watersmeet.runtime.in_process import InProcess, enter
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
-from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, View
+from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, RegistryView
 from watersmeet.storage.unit import Identity
 
 _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
@@ -62,7 +63,7 @@ class LocalSubscriptions:
         session = session_in(timezone)
         self.plan, self._schemas = RegistryPlan(specs, units, engines.check_engine(engine), session), dict(schemas)
         self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query), session)
-        self._view = MemoryQueries(uuid.uuid4().hex, View(self._registry.log))
+        self._view = MemoryQueries(uuid.uuid4().hex, RegistryView(self._registry.log))
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
         self._answered = Answered(self._registry)

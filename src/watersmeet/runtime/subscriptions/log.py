@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
-from watersmeet.runtime.subscriptions.versions import Change, Snapshot, View
+from watersmeet.runtime.subscriptions.versions import Change, RegistryView, Snapshot
 from watersmeet.storage.document import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
@@ -46,7 +46,7 @@ class Head(Document):
 
 
 @dataclass(frozen=True)
-class Layout(Document):
+class EngineChoice(Document):
     """How many units there are, and what engine."""
 
     units: int
@@ -99,8 +99,8 @@ class FolderLog:
     def placement(self, units: int, engine: str) -> tuple[int, str]:
         """How many units there are, and what engine: as chosen at first."""
         if not self._has(_UNITS) and not self._has(_IDENTITY) and not self.folder.numbers(MANIFESTS):
-            self.folder.save(SNAPSHOTS, _UNITS, Layout(units, engine))
-        found = self.folder.load(SNAPSHOTS, _UNITS, Layout)
+            self.folder.save(SNAPSHOTS, _UNITS, EngineChoice(units, engine))
+        found = self.folder.load(SNAPSHOTS, _UNITS, EngineChoice)
         return found.units, found.engine
 
     def latest(self, at_most: int | None = None) -> int:
@@ -162,7 +162,7 @@ class FolderLog:
                 self.folder.delete(REGISTRY, f"{number}.json")
 
 
-_VIEWS: dict[str, View] = {}
+_VIEWS: dict[str, RegistryView] = {}
 
 
 @dataclass(frozen=True)
@@ -176,4 +176,4 @@ class FolderQueries:
         return self.log.folder.uri
 
     def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
-        return _VIEWS.setdefault(self.name, View(self.log)).at(queries)
+        return _VIEWS.setdefault(self.name, RegistryView(self.log)).at(queries)

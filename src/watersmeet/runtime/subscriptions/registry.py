@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from watersmeet.columns.spark_types import arrow_type
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
 from watersmeet.plan.finish import how_often
 from watersmeet.query.join import Join
@@ -32,7 +33,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.subscription import Subscription, subscription
-from watersmeet.runtime.arrow_types import DuckDBTypes, arrow_type
+from watersmeet.runtime.arrow_types import DuckDBTypes
 from watersmeet.runtime.subscriptions.versions import (
     KEPT_REFUSALS,
     LEAVES,

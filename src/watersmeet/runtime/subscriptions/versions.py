@@ -150,7 +150,7 @@ def replay(log: Log, queries: Mapping[str, Any]) -> Snapshot:
     return Snapshot(queries["version"], tuple(live.values()), tuple(kept), feed)
 
 
-class View:
+class RegistryView:
     """The registry as units see it: the queries of one version at a time, read from the log."""
 
     def __init__(self, log: Log) -> None:
@@ -194,7 +194,7 @@ class MemoryQueries:
     """A registry in this process, as units see it."""
 
     name: str
-    view: View
+    view: RegistryView
 
     def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
         return self.view.at(queries)

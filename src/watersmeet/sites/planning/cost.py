@@ -50,7 +50,7 @@ class PerTuple:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineCost:
     """Between two sites."""
 
     latency_s: float = 0.025
@@ -62,15 +62,15 @@ class Setting:
     """The system that a plan is for: execution interval, lines, delay of removal, processing."""
 
     interval_us: int = 100_000
-    lines: Line | Callable[[str, str], Line] = Line()
+    lines: LineCost | Callable[[str, str], LineCost] = LineCost()
     delay_us: int = 0
     """How much longer than window and interval a tuple is kept: delta."""
     per_tuple: PerTuple = PerTuple()
 
-    def line(self, sender: str, receiver: str) -> Line:
+    def line(self, sender: str, receiver: str) -> LineCost:
         if sender == receiver:
-            return Line(0.0, float("inf"))
-        return self.lines if isinstance(self.lines, Line) else self.lines(sender, receiver)
+            return LineCost(0.0, float("inf"))
+        return self.lines if isinstance(self.lines, LineCost) else self.lines(sender, receiver)
 
 
 class Cost(NamedTuple):
@@ -90,7 +90,7 @@ class Cost(NamedTuple):
     def bytes(self) -> float:
         return self.out_bytes + self.back_bytes
 
-    def seconds(self, out: Line, back: Line) -> float:
+    def seconds(self, out: LineCost, back: LineCost) -> float:
         """One number."""
         return (
             self.out_shipments * out.latency_s + self.out_bytes / out.bytes_per_s
@@ -127,7 +127,7 @@ class Lives(NamedTuple):
     """Values that are asked for the first time in their busy period (SM-S2)."""
 
 
-class Join(NamedTuple):
+class PricedJoin(NamedTuple):
     """A one-way join to be priced: the source's flow, the destination's stream, and what all formulas need; per interval."""
 
     flow: Flow
@@ -154,7 +154,7 @@ class Join(NamedTuple):
     @classmethod
     def of(
         cls, flow: Flow, meeting: Meeting, stream: StreamStatistics, window_rows: float, counted: bool, setting: Setting
-    ) -> Join:
+    ) -> PricedJoin:
         kept = window_rows + stream.rate * (setting.interval_us + setting.delay_us) / 1e6
         passed, keys = share_covered(meeting, kept), distinct(meeting.values, meeting.draws)
         share = meeting.overlap / meeting.stream_values
@@ -166,7 +166,7 @@ class Join(NamedTuple):
         )  # fmt: skip
 
 
-def sp_s(j: Join) -> Cost:
+def sp_s(j: PricedJoin) -> Cost:
     """C_probe[W_2] + C_ship[W_2] + C_update[W_2@N_1]."""
     t, c, wp = j.seconds, j.per_tuple, j.lives.arriving
     processing = j.flow.rows * c.hash + j.matches * c.probe + wp * c.update
@@ -174,14 +174,14 @@ def sp_s(j: Join) -> Cost:
     return Cost(0, 0, any_of(wp, 1) / t, wp * each / t, processing / t)
 
 
-def sp_d(j: Join) -> Cost:
+def sp_d(j: PricedJoin) -> Cost:
     """C_ship[B_1] + C_probe[W_2] + C_update[W_2]."""
     t, c, f = j.seconds, j.per_tuple, j.flow
     processing = f.rows * c.hash + j.matches * c.probe + j.lives.arriving * c.update
     return Cost(j.asks / t, f.rows * f.full_bytes / t, 0, 0, processing / t)
 
 
-def sm_s1(j: Join) -> Cost:
+def sm_s1(j: PricedJoin) -> Cost:
     """C_ship[K_1] + C_probe[W_2] + C_ship[delta W'_2] + C_probe[B_1] + C_update[W_2] + C_update[W'_2] + the count k."""
     t, c, v = j.seconds, j.per_tuple, j.lives
     sent = v.arriving * v.asked * v.sent_once
@@ -195,7 +195,7 @@ def sm_s1(j: Join) -> Cost:
     return Cost(j.asks / t, j.keys * j.meeting.key_bytes / t, (j.asks + counts) / t, back_bytes / t, processing / t)
 
 
-def sm_s2(j: Join) -> Cost:
+def sm_s2(j: PricedJoin) -> Cost:
     """C_probe[M_2] + C_ship[delta V'_2] + C_probe[W_2] + C_ship[delta W'_2] + C_update[M_2] + C_probe[M_2] + C_update[W_2]
     + C_update[V_2] + C_ship[{v_C, v_J} and s_F] + C_update[M_2]."""
     t, c, v = j.seconds, j.per_tuple, j.lives
@@ -213,7 +213,7 @@ def sm_s2(j: Join) -> Cost:
     return Cost(asks / t, out_bytes / t, (asks + updates) / t, back_bytes / t, processing / t)
 
 
-def sm_d1(j: Join) -> Cost:
+def sm_d1(j: PricedJoin) -> Cost:
     """C_probe[V_2@N_1] + C_ship[B'_1] + C_probe[W_2] + C_update[W_2] + C_update[V_2] + C_update[V_2@N_1] and its shipment."""
     t, c, v, rows = j.seconds, j.per_tuple, j.lives, j.flow.rows
     updates, update_bytes = _updates(j)
@@ -226,7 +226,7 @@ def sm_d1(j: Join) -> Cost:
     return Cost(j.ships / t, rows * j.passed * j.flow.full_bytes / t, updates / t, update_bytes / t, processing / t)
 
 
-def sm_d2(j: Join) -> Cost:
+def sm_d2(j: PricedJoin) -> Cost:
     """C_ship[K_1] + C_probe[W_2] + C_ship[K'_1] + C_probe[B_1] + C_ship[B'_1] + C_probe[W_2] + C_update[W_2]."""
     t, c, rows, key = j.seconds, j.per_tuple, j.flow.rows, j.meeting.key_bytes
     processing = (
@@ -237,7 +237,7 @@ def sm_d2(j: Join) -> Cost:
     return Cost((j.asks + j.ships) / t, out_bytes / t, j.ships / t, j.keys * j.passed * key / t, processing / t)
 
 
-FORMULAS: dict[Algorithm, Callable[[Join], Cost]] = {
+FORMULAS: dict[Algorithm, Callable[[PricedJoin], Cost]] = {
     Algorithm.SP_S: sp_s, Algorithm.SP_D: sp_d, Algorithm.SM_S1: sm_s1,
     Algorithm.SM_S2: sm_s2, Algorithm.SM_D1: sm_d1, Algorithm.SM_D2: sm_d2,
 }  # fmt: skip
@@ -264,7 +264,7 @@ def lives(m: Meeting, stream: StreamStatistics, kept: float, t: float) -> Lives:
     )
 
 
-def _updates(j: Join) -> tuple[float, float]:
+def _updates(j: PricedJoin) -> tuple[float, float]:
     """Update messages and their bytes, v_C and v_J: one in every interval in which a tuple comes or goes."""
     messages = min(1.0, 2 * j.lives.arriving)
     return messages, messages * j.lives.entries + j.lives.new_entries * (j.meeting.key_bytes + 1)
@@ -287,7 +287,7 @@ def filter_bytes(values: int) -> int:
     return max(values * BYTES_PER_VALUE, LEAST_BYTES)
 
 
-def smb_s1(j: Join) -> Cost:
+def smb_s1(j: PricedJoin) -> Cost:
     """SM-S1 with K_1 as a filter."""
     exact, sent = sm_s1(j), _count_asked(j, j.asks)
     before = j.lives.arriving * j.lives.asked * j.lives.sent_once
@@ -297,7 +297,7 @@ def smb_s1(j: Join) -> Cost:
     )
 
 
-def smb_s2(j: Join) -> Cost:
+def smb_s2(j: PricedJoin) -> Cost:
     """V_2 as a filter at the source, then SM-S1 with the keys that pass it."""
     t, v = j.seconds, j.lives
     asks, _ = _chance_to_ship(j)
@@ -309,7 +309,7 @@ def smb_s2(j: Join) -> Cost:
     return Cost(asks / t, out_bytes / t, (asks + updates) / t, back_bytes / t, sm_s1(j).processing_s)
 
 
-def smb_d1(j: Join) -> Cost:
+def smb_d1(j: PricedJoin) -> Cost:
     """SM-D1 with V_2@N_1 as a filter."""
     ships, rows = _chance_to_ship(j)
     updates = min(1.0, 2 * j.lives.arriving)
@@ -318,7 +318,7 @@ def smb_d1(j: Join) -> Cost:
     return Cost(ships / t, rows * j.flow.full_bytes / t, updates / t, update_bytes / t, sm_d1(j).processing_s)
 
 
-def smb_d2(j: Join) -> Cost:
+def smb_d2(j: PricedJoin) -> Cost:
     """SM-D2 with K_1 and K'_1 as filters."""
     ships, rows = _chance_to_ship(j)
     wanted = j.keys * j.passed + j.lives.entries * FALSE_POSITIVES
@@ -334,13 +334,13 @@ def _filters(values: float, chance: float) -> float:
     return max(values * BYTES_PER_VALUE, chance * LEAST_BYTES)
 
 
-def _chance_to_ship(j: Join) -> tuple[float, float]:
+def _chance_to_ship(j: PricedJoin) -> tuple[float, float]:
     """The chance that the source ships anything, and the rows that it ships."""
     share = j.passed + (1 - j.passed) * FALSE_POSITIVES
     return any_of(j.flow.heads, j.flow.alive * survive(j.flow, j.meeting, share)), j.flow.rows * share
 
 
-def _count_asked(j: Join, asks: float) -> float:
+def _count_asked(j: PricedJoin, asks: float) -> float:
     """Tuples that are asked for, rightly or falsely, while they live."""
     v = j.lives
     life = v.kept / v.arriving

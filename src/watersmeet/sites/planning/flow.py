@@ -41,7 +41,7 @@ def any_of(n: float, p: float) -> float:
     return n * p if n < 1 else 1 - (1 - p) ** n
 
 
-class Values(NamedTuple):
+class FlowValues(NamedTuple):
     """One join attribute of a flow."""
 
     distinct: float
@@ -59,7 +59,7 @@ class Flow(NamedTuple):
     alive: float
     rows: float
     full_bytes: float
-    values: dict[int, Values]
+    values: dict[int, FlowValues]
     """By class of columns."""
 
 
@@ -81,7 +81,7 @@ class Meeting(NamedTuple):
         return self.common / self.values
 
 
-class Flows:
+class StreamFlows:
     """Flows of one query, each computed once. Sets of streams are bit masks by position."""
 
     def __init__(self, query: SiteQuery, statistics: Statistics, interval_us: int) -> None:
@@ -142,7 +142,7 @@ class Flows:
     def _first(self, head: int) -> Flow:
         s = self.streams[head]
         n = s.rate * self.interval_s
-        values = {c: Values(s.distinct[name], n, True) for c, name in self._columns[head].items()}
+        values = {c: FlowValues(s.distinct[name], n, True) for c, name in self._columns[head].items()}
         return Flow(n, 1.0, n, s.full_bytes, values)
 
     def _by_neighbour(self, alias: str) -> list[tuple[int, float, float, list[tuple[int, float]]]]:
@@ -177,11 +177,11 @@ class Flows:
         values = {}
         for c, v in flow.values.items():
             shrunk = v.distinct * meeting.overlap if c in self._columns[to] else v.distinct
-            values[c] = Values(max(shrunk, 1e-9), v.draws * matched, v.of_head)
+            values[c] = FlowValues(max(shrunk, 1e-9), v.draws * matched, v.of_head)
         for c, name in self._columns[to].items():
             if c not in values:
                 met = w * -expm1(-rows / w) if w else 0.0
-                values[c] = Values(self.streams[to].distinct[name], met, False)
+                values[c] = FlowValues(self.streams[to].distinct[name], met, False)
         return Flow(flow.heads, alive, rows, flow.full_bytes + self.streams[to].full_bytes, values)
 
 

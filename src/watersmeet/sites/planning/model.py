@@ -100,7 +100,7 @@ Column = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Edge:
+class KeyPair:
     """left's column equals right's."""
 
     left: Column
@@ -122,7 +122,7 @@ class SiteQuery:
     """
 
     streams: tuple[SiteStream, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[KeyPair, ...]
 
     def __post_init__(self) -> None:
         if len(set(self.aliases)) < len(self.aliases):
@@ -191,16 +191,16 @@ class SiteQuery:
         return tuple(found)
 
 
-def _edge(text: str) -> Edge:
+def _edge(text: str) -> KeyPair:
     sides = [tuple(side.strip().split(".")) for side in text.split("=")]
     if len(sides) != 2 or any(len(s) != 2 or not all(s) for s in sides):
         raise QueryError(f"edge {text!r}: write alias.column = alias.column")
     (a, x), (b, y) = sides
-    return Edge((a, x), (b, y))
+    return KeyPair((a, x), (b, y))
 
 
 @dataclass(frozen=True)
-class Step:
+class OneWayStep:
     """One one-way join of a sequence: to which stream, and how."""
 
     to: str
@@ -210,7 +210,7 @@ class Step:
         return f"{self.to} {self.algorithm.value}"
 
 
-Sequence = tuple[Step, ...]
+Sequence = tuple[OneWayStep, ...]
 
 
 @dataclass(frozen=True)
@@ -254,12 +254,12 @@ class LinearPlan:
         return "; ".join(f"{h}: {', '.join(map(str, s))}" for h, s in self.sequences.items())
 
 
-def _steps(head: str, text: str) -> Iterable[Step]:
+def _steps(head: str, text: str) -> Iterable[OneWayStep]:
     for item in text.split(","):
         words = item.split()
         if len(words) != 2:
             raise OptionError(f"the sequence of {head}: {item.strip()!r} should be a stream and an algorithm: b SM-S1")
-        yield Step(words[0], Algorithm.of(words[1]))
+        yield OneWayStep(words[0], Algorithm.of(words[1]))
 
 
 @dataclass(frozen=True)

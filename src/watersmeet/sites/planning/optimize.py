@@ -29,9 +29,9 @@ from itertools import islice
 from typing import Literal
 
 from watersmeet.errors import OptionError
-from watersmeet.sites.planning.cost import PRICES, Cost, Join, Setting
-from watersmeet.sites.planning.flow import Flows
-from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, Sequence, SiteQuery, Step
+from watersmeet.sites.planning.cost import PRICES, Cost, PricedJoin, Setting
+from watersmeet.sites.planning.flow import StreamFlows
+from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, OneWayStep, Sequence, SiteQuery
 from watersmeet.sites.planning.statistics import Statistics
 
 Search = Literal["auto", "greedy", "exhaustive"]
@@ -42,10 +42,10 @@ CHEAP = 6
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PricedStep:
     """A step of a plan with what it is expected to cost."""
 
-    step: Step
+    step: OneWayStep
     source: str
     """The site where the rows that are joined are."""
     rows_per_s: float
@@ -61,7 +61,7 @@ class Found:
     plan: LinearPlan
     seconds: float
     search: Literal["greedy", "exhaustive", "random", "given"]
-    estimates: Mapping[str, tuple[Estimate, ...]] = field(hash=False)
+    estimates: Mapping[str, tuple[PricedStep, ...]] = field(hash=False)
     """By head."""
 
     @property
@@ -89,7 +89,7 @@ class Optimizer:
         algorithms: tuple[Algorithm, ...] = PAPER,
     ) -> None:
         self.query, self.setting, self.algorithms = query, setting, algorithms
-        self.flows = Flows(query, statistics, setting.interval_us)
+        self.flows = StreamFlows(query, statistics, setting.interval_us)
         self.sites = [s.site for s in query.streams]
         line = setting.line
         self._lines = {(x, y): (line(x, y), line(y, x)) for x in self.sites for y in self.sites}
@@ -122,17 +122,17 @@ class Optimizer:
         """Any plan."""
         sequences = {}
         for head, alias in enumerate(self.query.aliases):
-            done, steps = 1 << head, list[Step]()
+            done, steps = 1 << head, list[OneWayStep]()
             while len(steps) < len(self.sites) - 1:
                 to = seed.choice(list(self.flows.reachable(done)))
-                steps.append(Step(self.query.aliases[to], seed.choice(self.algorithms)))
+                steps.append(OneWayStep(self.query.aliases[to], seed.choice(self.algorithms)))
                 done |= 1 << to
             sequences[alias] = tuple(steps)
         return self.price(LinearPlan(self.query, sequences), "random")
 
     def price(self, plan: LinearPlan, search: Literal["greedy", "exhaustive", "random", "given"] = "given") -> Found:
         """Equation 1: the sum over all one-way joins."""
-        estimates: dict[str, tuple[Estimate, ...]] = {}
+        estimates: dict[str, tuple[PricedStep, ...]] = {}
         for alias, steps in plan.sequences.items():
             head = self.query.position[alias]
             done, out = 1 << head, []
@@ -140,7 +140,7 @@ class Optimizer:
                 to = self.query.position[step.to]
                 cost = dict(self._price_step(head, done, to))[step.algorithm]
                 rows = self.flows.flow(head, done).rows / self.flows.interval_s
-                out.append(Estimate(step, at, rows, cost, self._seconds(cost, at, to)))
+                out.append(PricedStep(step, at, rows, cost, self._seconds(cost, at, to)))
                 done |= 1 << to
             estimates[alias] = tuple(out)
         return Found(plan, sum(e.seconds for steps in estimates.values() for e in steps), search, estimates)
@@ -155,7 +155,7 @@ class Optimizer:
         if key not in self._costs:
             flows = self.flows
             counted = self.query.streams[to].window_rows is not None
-            join = Join.of(
+            join = PricedJoin.of(
                 flows.flow(head, done),
                 flows.meet(*key),
                 flows.streams[to],
@@ -194,7 +194,7 @@ class Optimizer:
 
     def _rename(self, ways: list[Way]) -> dict[str, Sequence]:
         names = self.query.aliases
-        return {names[h]: tuple(Step(names[to], a) for to, a in steps) for h, (_, steps) in enumerate(ways)}
+        return {names[h]: tuple(OneWayStep(names[to], a) for to, a in steps) for h, (_, steps) in enumerate(ways)}
 
 
 def _first(way: Way) -> float:
@@ -265,9 +265,9 @@ def gather_at_sites(query: SiteQuery) -> Iterator[LinearPlan]:
             yield LinearPlan(query, {head: steps for head, steps in sequences.items() if steps})
 
 
-def _to(query: SiteQuery, head: str, site: str) -> tuple[Step, ...] | None:
+def _to(query: SiteQuery, head: str, site: str) -> tuple[OneWayStep, ...] | None:
     """A head's way to a site and on from there."""
-    done, steps = [head], list[Step]()
+    done, steps = [head], list[OneWayStep]()
     here = query.stream(head).site == site
     while len(done) < len(query.aliases):
         near = [a for a in query.aliases if a not in done and query.between(done, a)]
@@ -275,18 +275,18 @@ def _to(query: SiteQuery, head: str, site: str) -> tuple[Step, ...] | None:
             near = [a for a in near if query.stream(a).site == site]
         if not near:
             return None
-        steps.append(Step(near[0], Algorithm.SP_S if here else Algorithm.SP_D))
+        steps.append(OneWayStep(near[0], Algorithm.SP_S if here else Algorithm.SP_D))
         done.append(near[0])
         here = True
     return tuple(steps)
 
 
-def _free(estimate: Estimate) -> Estimate:
+def _free(estimate: PricedStep) -> PricedStep:
     cost = Cost(0, 0, 0, 0, estimate.cost.processing_s)
     return replace(estimate, cost=cost, seconds=cost.processing_s)
 
 
-def _reprice(estimate: Estimate, cost: Cost, optimizer: Optimizer) -> Estimate:
+def _reprice(estimate: PricedStep, cost: Cost, optimizer: Optimizer) -> PricedStep:
     there = optimizer.query.stream(estimate.step.to).site
     line = optimizer.setting.line
     return replace(

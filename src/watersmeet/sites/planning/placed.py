@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.query.sites import Sites
-from watersmeet.sites.planning.cost import Line, PerTuple, Setting
-from watersmeet.sites.planning.model import Algorithm, LinearPlan, SiteQuery, Step
+from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
+from watersmeet.sites.planning.model import Algorithm, LinearPlan, OneWayStep, SiteQuery
 from watersmeet.sites.planning.optimize import Found, Optimizer, Search, cheapest, together
 from watersmeet.sites.planning.statistics import Statistics
 
@@ -44,9 +44,9 @@ class SitesPlan:
         alike = self.line("", "") if not self.lines.lines else self.line
         return Setting(max(1, interval_us), alike, self.delay_us, per_tuple or PerTuple())
 
-    def line(self, sender: str, receiver: str) -> Line:
+    def line(self, sender: str, receiver: str) -> LineCost:
         given = self.lines.between(sender, receiver)
-        return Line(given.latency_us / 1e6, float(given.bandwidth))
+        return LineCost(given.latency_us / 1e6, float(given.bandwidth))
 
     def optimizer(self, statistics: Statistics, interval_us: int, per_tuple: PerTuple | None = None) -> Optimizer:
         return Optimizer(self.query, statistics, self.make_setting(interval_us, per_tuple), tuple(Algorithm))
@@ -77,5 +77,6 @@ def write_plan(linear: LinearPlan) -> Sequences:
 def read_plan(query: SiteQuery, sequences: Mapping[str, Sequence[Sequence[str]]]) -> LinearPlan:
     """The linear plan of JSON."""
     return LinearPlan(
-        query, {head: tuple(Step(to, Algorithm.of(name)) for to, name in steps) for head, steps in sequences.items()}
+        query,
+        {head: tuple(OneWayStep(to, Algorithm.of(name)) for to, name in steps) for head, steps in sequences.items()},
     )

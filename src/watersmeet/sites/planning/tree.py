@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from watersmeet.sites.planning.cost import PRICES, Cost, Join
-from watersmeet.sites.planning.flow import Flow, Meeting, Values
-from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, Step, TreePlan
-from watersmeet.sites.planning.optimize import Estimate, Optimizer
+from watersmeet.sites.planning.cost import PRICES, Cost, PricedJoin
+from watersmeet.sites.planning.flow import Flow, FlowValues, Meeting
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, OneWayStep, TreePlan
+from watersmeet.sites.planning.optimize import Optimizer, PricedStep
 from watersmeet.sites.planning.statistics import StreamStatistics
 
 
@@ -26,7 +26,7 @@ class FoundTree:
 
     plan: TreePlan
     seconds: float
-    estimates: tuple[tuple[Estimate, Estimate], ...]
+    estimates: tuple[tuple[PricedStep, PricedStep], ...]
 
     @property
     def bytes(self) -> float:
@@ -43,7 +43,7 @@ class TreeOptimizer:
 
     def __init__(self, linear: Optimizer) -> None:
         self.linear, self.flows, self.query = linear, linear.flows, linear.query
-        self._joins: dict[tuple[int, int], tuple[Join, Join]] = {}
+        self._joins: dict[tuple[int, int], tuple[PricedJoin, PricedJoin]] = {}
 
     def price(self, plan: TreePlan) -> FoundTree:
         """The sum over all levels."""
@@ -87,7 +87,7 @@ class TreeOptimizer:
         (x, first), (y, second) = (min(prices, key=lambda price: price[0]) for prices in (upward, downward))
         return x + y, Level(self.query.aliases[k], first, second)
 
-    def _level(self, done: int, below: str, k: int, level: Level) -> tuple[Estimate, Estimate]:
+    def _level(self, done: int, below: str, k: int, level: Level) -> tuple[PricedStep, PricedStep]:
         down, up = self._both(done, k)
         here, setting = self.linear.sites[k], self.linear.setting
         out, back = setting.line(below, here), setting.line(here, below)
@@ -95,11 +95,11 @@ class TreeOptimizer:
         upward: Cost = PRICES[level.upward](up)
         per_second = 1e6 / setting.interval_us
         return (
-            Estimate(Step(level.stream, level.downward), below, down.flow.rows * per_second, downward, downward.seconds(out, back)),
-            Estimate(Step(level.stream, level.upward), here, up.flow.rows * per_second, upward, upward.seconds(back, out)),
+            PricedStep(OneWayStep(level.stream, level.downward), below, down.flow.rows * per_second, downward, downward.seconds(out, back)),
+            PricedStep(OneWayStep(level.stream, level.upward), here, up.flow.rows * per_second, upward, upward.seconds(back, out)),
         )  # fmt: skip
 
-    def _both(self, done: int, k: int) -> tuple[Join, Join]:
+    def _both(self, done: int, k: int) -> tuple[PricedJoin, PricedJoin]:
         """The one-way joins of a level: downward and upward."""
         if (done, k) not in self._joins:
             flows, setting = self.flows, self.linear.setting
@@ -109,7 +109,7 @@ class TreeOptimizer:
             meeting = met[0]._replace(
                 draws=min(sum(m.draws for m in met), below.rows), of_head=all(m.of_head for m in met)
             )
-            down = Join.of(below, meeting, flows.streams[k], flows.window_rows[k], False, setting)
+            down = PricedJoin.of(below, meeting, flows.streams[k], flows.window_rows[k], False, setting)
             h = heads[0]
             rows = flows.window_rows[h] * flows.flow(h, done).rows / flows.flow(h, done).heads
             own = flows.flow(k, 1 << k)
@@ -117,7 +117,7 @@ class TreeOptimizer:
                 meeting.stream_values, own.rows, meeting.values, meeting.common, True, meeting.key_bytes
             )  # fmt: skip
             joined = StreamStatistics(max(below.rows, 1e-9) * 1e6 / setting.interval_us, below.full_bytes, {}, {})
-            self._joins[done, k] = down, Join.of(own, upward, joined, rows, False, setting)
+            self._joins[done, k] = down, PricedJoin.of(own, upward, joined, rows, False, setting)
         return self._joins[done, k]
 
     def _below(self, heads: list[int], done: int) -> Flow:
@@ -126,7 +126,7 @@ class TreeOptimizer:
         count = sum(p.heads for p in parts)
         alive = sum(p.heads * p.alive for p in parts) / count
         values = {
-            c: Values(v.distinct, sum(p.values[c].draws for p in parts), all(p.values[c].of_head for p in parts))
+            c: FlowValues(v.distinct, sum(p.values[c].draws for p in parts), all(p.values[c].of_head for p in parts))
             for c, v in parts[0].values.items()
         }
         return Flow(count, alive, sum(p.rows for p in parts), parts[0].full_bytes, values)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import oracle
 from watersmeet.kernels.registered.rewriting import NULL
-from watersmeet.query.template import Template, close_bounds, within
+from watersmeet.query.coded_join import CodedJoin, close_bounds, within
 from watersmeet.query.window import UNBOUNDED, Edge
 from watersmeet_lab.simulate.ring.simulation import Tuples
 
@@ -25,7 +25,7 @@ FOREVER = 10**9
 class Query:
     """A template, when it takes effect, and when it is removed; one-time queries see what was before `until`."""
 
-    template: Template
+    template: CodedJoin
     since: int
     until: int = FOREVER
 
@@ -106,7 +106,7 @@ def places(draw: Any, streams: Sequence[str], alias: int) -> tuple[int, str]:
 
 
 @st.composite
-def templates(draw: Any, *, windows: bool = True, distinct: bool | None = None) -> Template:
+def templates(draw: Any, *, windows: bool = True, distinct: bool | None = None) -> CodedJoin:
     """Trees and cycles of equalities over two to four aliases, some of the same stream."""
     streams = tuple(draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=4)))
     n = len(streams)
@@ -119,7 +119,7 @@ def templates(draw: Any, *, windows: bool = True, distinct: bool | None = None) 
     if distinct is None:
         distinct = draw(st.booleans())
     select = tuple(draw(st.lists(anywhere, min_size=1, max_size=3)))
-    return Template(streams, equalities, select, constant, distinct=distinct, **given)
+    return CodedJoin(streams, equalities, select, constant, distinct=distinct, **given)
 
 
 @st.composite

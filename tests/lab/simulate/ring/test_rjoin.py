@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.simulate.ring.rings import FOREVER, STREAMS, Query, expected, queries, rows_of, templates, tuples
-from watersmeet.query.template import Template
+from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.rjoin.ring_unit import RingOptions
 from watersmeet.registry.rjoin.ring_wire import message, read_rows, restore, save
@@ -134,8 +134,8 @@ def test_one_time_queries_see_what_was_published_before(template, data, choice, 
 
 # ---------------------------------------------------------------- what the rules are for
 
-TWO = Template(("r", "s"), (((0, "b"), (1, "b")),), ((0, "a"), (1, "a")))
-THREE = Template(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "c"), (2, "a")))
+TWO = CodedJoin(("r", "s"), (((0, "b"), (1, "b")),), ((0, "a"), (1, "a")))
+THREE = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "c"), (2, "a")))
 
 
 def published(*rows: tuple[int, int, tuple[int, int, int]]) -> Tuples:
@@ -172,7 +172,7 @@ def test_rewritten_queries_at_attribute_level_need_a_rule_that_the_paper_lacks()
 
 def test_one_start_does_not_enforce_a_window_between_all_pairs():
     window = tuple(tuple(0 if x == y else 10 for y in range(3)) for x in range(3))
-    asked = Query(Template(THREE.streams, THREE.equalities, THREE.select, bounds=window), 0)
+    asked = Query(CodedJoin(THREE.streams, THREE.equalities, THREE.select, bounds=window), 0)
     tuples = published((2, 2, (0, 0, 0)), (0, 10, (0, 0, 0)), (1, 18, (0, 0, 0)))
     assert found(simulate([asked], tuples, 8, RingOptions(), 1))[0] == Counter()
     near = published((2, 8, (0, 0, 0)), (0, 10, (0, 0, 0)), (1, 18, (0, 0, 0)))
@@ -181,7 +181,7 @@ def test_one_start_does_not_enforce_a_window_between_all_pairs():
 
 def test_example_2_distinct_returns_a_row_once_and_makes_it_once():
     data = published((0, 1, (1, 2, 3)), (1, 2, (9, 2, 4)), (1, 3, (9, 2, 5)))
-    once = Template(TWO.streams, TWO.equalities, TWO.select, distinct=True)
+    once = CodedJoin(TWO.streams, TWO.equalities, TWO.select, distinct=True)
     plain, pruned = (simulate([Query(t, 0)], data, 8, RingOptions("first"), 1) for t in (TWO, once))
     assert found(plain)[0] == Counter({(1, 9): 2})
     assert found(pruned)[0] == Counter({(1, 9): 1})

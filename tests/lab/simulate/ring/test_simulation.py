@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.query.template import Template, within
+from watersmeet.query.coded_join import CodedJoin, within
 from watersmeet.registry.rjoin.ring_unit import RingOptions
 from watersmeet.routing.ring import Ring
 from watersmeet_lab.simulate.ring.simulation import RingSimulation, Tuples
 
 STREAMS = {"r": ("a", "b"), "s": ("a", "b"), "p": ("a", "b")}
-CHAIN = Template(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))
+CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))
 
 
 def data(count: int = 120, seed: int = 0) -> Tuples:
@@ -23,7 +23,7 @@ def data(count: int = 120, seed: int = 0) -> Tuples:
     )
 
 
-def simulated(seed: int, template: Template = CHAIN, delay: int = 9) -> RingSimulation:
+def simulated(seed: int, template: CodedJoin = CHAIN, delay: int = 9) -> RingSimulation:
     run = RingSimulation(Ring.of(30), STREAMS, [template], RingOptions(delta=20, delay=delay), delay=delay, seed=seed)
     run.pose([template], 0)
     run.publish(data())
@@ -55,7 +55,7 @@ def test_what_is_counted_adds_up():
 
 
 def test_windows_bound_rows_and_tuples():
-    template = Template(CHAIN.streams, CHAIN.equalities, CHAIN.select, bounds=within(3, 20))
+    template = CodedJoin(CHAIN.streams, CHAIN.equalities, CHAIN.select, bounds=within(3, 20))
     run, kept = simulated(4, template, delay=3), []
     for tick in range(0, 240, 10):
         run.at(tick, lambda: kept.append((run.sweep(), len(run.unit.state.tuples))))

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests import oracle
-from watersmeet.sites.planning.model import Edge, SiteQuery, SiteStream
+from watersmeet.sites.planning.model import KeyPair, SiteQuery, SiteStream
 from watersmeet.sites.planning.statistics import Sample
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Outcome
@@ -67,7 +67,7 @@ def _row(number: int, ts: int, k: int, x: int) -> dict[str, Any]:
     return {"id": number, "ts": ts, "k": None if k == NULL else k, "x": None if x == NULL else x}
 
 
-def _equal(edge: Edge) -> oracle.Predicate:
+def _equal(edge: KeyPair) -> oracle.Predicate:
     (a, x), (b, y) = edge.left, edge.right
     return oracle.Predicate(frozenset({a, b}), lambda env: oracle.same(env[a][x], env[b][y]))
 
@@ -104,8 +104,8 @@ def cases(draw: Any, most: int = 3, *, rows: bool | None = None, least: int = 2)
     return SiteCase(SiteQuery(tuple(streams), tuple(edges)), data)
 
 
-def _edge(draw: Any, near: str, far: str) -> Edge:
-    return Edge((near, draw(st.sampled_from(COLUMNS))), (far, draw(st.sampled_from(COLUMNS))))
+def _edge(draw: Any, near: str, far: str) -> KeyPair:
+    return KeyPair((near, draw(st.sampled_from(COLUMNS))), (far, draw(st.sampled_from(COLUMNS))))
 
 
 def bounded_networks() -> st.SearchStrategy[Network]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.lab.simulate.sites.cases import SiteCase, found
-from watersmeet.sites.planning.model import Algorithm, Edge, LinearPlan, SiteQuery, SiteStream, Step
+from watersmeet.sites.planning.model import Algorithm, KeyPair, LinearPlan, OneWayStep, SiteQuery, SiteStream
 from watersmeet.sites.planning.statistics import Sample
 from watersmeet.sites.window import Arrival, Tuples, Values, Window
 from watersmeet_lab.simulate.sites import lockstep
@@ -246,9 +246,9 @@ def test_bytes_of_the_simple_joins_bound_those_of_matches(algorithm):
 def test_what_leaves_a_window_of_rows_goes_before_what_comes(algorithm: Algorithm) -> None:
     """What was here before expires first: a queue that had the new tuple before it dropped the wrong one."""
     streams = tuple(SiteStream(a, "A", None, 1) for a in "abc")
-    edges = tuple(Edge((x, "k"), (y, "k")) for x, y in ("ab", "ac", "bc"))
+    edges = tuple(KeyPair((x, "k"), (y, "k")) for x, y in ("ab", "ac", "bc"))
     query = SiteQuery(streams, edges)
     case = SiteCase(query, {"a": [(0, 0, 0), (10, 0, 0), (11, 0, 0)], "b": [(0, 0, 0)], "c": [(0, 0, 0), (10, 0, 0)]})
-    simple = {h: tuple(Step(to, Algorithm.SP_S) for to in "abc" if to != h) for h in "ab"}
-    plan = LinearPlan(query, {**simple, "c": (Step("b", Algorithm.SP_S), Step("a", algorithm))})
+    simple = {h: tuple(OneWayStep(to, Algorithm.SP_S) for to in "abc" if to != h) for h in "ab"}
+    plan = LinearPlan(query, {**simple, "c": (OneWayStep("b", Algorithm.SP_S), OneWayStep("a", algorithm))})
     assert found(case, SiteRun(plan, case.streams, protocol=SiteProtocol(10)).run()) == case.expected()

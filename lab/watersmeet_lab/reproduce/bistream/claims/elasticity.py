@@ -18,7 +18,7 @@ import pyarrow as pa
 from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.epochs import Epochs
-from watersmeet.routing.scaling import Memory, decide
+from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet_lab.reproduce.bistream.answer import verify
 from watersmeet_lab.reproduce.bistream.cluster import Cluster, Outcome
 from watersmeet_lab.reproduce.bistream.equations import units_to_add
@@ -80,7 +80,7 @@ class ElasticCluster(Cluster):
         super().__init__(feed, model)
         planned = self.plan.stages[0].routing
         assert isinstance(planned, Biclique)
-        self.epochs, self.scaling, self.memory = Epochs((planned,)), scaling, Memory()
+        self.epochs, self.scaling, self.memory = Epochs((planned,)), scaling, ScalingMemory()
 
     def run_elastic(self, batches: int, per_check: int) -> ElasticOutcome:
         """The whole feed; the manager looks after every `per_check` batches."""

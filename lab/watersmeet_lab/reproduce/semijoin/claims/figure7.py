@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from watersmeet.sites.planning.cost import Cost, Line, Setting
+from watersmeet.sites.planning.cost import Cost, LineCost, Setting
 from watersmeet.sites.planning.model import PAPER, Algorithm
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, verdict
@@ -78,9 +78,12 @@ def figure7(lab: Lab) -> list[Claim]:
         "c", "S_2's selectivity factor", (0.02, 0.04, 0.07, 0.1, 0.125, 0.2), lambda v: Spec(selectivity=v)
     )
     window = runs.sweep("d", "S_2's window (ms)", (1000, 2000, 3000, 4000, 5000), lambda v: Spec(window_ms=round(v)))
-    latency = runs.sweep("e", "latency (ms)", (5, 15, 25, 35, 45), setting=lambda v: {"lines": Line(v / 1e3)})
+    latency = runs.sweep("e", "latency (ms)", (5, 15, 25, 35, 45), setting=lambda v: {"lines": LineCost(v / 1e3)})
     width = runs.sweep(
-        "f", "bandwidth (kbit/s)", (256, 512, 1024, 2048, 4096), setting=lambda v: {"lines": Line(bytes_per_s=v * KBIT)}
+        "f",
+        "bandwidth (kbit/s)",
+        (256, 512, 1024, 2048, 4096),
+        setting=lambda v: {"lines": LineCost(bytes_per_s=v * KBIT)},
     )
     interval = runs.sweep(
         "g", "execution interval (ms)", (50, 100, 150, 200, 250), setting=lambda v: {"interval_us": round(v * 1e3)}
@@ -287,7 +290,7 @@ def _increase(window: Sweep, latency: Sweep) -> Claim:
 def _bandwidth(width: Sweep, runs: Runs) -> Claim:
     sparse = runs.sweep(
         "f, one in ten", "bandwidth (kbit/s)", width.values, lambda v: Spec(selectivity=0.01),
-        lambda v: {"lines": Line(bytes_per_s=v * KBIT)}, Spec(selectivity=0.001),
+        lambda v: {"lines": LineCost(bytes_per_s=v * KBIT)}, Spec(selectivity=0.001),
     )  # fmt: skip
     ratio = {
         name: [

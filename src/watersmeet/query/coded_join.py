@@ -8,7 +8,7 @@
 Columns that the WHERE clause makes equal are one slot, so conditions that follow from others need no rule of their own:
 every slot whose value is known names a value for each of its columns. A slot of a single column is only selected.
 
-Invariant: a `Template` that exists is well formed: every place names an alias, its equalities connect all aliases, its
+Invariant: a `CodedJoin` that exists is well formed: every place names an alias, its equalities connect all aliases, its
 windows can be satisfied. Templates with the same `canonical` form are the same query, whoever poses it.
 Implements: Idreos, Liarou, Koubarakis (2008), sections 2, 3 and 5: what a query says.
 Departs from the paper: windows are the closed graph of `query.window`, tumbling windows by time, ROWS windows and
@@ -45,7 +45,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Template:
+class CodedJoin:
     """A continuous equi-join without its owner; columns hold 64-bit codes.
 
     bounds: the closed window graph, bounds[x][y] the largest y.ts - x.ts; () is full history. tumbling: members lie in the
@@ -113,7 +113,7 @@ class Template:
         return tuple(sorted((_slot(c, values) for c in classes), key=lambda s: s.places))
 
     @cached_property
-    def canonical(self) -> Template:
+    def canonical(self) -> CodedJoin:
         """The same query, however its FROM and WHERE clauses are arranged: aliases by stream, equalities by slot.
 
         >>> a = Template(("s", "r"), (((0, "x"), (1, "y")),), ((1, "z"),))
@@ -124,7 +124,7 @@ class Template:
         order = sorted(range(len(self.streams)), key=lambda a: (self.streams[a], a))
         at = {alias: n for n, alias in enumerate(order)}
         slots = [(sorted((at[a], c) for a, c in slot.places), slot.constant) for slot in self.slots]
-        return Template(
+        return CodedJoin(
             tuple(self.streams[a] for a in order),
             tuple(sorted(pair for places, _ in slots for pair in pairwise(places))),
             tuple((at[a], c) for a, c in self.select),

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from watersmeet.errors import QueryError, WindowError
-from watersmeet.query.template import Template, within
+from watersmeet.query.coded_join import CodedJoin, within
 
-CHAIN = Template(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (1, "b")))
+CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (1, "b")))
 
 
 def test_equal_columns_are_one_slot():
@@ -19,7 +19,7 @@ def test_equal_columns_are_one_slot():
 
 
 def test_equality_is_transitive_and_takes_constants_along():
-    star = Template(CHAIN.streams, (((0, "a"), (1, "a")), ((1, "a"), (2, "a"))), ((0, "a"),), (((2, "a"), 7),))
+    star = CodedJoin(CHAIN.streams, (((0, "a"), (1, "a")), ((1, "a"), (2, "a"))), ((0, "a"),), (((2, "a"), 7),))
     assert [(s.places, s.constant) for s in star.slots] == [(((0, "a"), (1, "a"), (2, "a")), 7)]
 
 
