@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, LinearPlan, OneWayStep, SiteQuery, TreePlan
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep, SiteQuery
+from watersmeet_lab.simulate.sites.trees import Level, TreePlan
 
 
 @st.composite

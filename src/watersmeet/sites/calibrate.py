@@ -12,38 +12,33 @@ from time import perf_counter
 
 import numpy as np
 
+from watersmeet.kernels.hash_window import HashIndex, build, pairs, probe
 from watersmeet.sites.planning.cost import PerTuple
-from watersmeet.sites.window import Rows, Tuples, Values, Window
 
 
 def calibrate(batch: int = 30, window: int = 900, values: int = 100, repeats: int = 30) -> PerTuple:
     """Seconds per tuple, for intervals of `batch` tuples and windows of `window`."""
     rng = np.random.default_rng(0)
-    w = Window(_tuples(rng, 0, window, values))
-    codes, at = rng.integers(0, values, batch), np.full(batch, window + batch)
-    lowest = np.zeros(batch, np.int64)
-    probe_idx, _ = w.join(codes, lowest, at, True)
-    known = Values()
-    known.add(np.arange(values))
-    rows = Rows(at, {"a": np.arange(batch)})
+    held = (np.arange(window), np.arange(window), rng.integers(0, values, window))
+    new = (np.arange(window, window + batch), np.arange(window, window + batch), rng.integers(0, values, batch))
+    index, known = build(held[2], held[1]), build(np.arange(values), np.zeros(values, np.int64))
+    first, last = np.zeros(batch, np.int64), np.full(batch, window + batch)
+
+    def join(into: HashIndex, until: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        return list(pairs(*probe(into, new[2], first, until), into.rows, window * batch))
 
     def update(n: int) -> None:
-        w.insert(_tuples(rng, window + n * batch, batch, values))
-        w.remove_before((n + 1) * batch + window)
-        w.join(codes[:1], lowest[:1], lowest[:1], True)
+        whole = [np.concatenate([old[batch:], more]) for old, more in zip(held, new, strict=True)]
+        build(whole[2], whole[1])
 
-    hash_s = _least(lambda n: known.find(codes), repeats) / batch
+    hash_s = _least(lambda n: probe(known, new[2], first, first), repeats) / batch
     # A probe that meets nothing, then one that meets all: the difference is what the pairs cost.
-    nothing = _least(lambda n: w.join(codes, lowest, lowest - 1, True), repeats)
-    everything = _least(lambda n: w.join(codes, lowest, at, True), repeats)
+    nothing = _least(lambda n: join(index, first - 1), repeats)
+    everything = _least(lambda n: join(index, last), repeats)
+    met = sum(len(probe_idx) for probe_idx, _ in join(index, last))
     update_s = _least(update, repeats) / batch
-    insert_s = _least(lambda n: rows.take(np.arange(batch)), repeats) / batch
-    return PerTuple(max(everything - nothing, 1e-12) / max(len(probe_idx), 1), update_s, hash_s, insert_s)
-
-
-def _tuples(rng: np.random.Generator, first: int, count: int, values: int) -> Tuples:
-    pos = np.arange(first, first + count)
-    return Tuples(pos, pos, pos + 2 * count, rng.integers(0, values, count))
+    insert_s = _least(lambda n: [column[first] for column in new], repeats) / batch
+    return PerTuple(max(everything - nothing, 1e-12) / max(met, 1), update_s, hash_s, insert_s)
 
 
 def _least(work: Callable[[int], object], repeats: int) -> float:

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.sites.window import Rows
 from watersmeet_lab.simulate.sites.streams import Streams
+from watersmeet_lab.simulate.sites.window import Rows
 
 _PRIME = 1_000_003
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from watersmeet.sites.planning.cost import Cost, Setting
 from watersmeet.sites.planning.model import Algorithm, LinearPlan
-from watersmeet.sites.window import Arrival, Rows, Window
 from watersmeet_lab.simulate.sites import lockstep
 from watersmeet_lab.simulate.sites.streams import Keys, Streams, joint
+from watersmeet_lab.simulate.sites.window import Arrival, Rows, Window
 
 
 class Counter:

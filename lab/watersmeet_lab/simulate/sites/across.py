@@ -27,21 +27,20 @@ from watersmeet.operators.join import build_tables
 from watersmeet.operators.probing.multiway import CHUNK, FanoutStats, Multiway
 from watersmeet.operators.probing.side import VisibleSide
 from watersmeet.plan import model
-from watersmeet.plan.explain.sites import explain_joins
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
-from watersmeet.sites.planning.model import PAPER, Algorithm, KeyPair, LinearPlan, SiteQuery, SiteStream, TreePlan
+from watersmeet.sites.planning.model import PAPER, Algorithm, KeyPair, LinearPlan, SiteQuery, SiteStream
 from watersmeet.sites.planning.optimize import Found, Optimizer
 from watersmeet.sites.planning.statistics import Sample, Statistics, measure
-from watersmeet.sites.planning.tree import FoundTree, TreeOptimizer
 from watersmeet.storage.segment import Segment
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Counts, SiteProtocol
 from watersmeet_lab.simulate.sites.run import SiteRun
 from watersmeet_lab.simulate.sites.streams import Streams
+from watersmeet_lab.simulate.sites.trees import FoundTree, TreeOptimizer, TreePlan, explain_found
 
 MOST_INTERVALS = 100_000
 
@@ -118,7 +117,7 @@ class AcrossSites:
     def explain(self) -> str:
         """The plan as text; if a tree is expected to be cheaper, that too."""
         lines = [f"key        K{n}: {key}" for n, key in enumerate(self.plan.classes)]
-        lines.append(explain_joins(self.found, self.setting))
+        lines.append(explain_found(self.found, self.setting))
         timed = all(s.window_rows is None for s in self.query.streams) and self.sites.bound == "delta"
         if isinstance(self.found, Found) and timed and (tree := self._tree()).seconds < self.found.seconds:
             lines.append(

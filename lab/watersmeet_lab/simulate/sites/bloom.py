@@ -18,11 +18,11 @@ import numpy as np
 
 from watersmeet.kernels import bloom
 from watersmeet.sites.planning.cost import HASHES, filter_bytes
-from watersmeet.sites.window import NONE, Arrival, Rows, Window
 from watersmeet_lab.simulate.sites.halves import NUMBER_BYTES, Joint, Out, Sent, Source
 from watersmeet_lab.simulate.sites.semijoin_d import OfferingSource, WantingDestination
 from watersmeet_lab.simulate.sites.semijoin_s1 import AnsweringDestination, AskingSource
 from watersmeet_lab.simulate.sites.simple import JoiningDestination
+from watersmeet_lab.simulate.sites.window import NONE, Arrival, Rows, Window
 
 
 def _build(keys: np.ndarray) -> np.ndarray:

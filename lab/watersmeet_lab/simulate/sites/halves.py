@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from watersmeet.sites.window import NONE, Arrival, Rows, Tuples, Window
+from watersmeet_lab.simulate.sites.window import NONE, Arrival, Rows, Tuples, Window
 
 NUMBER_BYTES = 8
 

@@ -13,9 +13,9 @@ from time import perf_counter
 import numpy as np
 
 from watersmeet.sites.planning.model import Algorithm
-from watersmeet.sites.window import NONE, Arrival, Rows
 from watersmeet_lab.simulate.sites.halves import Done, Joint, Sent
 from watersmeet_lab.simulate.sites.one_way import HALVES
+from watersmeet_lab.simulate.sites.window import NONE, Arrival, Rows
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 
 from watersmeet.errors import OptionError
 from watersmeet.sites.planning.model import Algorithm
-from watersmeet.sites.window import Arrival, Rows
 from watersmeet_lab.simulate.sites.halves import Destination, Sent, Source
 from watersmeet_lab.simulate.sites.streams import Keys
+from watersmeet_lab.simulate.sites.window import Arrival, Rows
 
 Constraint = Literal["delayed probe", "delayed removal", "limited match"]
 

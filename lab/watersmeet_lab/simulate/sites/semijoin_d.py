@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.sites.window import NOTHING, Arrival, Rows, Values, Window, among
 from watersmeet_lab.simulate.sites.halves import Destination, Done, Joint, Out, Sent, Source
 from watersmeet_lab.simulate.sites.semijoin_s2 import Update
 from watersmeet_lab.simulate.sites.simple import JoiningDestination
+from watersmeet_lab.simulate.sites.window import NOTHING, Arrival, Rows, Values, Window, among
 
 
 class ReducingSource(Source):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.sites.window import Arrival, Rows, Window
 from watersmeet_lab.simulate.sites.halves import NUMBER_BYTES, Destination, Done, Joint, Out, Sent, Source
+from watersmeet_lab.simulate.sites.window import Arrival, Rows, Window
 
 
 class AskingSource(Source):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from watersmeet.sites.window import Arrival, Rows, Tuples, Values, Window, counts_bytes, together
 from watersmeet_lab.simulate.sites.halves import NUMBER_BYTES, Destination, Done, Joint, Out, Sent, Source
+from watersmeet_lab.simulate.sites.window import Arrival, Rows, Tuples, Values, Window, counts_bytes, together
 
 
 class Update(NamedTuple):

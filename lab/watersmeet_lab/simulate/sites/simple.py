@@ -5,8 +5,8 @@ Implements: Tran and Lee (2010), algorithms 1 (SP-S) and 2 (SP-D).
 
 from __future__ import annotations
 
-from watersmeet.sites.window import Arrival, Rows, Window
 from watersmeet_lab.simulate.sites.halves import Destination, Done, Joint, Out, Sent, Source
+from watersmeet_lab.simulate.sites.window import Arrival, Rows, Window
 
 
 class SimpleSource(Source):

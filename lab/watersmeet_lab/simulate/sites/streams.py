@@ -16,8 +16,8 @@ from watersmeet.errors import StreamError
 from watersmeet.kernels.hashing import combine
 from watersmeet.sites.planning.model import Column, SiteQuery
 from watersmeet.sites.planning.statistics import Sample
-from watersmeet.sites.window import EVER, NONE, Arrival, Rows, Tuples
 from watersmeet_lab.simulate.sites.halves import Joint
+from watersmeet_lab.simulate.sites.window import EVER, NONE, Arrival, Rows, Tuples
 
 _BITS = 62
 

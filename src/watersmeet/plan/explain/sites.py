@@ -11,7 +11,6 @@ from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
 from watersmeet.sites.planning.model import SiteQuery
 from watersmeet.sites.planning.optimize import Found, PricedStep
 from watersmeet.sites.planning.statistics import Statistics
-from watersmeet.sites.planning.tree import FoundTree
 
 TITLE = 11
 
@@ -27,7 +26,7 @@ def explain_sites(plan: Plan, measured: Measures | None = None) -> list[str]:
     source = f"assumed: {ASSUMED_RATE:,.0f} tuples/s and {ASSUMED_VALUES:,.0f} values of every key, until batches are measured"
     statistics, interval_us, costs, source = measured or (sites.statistics, ASSUMED_INTERVAL_US, None, source)
     optimizer = sites.optimizer(statistics, interval_us, costs)
-    lines = _joins(sites.price(optimizer), sites.make_setting(interval_us, costs))
+    lines = explain_joins(sites.price(optimizer), sites.make_setting(interval_us, costs))
     streams = [
         f"{a}: {s.rate:,.0f} tuples/s of {s.full_bytes:,.0f} bytes, "
         + ", ".join(f"{n:,.0f} values of {c}" for c, n in s.distinct.items() if c != "*")
@@ -36,36 +35,31 @@ def explain_sites(plan: Plan, measured: Measures | None = None) -> list[str]:
     return [*lines, f"{'statistics':<{TITLE}}{source}", *(" " * TITLE + s.rstrip(", ") for s in streams if measured)]
 
 
-def explain_joins(found: Found | FoundTree, setting: Setting) -> str:
+def explain_joins(found: Found, setting: Setting) -> Iterator[str]:
     """Sites and windows, the setting, then one line for each one-way join."""
-    return "\n".join(_joins(found, setting))
-
-
-def _joins(found: Found | FoundTree, setting: Setting) -> Iterator[str]:
     query = found.plan.query
-    yield "sites      " + ", ".join(f"{s.alias} at {s.site} [{s.window}]" for s in query.streams)
-    yield "edges      " + ", ".join(map(str, query.edges))
-    yield f"interval   {setting.interval_us / 1e3:g} ms; lines: {_line(setting)}"
-    kind = "tree" if isinstance(found, FoundTree) else found.search
-    yield (
-        f"plan       {kind}; expected per second of the streams: {show_bytes(found.bytes)} in {found.shipments:.1f}"
-        f" shipments, {found.seconds:.3f} s"
-    )
-    if isinstance(found, FoundTree):
-        below = found.plan.first
-        for level, estimates in zip(found.plan.levels, found.estimates, strict=True):
-            yield f"  {below} with {level.stream}"
-            yield _one_way(query, estimates[0], level.stream, query.stream(level.stream).site)
-            yield _one_way(query, estimates[1], f"({below})", estimates[0].source)
-            below = f"{below}, {level.stream}"
-        return
+    yield from explain_setting(query, setting)
+    yield explain_cost(found.search, found.bytes, found.shipments, found.seconds)
     for head, steps in found.estimates.items():
         yield f"  from {head}"
         for e in steps:
-            yield _one_way(query, e, e.step.to, query.stream(e.step.to).site)
+            yield explain_step(e, e.step.to, query.stream(e.step.to).site)
 
 
-def _one_way(query: SiteQuery, e: PricedStep, to: str, there: str) -> str:
+def explain_setting(query: SiteQuery, setting: Setting) -> Iterator[str]:
+    """Where streams are, what is equal, and what lines cost."""
+    yield "sites      " + ", ".join(f"{s.alias} at {s.site} [{s.window}]" for s in query.streams)
+    yield "edges      " + ", ".join(map(str, query.edges))
+    yield f"interval   {setting.interval_us / 1e3:g} ms; lines: {_line(setting)}"
+
+
+def explain_cost(kind: str, size: float, shipments: float, seconds: float) -> str:
+    """What a kind of plan is expected to cost."""
+    return f"plan       {kind}; expected per second of the streams: {show_bytes(size)} in {shipments:.1f} shipments, {seconds:.3f} s"
+
+
+def explain_step(e: PricedStep, to: str, there: str) -> str:
+    """A one-way join to a stream, or to results, at a site."""
     place = e.source if e.step.algorithm.at_source else there
     return (
         f"    {e.step.algorithm.value:<7}{e.source} -> {to} at {there}, results at {place}: {_rows(e.rows_per_s)} rows/s in,"

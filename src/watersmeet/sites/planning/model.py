@@ -3,7 +3,6 @@
     linear     a: b SP-D, c SM-S1     one sequence of one-way joins for every head stream
                b: a SM-D2, c SP-S
                c: ...
-    tree       ((a b) c)              one order for all; each level is a two-way join, that is two one-way joins
 
 A one-way join goes from a source (the head's new tuples, or what they have been joined to so far) to a destination
 (another stream's window). Its algorithm says where the results arise, at the source's site or at the destination's, and
@@ -11,10 +10,8 @@ what is shipped for that: whole tuples, or join attributes first.
 
 Invariant: a plan that can be constructed can be run: every stream comes once in every sequence, and is connected with
 those before it.
-Implements: Tran and Lee (2010), section 3.1 (the six of `PAPER`), definition 1 (linear ordering) and section 4.2 (trees).
-Departs from the paper: several streams may arrive at one site; a one-way join may have several attributes. The two
-one-way joins of a tree's level must have one place of results, since those have a window together; the paper does not
-say where that window is.
+Implements: Tran and Lee (2010), section 3.1 (the six of `PAPER`), definition 1 (linear ordering).
+Departs from the paper: several streams may arrive at one site; a one-way join may have several attributes.
 """
 
 from __future__ import annotations
@@ -260,78 +257,3 @@ def _steps(head: str, text: str) -> Iterable[OneWayStep]:
         if len(words) != 2:
             raise OptionError(f"the sequence of {head}: {item.strip()!r} should be a stream and an algorithm: b SM-S1")
         yield OneWayStep(words[0], Algorithm.of(words[1]))
-
-
-@dataclass(frozen=True)
-class Level:
-    """A two-way join of a tree: a stream with the results of the level below (at first: with another stream)."""
-
-    stream: str
-    upward: Algorithm
-    """From the stream to what is below."""
-    downward: Algorithm
-    """From what is below to the stream."""
-
-    def __post_init__(self) -> None:
-        if self.upward.at_source == self.downward.at_source:
-            raise OptionError(
-                f"level of {self.stream}: {self.upward.value} and {self.downward.value} put results at two sites, and they"
-                " have one window; let one join at the source and the other at the destination"
-            )
-
-    @property
-    def at_stream(self) -> bool:
-        """Whether results arise at the stream's site."""
-        return self.upward.at_source
-
-    def __str__(self) -> str:
-        return f"{self.stream} {self.upward.value}/{self.downward.value}"
-
-
-@dataclass(frozen=True)
-class TreePlan:
-    """One order for all streams: the first, then levels.
-
-    >>> query = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.y"], window_us=1)
-    >>> print(TreePlan.of(query, "a, b SP-S/SM-D1, c SM-D2/SM-S1"))
-    ((a, b SP-S/SM-D1), c SM-D2/SM-S1)
-    """
-
-    query: SiteQuery
-    first: str
-    levels: tuple[Level, ...]
-
-    def __post_init__(self) -> None:
-        done = [self.first, *(level.stream for level in self.levels)]
-        if sorted(done) != sorted(self.query.aliases):
-            raise OptionError(f"a tree names each of {', '.join(self.query.aliases)} once, not {', '.join(done)}")
-        for n, alias in enumerate(done[1:], 1):
-            if not self.query.between(done[:n], alias):
-                raise OptionError(f"the tree: no equality connects {alias} with {', '.join(done[:n])}")
-        if rows := [s.alias for s in self.query.streams if s.window_rows is not None]:
-            raise OptionError(
-                f"a tree keeps a window over joined tuples, and a window of rows ({', '.join(rows)}) does not say how long"
-                " they live; use a linear plan"
-            )
-
-    @classmethod
-    def of(cls, query: SiteQuery, text: str) -> TreePlan:
-        """From text: 'a, b SP-S/SM-D1, ...'."""
-        first, *items = (item.split() for item in text.split(","))
-        if len(first) != 1 or any(len(i) != 2 or i[1].count("/") != 1 for i in items):
-            raise OptionError(f"tree {text!r}: write a stream, then streams with two algorithms: a, b SP-S/SM-D1")
-        levels = (Level(name, *map(Algorithm.of, both.split("/"))) for name, both in items)
-        return cls(query, first[0], tuple(levels))
-
-    def places(self) -> tuple[str, ...]:
-        """The site of the first stream, then that of the results of every level."""
-        at = [self.query.stream(self.first).site]
-        for level in self.levels:
-            at.append(self.query.stream(level.stream).site if level.at_stream else at[-1])
-        return tuple(at)
-
-    def __str__(self) -> str:
-        out = self.first
-        for level in self.levels:
-            out = f"({out}, {level})"
-        return out

@@ -17,12 +17,12 @@ from tests.lab.simulate.sites.cases import bounded_networks, cases, found, wild_
 from tests.properties.test_local import has_key_everywhere
 from tests.sites.plans import linear_plans, tree_plans
 from watersmeet.sites.planning.model import Algorithm
-from watersmeet.sites.window import Rows
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites import lockstep
 from watersmeet_lab.simulate.sites.model import SiteProtocol
 from watersmeet_lab.simulate.sites.run import SiteRun
 from watersmeet_lab.simulate.sites.streams import joint
+from watersmeet_lab.simulate.sites.window import Rows
 
 INTERVALS = st.sampled_from((1, 4, 10, 100))
 

@@ -1,7 +1,5 @@
 """What sites exchange and keep, literally: tuples of a stream, rows that a head's tuples have become, values, and windows.
 
-The laboratory simulates sites with them, and `sites.calibrate` measures what a tuple costs.
-
 Times are *order times*: event time * number of streams + position of the stream. Their order is (ts, alias), strict between
 tuples of different streams, so "older than the head" and "still in its window" are comparisons of integers.
 

@@ -1,4 +1,6 @@
-"""What a tree costs, and the cheapest one: the formulas of one-way joins, with joined tuples as a stream.
+"""Trees of two-way joins across sites: what one costs, and the cheapest one: the formulas of one-way joins, with joined tuples as a stream.
+
+    ((a b) c)  one order for all; each level is a two-way join, that is two one-way joins
 
     level      stream k  <-->  results of the level below, over streams B
     downward   from B's new rows to k's window     rows of B: those of all heads in B together
@@ -6,18 +8,97 @@
 
 Invariant: the search finds the cheapest tree under the formulas. Ties go to what comes first.
 Implements: Tran and Lee (2010), section 4.2, whose cost model is left open there.
+Departs from the paper: the two one-way joins of a level must have one place of results, since those have a window together; the
+paper does not say where that window is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from watersmeet.sites.planning.cost import PRICES, Cost, PricedJoin
+from watersmeet.errors import OptionError
+from watersmeet.plan.explain.sites import explain_cost, explain_joins, explain_setting, explain_step
+from watersmeet.sites.planning.cost import PRICES, Cost, PricedJoin, Setting
 from watersmeet.sites.planning.flow import Flow, FlowValues, Meeting
-from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, Level, OneWayStep, TreePlan
-from watersmeet.sites.planning.optimize import Optimizer, PricedStep
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, OneWayStep, SiteQuery
+from watersmeet.sites.planning.optimize import Found, Optimizer, PricedStep
 from watersmeet.sites.planning.statistics import StreamStatistics
+
+
+@dataclass(frozen=True)
+class Level:
+    """A two-way join of a tree: a stream with the results of the level below (at first: with another stream)."""
+
+    stream: str
+    upward: Algorithm
+    """From the stream to what is below."""
+    downward: Algorithm
+    """From what is below to the stream."""
+
+    def __post_init__(self) -> None:
+        if self.upward.at_source == self.downward.at_source:
+            raise OptionError(
+                f"level of {self.stream}: {self.upward.value} and {self.downward.value} put results at two sites, and they"
+                " have one window; let one join at the source and the other at the destination"
+            )
+
+    @property
+    def at_stream(self) -> bool:
+        """Whether results arise at the stream's site."""
+        return self.upward.at_source
+
+    def __str__(self) -> str:
+        return f"{self.stream} {self.upward.value}/{self.downward.value}"
+
+
+@dataclass(frozen=True)
+class TreePlan:
+    """One order for all streams: the first, then levels.
+
+    >>> query = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.y"], window_us=1)
+    >>> print(TreePlan.of(query, "a, b SP-S/SM-D1, c SM-D2/SM-S1"))
+    ((a, b SP-S/SM-D1), c SM-D2/SM-S1)
+    """
+
+    query: SiteQuery
+    first: str
+    levels: tuple[Level, ...]
+
+    def __post_init__(self) -> None:
+        done = [self.first, *(level.stream for level in self.levels)]
+        if sorted(done) != sorted(self.query.aliases):
+            raise OptionError(f"a tree names each of {', '.join(self.query.aliases)} once, not {', '.join(done)}")
+        for n, alias in enumerate(done[1:], 1):
+            if not self.query.between(done[:n], alias):
+                raise OptionError(f"the tree: no equality connects {alias} with {', '.join(done[:n])}")
+        if rows := [s.alias for s in self.query.streams if s.window_rows is not None]:
+            raise OptionError(
+                f"a tree keeps a window over joined tuples, and a window of rows ({', '.join(rows)}) does not say how long"
+                " they live; use a linear plan"
+            )
+
+    @classmethod
+    def of(cls, query: SiteQuery, text: str) -> TreePlan:
+        """From text: 'a, b SP-S/SM-D1, ...'."""
+        first, *items = (item.split() for item in text.split(","))
+        if len(first) != 1 or any(len(i) != 2 or i[1].count("/") != 1 for i in items):
+            raise OptionError(f"tree {text!r}: write a stream, then streams with two algorithms: a, b SP-S/SM-D1")
+        levels = (Level(name, *map(Algorithm.of, both.split("/"))) for name, both in items)
+        return cls(query, first[0], tuple(levels))
+
+    def places(self) -> tuple[str, ...]:
+        """The site of the first stream, then that of the results of every level."""
+        at = [self.query.stream(self.first).site]
+        for level in self.levels:
+            at.append(self.query.stream(level.stream).site if level.at_stream else at[-1])
+        return tuple(at)
+
+    def __str__(self) -> str:
+        out = self.first
+        for level in self.levels:
+            out = f"({out}, {level})"
+        return out
 
 
 @dataclass(frozen=True)
@@ -130,3 +211,19 @@ class TreeOptimizer:
             for c, v in parts[0].values.items()
         }
         return Flow(count, alive, sum(p.rows for p in parts), parts[0].full_bytes, values)
+
+
+def explain_found(found: Found | FoundTree, setting: Setting) -> str:
+    """A linear plan or a tree as text: sites and windows, the setting, then one line for each one-way join."""
+    return "\n".join(explain_joins(found, setting) if isinstance(found, Found) else _explain_tree(found, setting))
+
+
+def _explain_tree(found: FoundTree, setting: Setting) -> Iterator[str]:
+    query, below = found.plan.query, found.plan.first
+    yield from explain_setting(query, setting)
+    yield explain_cost("tree", found.bytes, found.shipments, found.seconds)
+    for level, (downward, upward) in zip(found.plan.levels, found.estimates, strict=True):
+        yield f"  {below} with {level.stream}"
+        yield explain_step(downward, level.stream, query.stream(level.stream).site)
+        yield explain_step(upward, f"({below})", downward.source)
+        below = f"{below}, {level.stream}"
