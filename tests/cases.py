@@ -18,6 +18,8 @@ from tests.oracle import Arrival, Env, OracleQuery, Predicate
 SECOND = 1_000_000
 BASE_US = 1_704_067_200 * SECOND
 """2024-01-01T00:00:00Z; the times of a `Case` count from here."""
+NOW_US = BASE_US + 5 * SECOND
+"""What the clock shows while the batches of a case arrive."""
 
 SCHEMA = pa.schema(
     [
@@ -250,6 +252,8 @@ class Data:
     rows: tuple[tuple[Any, ...], ...] = ()
     lateness_us: int | None = None
     idle_us: int | None = None
+    max_ahead_us: int | None = None
+    """Against the clock `NOW_US`."""
 
     def dicts(self) -> list[dict[str, Any]]:
         rows = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows]
@@ -347,7 +351,13 @@ class Case:
 
     def arrivals(self, batch_rows: int) -> dict[str, Arrival]:
         return {
-            name: Arrival(oracle.batches_of(d.dicts(), batch_rows), d.lateness_us, d.idle_us) for name, d in self.data
+            name: Arrival(
+                oracle.batches_of(d.dicts(), batch_rows),
+                d.lateness_us,
+                d.idle_us,
+                None if d.max_ahead_us is None else NOW_US + d.max_ahead_us,
+            )
+            for name, d in self.data
         }
 
     def expected(self, batch_rows: int = 1000) -> oracle.Outcome:

@@ -69,6 +69,18 @@ class Arrival:
     batches: Sequence[Sequence[Row]]
     lateness_us: int | None = None
     idle_us: int | None = None
+    limit_us: int | None = None
+    """The clock plus `max_ahead`: tuples of later times are too far ahead."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A tuple that joins nothing: in which batch, why, and how far the watermark was past it."""
+
+    batch: int
+    reason: str
+    lag_us: float | None
+    row: Row
 
 
 @dataclass(frozen=True)
@@ -81,10 +93,14 @@ class Outcome:
     """
 
     results: list[tuple[int, tuple[Any, ...]]]
-    late_rows: dict[str, list[Row]]
+    dropped: dict[str, list[Dropped]]
     retained: list[dict[str, int]]
     final: list[tuple[Any, ...]] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+
+    @property
+    def late_rows(self) -> dict[str, list[Row]]:
+        return {stream: [d.row for d in found] for stream, found in self.dropped.items()}
 
     @property
     def late(self) -> dict[str, int]:
@@ -229,26 +245,42 @@ def watermark(stream: str, arrivals: Mapping[str, Arrival], maxima: Mapping[str,
     return max(own, others - arrival.idle_us)
 
 
-def highest(batches: Sequence[Sequence[Row]]) -> float:
-    """The highest event time, late tuples included: punctuations are taken before any filter."""
-    return max((row["ts"] for batch in batches for row in batch if row["ts"] is not None), default=-math.inf)
+def highest(batches: Sequence[Sequence[Row]], limit_us: int | None = None) -> float:
+    """The highest event time, late tuples included: punctuations are taken before any filter. What is too far ahead moves nothing."""
+    times = [row["ts"] for batch in batches for row in batch if row["ts"] is not None]
+    return max((ts for ts in times if limit_us is None or ts <= limit_us), default=-math.inf)
+
+
+def maxima_of(arrivals: Mapping[str, Arrival], count: int) -> dict[str, float]:
+    """The highest event times of the first so many batches."""
+    return {stream: highest(arrival.batches[:count], arrival.limit_us) for stream, arrival in arrivals.items()}
+
+
+def why_dropped(arrival: Arrival, row: Row, mark: float) -> str | None:
+    if row["ts"] is None:
+        return "no time"
+    if arrival.limit_us is not None and row["ts"] > arrival.limit_us:
+        return "ahead"
+    return "late" if row["ts"] < mark else None
 
 
 def admitted(
     arrivals: Mapping[str, Arrival], count: int
-) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, list[Row]]]:
-    """The tuples that are not late, each with its batch, and the late ones, per stream."""
+) -> tuple[dict[str, list[tuple[int, Row]]], dict[str, list[Dropped]]]:
+    """The tuples that are not late, each with its batch, and the others, per stream."""
     kept: dict[str, list[tuple[int, Row]]] = {stream: [] for stream in arrivals}
-    late: dict[str, list[Row]] = {stream: [] for stream in arrivals}
+    late: dict[str, list[Dropped]] = {stream: [] for stream in arrivals}
     for batch in range(count):
-        before = {stream: highest(arrival.batches[:batch]) for stream, arrival in arrivals.items()}
+        before = maxima_of(arrivals, batch)
         for stream, arrival in arrivals.items():
             mark = watermark(stream, arrivals, before)
             for row in arrival.batches[batch] if batch < len(arrival.batches) else ():
-                if row["ts"] is None or row["ts"] < mark:
-                    late[stream].append(row)
-                else:
+                reason = why_dropped(arrival, row, mark)
+                if reason is None:
                     kept[stream].append((batch, row))
+                else:
+                    lag = None if row["ts"] is None or mark == -math.inf else mark - row["ts"]
+                    late[stream].append(Dropped(batch, reason, lag, row))
     return kept, late
 
 
@@ -257,7 +289,7 @@ def retained(
 ) -> dict[str, int]:
     """The rows that may be kept after a batch: x goes if for every other alias y watermark(y) > x.ts + hi(x, y)."""
     bounds = widest(query)
-    maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
+    maxima = maxima_of(arrivals, batch + 1)
     marks = {alias: watermark(stream, arrivals, maxima) for alias, stream in query.aliases}
     return {
         x: sum(
@@ -316,8 +348,7 @@ def tree_rows(
     count, stream_of = _batches(arrivals), dict(query.aliases)
 
     def mark(alias: str, batch: int) -> float:
-        maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
-        return watermark(stream_of[alias], arrivals, maxima)
+        return watermark(stream_of[alias], arrivals, maxima_of(arrivals, batch + 1))
 
     found = Evaluation({alias: kept[stream] for alias, stream in query.aliases}, cache(mark), count, ends)
     return [
@@ -397,7 +428,7 @@ def may_be_kept(
     batch: int,
 ) -> int:
     """The rows whose bucket a later result may fall into: the lowest watermark has not passed its last instant."""
-    maxima = {stream: highest(arrival.batches[: batch + 1]) for stream, arrival in arrivals.items()}
+    maxima = maxima_of(arrivals, batch + 1)
     lowest = min(watermark(stream, arrivals, maxima) for stream in arrivals)
     return sum(at <= batch and bucket(query, youngest)[1] >= lowest for at, youngest, _ in firsts)
 

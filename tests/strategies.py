@@ -85,12 +85,17 @@ def shuffled(draw: Any, case: Case) -> Case:
 
 
 @st.composite
-def with_lateness(draw: Any, case: Case, *, idle: bool = False) -> Case:
-    """The same rows with a declared lateness that may be too small for their disorder."""
+def with_lateness(draw: Any, case: Case, *, idle: bool = False, ahead: bool = False) -> Case:
+    """The same rows with a declared lateness that may be too small for their disorder; `ahead`: and a bound on how far ahead they may be."""
     spans = st.sampled_from((0, 1, SECOND, 2 * SECOND, 5 * SECOND))
     silent = st.none() | st.sampled_from((0, SECOND, 4 * SECOND)) if idle else st.none()
+    bounds = st.none() | st.sampled_from((0, SECOND, 3 * SECOND)) if ahead else st.none()
     return replace(
-        case, data=tuple((name, replace(d, lateness_us=draw(spans), idle_us=draw(silent))) for name, d in case.data)
+        case,
+        data=tuple(
+            (name, replace(d, lateness_us=draw(spans), idle_us=draw(silent), max_ahead_us=draw(bounds)))
+            for name, d in case.data
+        ),
     )
 
 

@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "registry": _FLOWING | {"operators"},
     "runtime": _FLOWING | {"operators", "sites", "sites.planning", "registry", "sql", "extensions"},
     "api": {"sql", "query", "plan", "runtime", "errors"},
-    "testing": {"api", "columns", "runtime", "dataflow", "query", "errors"},
+    "testing": {"api", "columns", "runtime", "dataflow", "kernels", "query", "errors"},
     "__init__": {"query", "plan", "api", "runtime", "testing", "errors"},
     "__main__": {"cli"},
 }

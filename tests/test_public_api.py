@@ -63,8 +63,8 @@ def test_names_are_loaded_when_they_are_used_and_stay_what_they_are():
 
 def test_stream():
     found = parameters(wm.Stream)
-    assert list(found) == ["source", "time", "lateness", "idle", "site"]
-    assert all(found[name].kind is inspect.Parameter.KEYWORD_ONLY for name in ("time", "lateness", "idle", "site"))
+    assert list(found) == ["source", "time", "lateness", "idle", "max_ahead", "site"]
+    assert all(found[name].kind is inspect.Parameter.KEYWORD_ONLY for name in list(found)[1:])
     assert found["time"].default is inspect.Parameter.empty
     assert found["idle"].default is None
 
@@ -125,7 +125,7 @@ def test_a_stream_in_a_mapping_may_be_called_like_an_option():
     assert wm.sql(text, wrapped, units=2).plan.units == 2
 
 
-@pytest.mark.parametrize("name", ["batch_rows", "network", "protocol", "sites", "timezone", "kernel"])
+@pytest.mark.parametrize("name", ["batch_rows", "late", "network", "now", "protocol", "sites", "timezone", "kernel"])
 def test_a_table_is_no_option(name):
     with pytest.raises(wm.StreamError, match=rf"{name}= is an option of run\(\), .*{{'{name}': table}}"):
         wm.local.run(PAIR, **{name: tables()["s"]})
@@ -266,7 +266,7 @@ def test_setting_one_option_keeps_the_others():
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("windw", "window"), ("groupBy", "group_by"), ("dwindows", "dwindow"), ("filter", "it has ")]
+    ("name", "said"), [("windw", "window"), ("groupBy", "group_by"), ("dwindows", "dwindow"), ("toPandas", "it has ")]
 )
 def test_a_misspelt_method_is_told_the_right_one(name, said):
     builder = wm.join(a=streams()["s"], b=streams()["t"])

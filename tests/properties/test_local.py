@@ -10,7 +10,7 @@ import math
 import warnings
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests import oracle
-from tests.cases import BASE_US, SECOND, All, Case, Col, Data, Op, Pair, Path, bag, columns_of, op, rows_of
+from tests.cases import BASE_US, NOW_US, SECOND, All, Case, Col, Data, Op, Pair, Path, bag, columns_of, op, rows_of
 from tests.strategies import BATCHES, cases, shuffled, windows, with_lateness
 from watersmeet.errors import OptionError
 from watersmeet.operators.probing import tactics
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FEW = max(1, settings.default.max_examples // 2)
 
 
@@ -34,20 +35,18 @@ def sources(case: Case) -> dict[str, Any]:
     """Plain tables where no lateness is declared, streams where it is."""
     found: dict[str, Any] = {}
     for name, data in case.data:
-        idle = None if data.idle_us is None else timedelta(microseconds=data.idle_us)
-        declared = data.lateness_us is not None
-        found[name] = (
-            wm.Stream(data.table(), time="ts", lateness=timedelta(microseconds=data.lateness_us), idle=idle)
-            if declared
-            else data.table()
-        )
+        found[name] = data.table()
+        if data.lateness_us is not None:
+            spans = {"lateness": data.lateness_us, "idle": data.idle_us, "max_ahead": data.max_ahead_us}
+            declared = {n: timedelta(microseconds=us) for n, us in spans.items() if us is not None}
+            found[name] = wm.Stream(data.table(), time="ts", **declared)
     return found
 
 
 def local(case: Case, **options: Any) -> pa.Table:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return wm.local.run(case.sql(), sources(case), **options)
+        return wm.local.run(case.sql(), sources(case), now=EPOCH + timedelta(microseconds=NOW_US), **options)
 
 
 def check(case: Case, batch_rows: int, **options: Any) -> pa.Table:
@@ -197,7 +196,7 @@ def test_late_rows_do_not_count_in_rows_windows(data, case, batch_rows):
 @given(st.data(), cases(null_ts=True), BATCHES)
 @settings(max_examples=FEW)
 def test_idle_streams_follow_the_others(data, case, batch_rows):
-    check(data.draw(with_lateness(case, idle=True)), batch_rows)
+    check(data.draw(with_lateness(case, idle=True, ahead=True)), batch_rows)
 
 
 @given(

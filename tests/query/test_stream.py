@@ -16,6 +16,7 @@ def test_spans_of_a_stream():
     stream = Stream(None, time="ts", lateness="10 seconds", idle=timedelta(minutes=1))
     assert (stream.time, stream.lateness_us, stream.idle_us) == ("ts", 10_000_000, 60_000_000)
     assert (Stream(None, time="ts").lateness_us, Stream(None, time="ts").idle_us) == (0, None)
+    assert Stream(None, time="ts", max_ahead="1 hour").show() == "(time ts, lateness 0 s, at most 1 h ahead)"
 
 
 @pytest.mark.parametrize("time", ["", None, 3])
@@ -24,7 +25,7 @@ def test_time_must_be_a_name(time):
         Stream(None, time=time)
 
 
-@pytest.mark.parametrize("name", ["lateness", "idle"])
+@pytest.mark.parametrize("name", ["lateness", "idle", "max_ahead"])
 @pytest.mark.parametrize("value", ["soon", "-1 second", 5, timedelta(seconds=-1), "1 month"])
 def test_a_bad_span_names_itself(name, value):
     with pytest.raises(StreamError, match=name):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
@@ -18,7 +19,9 @@ from watersmeet.query.session import Session
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime import sources
 from watersmeet.runtime.arrow_types import session_in
+from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.late import check_rows, collect, instant
 from watersmeet.runtime.sources import source_of
 
 if TYPE_CHECKING:
@@ -53,6 +56,21 @@ class Runnable:
                 "a DataFrame cannot run those; use start(sink=..., checkpoint=...)"
             )
         return sources.dataframe(plan, query._used)
+
+    def late(self, *, batch_rows: int | None = None, now: datetime | None = None) -> Any:
+        """What the query drops of Arrow tables, as a table: stream, ts, lag_us, batch, reason, row.
+
+        A row is dropped if it is older than its stream's watermark before its batch (`late`), further ahead of the clock than the
+        stream's `max_ahead` (`ahead`), or has no event time (`no time`). `lag_us` is how far the watermark was past it, in
+        microseconds; `row` the whole row as JSON. Tables arrive in batches of `batch_rows` rows, under a clock that shows `now`.
+        """
+        query = self._bind()
+        frames = [name for name, stream in query._used.items() if is_frame(stream.source)]
+        if frames:
+            raise StreamError(f"stream {frames[0]} is a DataFrame: late() tells what is dropped of Arrow tables")
+        run = query._in_process(query._join.session.timezone, late=True, now_us=instant(now))
+        run.run(check_rows(batch_rows))
+        return collect(run)
 
     def start(
         self,
@@ -118,12 +136,12 @@ class Query(Runnable):
         """The plan that `dataframe` runs."""
         return sources.plan(self._join, self._used, self._options)
 
-    def _in_process(self, timezone: str) -> LocalRun:
+    def _in_process(self, timezone: str, **how: Any) -> LocalRun:
         """The query over its tables in this process, bound in a time zone; at one unit, unless it is told how many."""
         given = {name: source_of(name, stream) for name, stream in self._used.items()}
         join = self._read({name: spec for name, (_, spec) in given.items()}, session_in(timezone))
         options = replace(self._options, units=1) if self._options.units == "auto" else self._options
-        return LocalRun(join, {name: table for name, (table, _) in given.items()}, options)
+        return LocalRun(join, {name: table for name, (table, _) in given.items()}, options, **how)
 
     def _bind(self) -> Query:
         return self

@@ -3,6 +3,7 @@
     watermark(s) = max(highest event time of s - lateness(s),  highest event time of the others - idle(s) if set)
 
     late   in batch n: a tuple that is older than its stream's watermark before batch n
+    ahead  in batch n: a tuple that is later than the batch's own time + max_ahead(s); it moves no watermark
     dead   after batch n: a tuple x, if for every alias y that it waits for watermark(y) > x.ts + hi(x, y), that is
 
            x.ts < cut(x) = min over y of (watermark(y) - hi(x, y))
@@ -39,15 +40,18 @@ Bounds = Iterable[tuple[str, int]]
 
 @dataclass
 class Seen:
-    """What a batch has brought, before any filter: by stream the highest event time, and how many rows have none."""
+    """What a batch has brought, before any filter: by stream the highest event time, and how many rows were set aside where they entered.
+
+    Those are the rows that have no event time, or one too far ahead.
+    """
 
     highest: dict[str, int] = field(default_factory=dict)
-    timeless: dict[str, int] = field(default_factory=dict)
+    aside: dict[str, int] = field(default_factory=dict)
 
     def include(self, other: Seen) -> None:
         self.highest = advance(self.highest, other.highest)
-        for stream, rows in other.timeless.items():
-            self.timeless[stream] = self.timeless.get(stream, 0) + rows
+        for stream, rows in other.aside.items():
+            self.aside[stream] = self.aside.get(stream, 0) + rows
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,11 @@ class Clock:
         late = times < self.before[stream]
         return late if late.any() else None
 
+    def lag(self, stream: str, ts: int) -> int | None:
+        """How far a stream's watermark before the batch was past an instant; None if there was none yet."""
+        mark = NEVER if self.promise is not None else self.before[stream]
+        return None if mark <= NEVER else add_span(mark, -ts)
+
     def has_passed(self, stream: str, times: np.ndarray) -> np.ndarray:
         """Which instants a stream's watermark is past after the batch; past the end of all input it is past all of them."""
         mark = self.after[stream]
@@ -139,6 +148,15 @@ def watermarks(streams: Mapping[str, StreamSpec], maxima: Times) -> dict[str, in
     return out
 
 
+def find_ahead(times: np.ndarray, now: int, max_ahead_us: int) -> np.ndarray:
+    """Which instants are too far ahead of a batch's own time.
+
+    >>> find_ahead(np.array([5, 15, 16]), now=10, max_ahead_us=5).tolist()
+    [False, False, True]
+    """
+    return np.asarray(times > add_span(now, max_ahead_us))
+
+
 def dead_before(mark: int, hi: int) -> int:
     """The time before which no tuple can meet one at or after a watermark that comes at most `hi` later."""
     return NEVER if hi >= UNBOUNDED or mark <= NEVER else add_span(mark, -hi)
@@ -164,8 +182,12 @@ def advance(before: Times, seen: Times) -> dict[str, int]:
 
 
 def count(table: pa.Table, dropped: np.ndarray) -> int:
-    """How many of the dropped rows count for their stream: an earlier alias may have counted a tuple."""
+    """How many of the dropped rows count for their stream."""
+    return int(np.count_nonzero(dropped & ~find_counted(table)))
+
+
+def find_counted(table: pa.Table) -> np.ndarray | np.bool_:
+    """Which rows an earlier alias of their stream counts."""
     if COUNTED not in table.column_names:
-        return int(np.count_nonzero(dropped))
-    counted = np.asarray(table.column(COUNTED).fill_null(False).to_numpy(), bool)
-    return int(np.count_nonzero(dropped & ~counted))
+        return np.False_
+    return np.asarray(table.column(COUNTED).fill_null(False).to_numpy(), bool)

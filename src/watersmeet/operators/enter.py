@@ -27,6 +27,8 @@ from watersmeet.query.stream import COUNTED
 
 PASS = "_pass"
 """The wire column that is true where the alias' filters hold; it does not travel on."""
+AHEAD = "_ahead"
+"""The wire column that is true where a tuple is too far ahead, of a stream with such a bound; it does not travel on."""
 OWN = "_own"
 """The wire column that is true where a tuple of a preserved side can have a partner; it does not travel on."""
 LONE = "lone "
@@ -58,7 +60,7 @@ class JoinEntry:
         source = self.plan.by_alias[self.alias]
         table = wire.combine_chunks()
         kept, seen = rows_kept(source, table)
-        rows = table.drop_columns([PASS]) if PASS in table.column_names else table
+        rows = table.drop_columns([c for c in (PASS, AHEAD) if c in table.column_names])
         if len(kept) < rows.num_rows:
             rows = rows.take(pa.array(kept))
         if OWN not in rows.column_names:
@@ -85,7 +87,7 @@ class SequenceEntry:
         source, table = self.plan.by_alias[self.alias], wire.combine_chunks()
         kept, seen = rows_kept(source, table)
         content = [c for c in table.column_names if c.startswith(CONTENT)]
-        rows = table.drop_columns([c for c in (PASS, *content) if c in table.column_names])
+        rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
         if source.rows is None:
             rows = rows.take(pa.array(kept))
         else:
@@ -93,7 +95,7 @@ class SequenceEntry:
             may_join[kept] = True
             rows = rows.append_column(PASS, pa.array(may_join))
             rows = rows.append_column(HASH, pa.array(content_hash(table.select(content))))
-            rows = rows.filter(pc.is_valid(table.column(TIME)))
+            rows = rows.filter(pa.array(find_usable(table)))
         return seen, iter([Message(first_unit(self.stage), self.alias, rows)] if rows.num_rows else [])
 
 
@@ -118,21 +120,33 @@ def send_lone(join: Stage, side: int, table: pa.Table, stage: int) -> Iterator[M
 
 def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Seen]:
     """The rows that can match anything, and what the clock learns of all of them."""
-    time, seen = table.column(TIME), Seen()
-    highest = pc.max(time)
+    seen, kept, usable = Seen(), find_wanted(source, table), find_usable(table)
+    if not usable.all():
+        seen.aside[source.stream] = count(table, kept & ~usable)
+        kept = kept & usable
+    highest = pc.max(table.column(TIME).filter(pa.array(usable)) if AHEAD in table.column_names else table.column(TIME))
     if highest.is_valid:
         seen.highest[source.stream] = highest.cast(pa.int64()).as_py()
+    return np.flatnonzero(kept), seen
+
+
+def find_usable(table: pa.Table) -> np.ndarray:
+    """Which rows have an event time that is not too far ahead."""
+    time = table.column(TIME)
+    usable = np.asarray(pc.is_valid(time).to_numpy(), np.bool_) if time.null_count else np.ones(table.num_rows, bool)
+    if AHEAD in table.column_names:
+        usable = usable & ~np.asarray(table.column(AHEAD).to_numpy(), np.bool_)
+    return usable
+
+
+def find_wanted(source: InputPlan, table: pa.Table) -> np.ndarray:
+    """Which rows can match something, their times aside."""
     keep = table.column(PASS).fill_null(False) if PASS in table.column_names else None
     for name in source.required:
         if name != TIME and table.column(name).null_count:
             valid = pc.is_valid(table.column(name))
             keep = valid if keep is None else pc.and_(keep, valid)
-    kept = np.ones(table.num_rows, bool) if keep is None else np.asarray(keep.to_numpy(), np.bool_)
-    if time.null_count:
-        timed = np.asarray(pc.is_valid(time).to_numpy(), np.bool_)
-        seen.timeless[source.stream] = count(table, kept & ~timed)
-        kept = kept & timed
-    return np.flatnonzero(kept), seen
+    return np.ones(table.num_rows, bool) if keep is None else np.asarray(keep.to_numpy(), np.bool_)
 
 
 class WireContent:

@@ -17,6 +17,7 @@ _NAMES = {
     "classes": "keys",
     "finish": "DISTINCT or GROUP BY",
     "lateness": "lateness= or idle=",
+    "max_ahead": "max_ahead=",
     "routing": "units= or routing=",
     "timezone": "the session's time zone",
     "ansi": "spark.sql.ansi.enabled",

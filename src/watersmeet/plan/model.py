@@ -113,6 +113,8 @@ class InputPlan:
     rows: int | None = None
     payload: tuple[str, ...] = ()
     """Wire columns that are fetched for matches only."""
+    max_ahead_us: int | None = None
+    """How far ahead of the clock a tuple may be; None: as far as it likes."""
     own: tuple[Expr, ...] = ()
     """Conditions without which a tuple has no partner in the join where it enters, and which it survives: its side is preserved."""
     wire_of: Mapping[ColumnRef, str] = field(init=False, compare=False, repr=False)
@@ -333,6 +335,9 @@ class Plan:
         more: dict[str, Any] = {} if self.finish is None else {"finish": self.finish.description(self.join)}
         if self.join.windows.alternatives:
             more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
+        ahead = {s.name: s.max_ahead_us for s in self.join.streams.values() if s.max_ahead_us is not None}
+        if ahead:
+            more["max_ahead"] = ahead
         if self.join.tree is not None:
             more["joins"] = self.join.tree.description()
         if self.timezone != UTC and self.join.depends_on_zone:

@@ -24,6 +24,7 @@ class Stream:
 
     time: the timestamp column. lateness: how far behind its stream's highest event time a tuple may arrive and still
     count. idle: if given, a silent stream's watermark follows the other streams' highest event time minus this span.
+    max_ahead: if given, a tuple that is further ahead of the clock than this span is dropped as `ahead`, and moves no watermark.
     site: where the stream arrives, if streams arrive far apart; tuples then leave it only as far as results need them.
 
     >>> import pyarrow as pa
@@ -38,6 +39,7 @@ class Stream:
         time: str,
         lateness: str | timedelta = "0 seconds",
         idle: str | timedelta | None = None,
+        max_ahead: str | timedelta | None = None,
         site: str | None = None,
     ) -> None:
         if not isinstance(time, str) or not time:
@@ -51,6 +53,7 @@ class Stream:
         self.time = time
         self.lateness_us = _span("lateness", lateness)
         self.idle_us = None if idle is None else _span("idle", idle)
+        self.max_ahead_us = None if max_ahead is None else _span("max_ahead", max_ahead)
 
     def show(self) -> str:
         """What is known of it, in parentheses.
@@ -59,8 +62,9 @@ class Stream:
         '(time ts, lateness 10 s)'
         """
         idle = "" if self.idle_us is None else f", idle {show_us(self.idle_us)}"
+        ahead = "" if self.max_ahead_us is None else f", at most {show_us(self.max_ahead_us)} ahead"
         at = "" if self.site is None else f", at {self.site}"
-        return f"(time {self.time}, lateness {show_us(self.lateness_us)}{idle}{at})"
+        return f"(time {self.time}, lateness {show_us(self.lateness_us)}{idle}{ahead}{at})"
 
     def __repr__(self) -> str:
         return f"Stream of a {_source_name(self.source)} {self.show()}"
@@ -92,6 +96,7 @@ class StreamSpec:
     lateness_us: int = 0
     idle_us: int | None = None
     site: str | None = None
+    max_ahead_us: int | None = None
 
     def __post_init__(self) -> None:
         if self.time not in self.schema:

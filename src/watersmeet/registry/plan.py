@@ -65,6 +65,7 @@ class RegistryPlan:
                 filters=(),
                 required=(TIME,),
                 earlier=(),
+                max_ahead_us=spec.max_ahead_us,
             )
             for n, (name, spec) in enumerate(self.streams.items())
         )
@@ -86,11 +87,13 @@ class RegistryPlan:
 
     def description(self) -> dict[str, Any]:
         """What stored state depends on, as JSON."""
+        ahead = {s.name: s.max_ahead_us for s in self.streams.values() if s.max_ahead_us is not None}
         return {
             "subscriptions": {
                 s.name: [dict(s.schema), s.time, s.lateness_us, s.idle_us] for s in self.streams.values()
             },
             "units": self.units,
+            **({"max_ahead": ahead} if ahead else {}),
             **({} if self.engine == "shared" else {"engine": self.engine}),
             **({} if self.timezone == UTC else {"timezone": self.timezone}),
         }

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import enlarge, shrink
+from watersmeet.columns.arrow import shrink
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import (
     Dataflow,
@@ -33,22 +33,22 @@ from watersmeet.dataflow.contract import (
     put,
 )
 from watersmeet.expressions.evaluator import evaluate, mask
+from watersmeet.kernels.instants import LAST
 from watersmeet.operators.aggregate import GroupUnits
 from watersmeet.operators.assemble import PlanFlows, make_keepers
 from watersmeet.operators.distinct import KEPT
-from watersmeet.operators.enter import CONTENT, OWN, PASS
 from watersmeet.operators.join import ToKeepers
 from watersmeet.operators.nearest import WAITING
 from watersmeet.operators.project import project_rows
 from watersmeet.operators.views import compute_values, empty_view, merge_views
 from watersmeet.plan.build import build
-from watersmeet.plan.model import ROWS_ONLY, InputPlan, Plan
+from watersmeet.plan.model import ROWS_ONLY
 from watersmeet.plan.options import Options
-from watersmeet.plan.source_sql import condition, items, own_condition
 from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
-from watersmeet.runtime.arrow_types import DUCKDB, DuckDBTypes, normal
+from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.counts import Counts
+from watersmeet.runtime.wires import make_wire, set_aside
 from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.segment import MemoryStore, Segment, from_bytes, to_bytes
@@ -69,18 +69,18 @@ class InProcess:
         self.batch = 0
         self.reports: dict[int, Report] = {}
         """Of the latest batch, by unit."""
-        self._timeless: dict[str, int] = {}
+        self._aside: dict[str, int] = {}
 
     def copy(self) -> InProcess:
         """The same units, apart: what happens to one does not happen to the other."""
         out = InProcess(self.identity)
         out.states, out.store, out.maxima = deepcopy(self.states), self.store.copy(), dict(self.maxima)
-        out.batch, out._timeless = self.batch, dict(self._timeless)
+        out.batch, out._aside = self.batch, dict(self._aside)
         return out
 
     def save(self) -> dict[str, bytes]:
         """The state as contents of files: of every unit its manifest, of every segment its rows, and how far time is."""
-        time = {"maxima": self.maxima, "batch": self.batch, "timeless": self._timeless}
+        time = {"maxima": self.maxima, "batch": self.batch, "aside": self._aside}
         out = {_TIME: json.dumps(time).encode()}
         out |= {f"{unit}.json": state.to_json().encode() for unit, state in self.states.items()}
         return out | {f"{id}.arrow": to_bytes(segment.table) for id, segment in self.store.segments.items()}
@@ -89,7 +89,7 @@ class InProcess:
     def load(cls, saved: Mapping[str, bytes], identity: Identity) -> InProcess:
         """The units of a saved state; an error if it is of another query."""
         out, time = cls(identity), json.loads(saved[_TIME])
-        out.maxima, out.batch, out._timeless = time["maxima"], time["batch"], time["timeless"]
+        out.maxima, out.batch, out._aside = time["maxima"], time["batch"], time["aside"]
         for name, content in saved.items():
             stem, kind = name.split(".")
             if kind == "arrow":
@@ -132,7 +132,7 @@ class InProcess:
         """After a batch: time has moved, and what is dead is dropped, also where no unit has run."""
         self.maxima = clock.reached
         self.batch += 1
-        self.count_late(seen.timeless)
+        self.count_late(seen.aside)
         cuts = flow.cuts(clock)
         for state in self.states.values():
             state.maxima = dict(self.maxima)
@@ -149,12 +149,12 @@ class InProcess:
     def count_late(self, rows: Mapping[str, int]) -> None:
         """Count rows that no unit has seen."""
         for stream, more in rows.items():
-            self._timeless[stream] = self._timeless.get(stream, 0) + more
+            self._aside[stream] = self._aside.get(stream, 0) + more
 
     @property
     def late(self) -> dict[str, int]:
-        """Late rows by stream since the beginning, rows without a time among them."""
-        out = dict(self._timeless)
+        """Late rows by stream since the beginning, those that were set aside where they entered among them."""
+        out = dict(self._aside)
         for state in self.states.values():
             for stream, rows in state.late.items():
                 out[stream] = out.get(stream, 0) + rows
@@ -174,17 +174,28 @@ def enter(flow: Dataflow, wires: Mapping[str, pa.Table], batch: int = 0) -> tupl
 
 
 class LocalRun:
-    """One run of one query."""
+    """One run of one query; with `late`, what it loses is kept. `now_us` is the time of its batches, for streams with `max_ahead`."""
 
-    def __init__(self, join: Join, tables: Mapping[str, pa.Table], options: Options) -> None:
+    def __init__(
+        self,
+        join: Join,
+        tables: Mapping[str, pa.Table],
+        options: Options,
+        *,
+        late: bool = False,
+        now_us: int = LAST,
+    ) -> None:
         refuse_mismatches(join)
         self.schemas = {i.stream: tables[i.stream].schema for i in join.inputs}
         types = DuckDBTypes({i.alias: self.schemas[i.stream] for i in join.inputs})
         self.plan = build(join, types, options, "everything")
-        self.wires = self.read(tables)
+        self.late = late
+        self.wires = self.read(tables, now_us)
         self.flows: Flows = PlanFlows(self.plan) if self.plan.sites is None else SiteFlows(self.plan)
         self.units = InProcess(Identity.of(self.plan))
         self.batches = 0
+        self.lost: list[pa.Table] = []
+        """By batch the rows that were dropped, in the schema of `operators.late`; without `late` they are empty."""
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         """The most rows kept after any batch, by alias."""
         self._holders = {alias: self._find_holders(alias) for alias in self.plan.aliases}
@@ -223,9 +234,9 @@ class LocalRun:
         return self._finish(results, Counts(late=simulated["late"], simulated=own))
 
     def _finish(self, results: list[pa.Table], counts: Counts) -> pa.Table:
-        """All results as one table, with the counts; late rows are said."""
+        """All results as one table, with the counts; late rows are said, unless they are kept."""
         out = self._all_groups() if self._updates_groups else self.rows_of(results)
-        if any(counts.late.values()):
+        if any(counts.late.values()) and not self.late:
             said = ", ".join(f"{n} of {s}" for s, n in counts.late.items() if n)
             warnings.warn(
                 f"watersmeet dropped late rows: {said}; raise the streams' lateness to keep them",
@@ -255,9 +266,10 @@ class LocalRun:
             decided = json.loads(saved[_SITES])
             self.sites.memory, self.sites.sequences = SiteMemory.of(decided["memory"]), decided["sequences"]
 
-    def read(self, tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Rows by stream as wire rows by alias."""
-        return {i.alias: _wire(self.plan, i, tables[i.stream]) for i in self.plan.inputs if i.stream in tables}
+    def read(self, tables: Mapping[str, pa.Table], now_us: int = LAST) -> dict[str, pa.Table]:
+        """Rows by stream, which arrive when the clock shows `now_us`, as wire rows by alias."""
+        given = [i for i in self.plan.inputs if i.stream in tables]
+        return {i.alias: make_wire(self.plan, i, tables[i.stream], late=self.late, now_us=now_us) for i in given}
 
     def rows_of(self, results: list[pa.Table]) -> pa.Table:
         """Results as rows of the query: combinations, distinct rows, or groups."""
@@ -276,6 +288,8 @@ class LocalRun:
     ) -> list[pa.Table]:
         """One batch of wire rows, and what of it leaves; streams have `reached` these times besides."""
         flow = self.flows.under({} if self.sites is None else {"sites": self.sites.sequences})
+        wires, lost = set_aside(self.plan, flow.clock(self.units.maxima, {}), wires, self.units.batch)
+        self.lost.append(lost)
         seen, messages = enter(flow, wires, self.units.batch)
         seen.include(Seen(dict(reached or {})))
         before = self.units.maxima
@@ -366,31 +380,3 @@ class LocalRun:
             for n, o in enumerate(select)
         ]
         return pa.Table.from_arrays(columns, names=[o.name for o in select])
-
-
-def _wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
-    """A source's table as wire rows."""
-    columns: dict[str, pa.ChunkedArray] = {}
-    computed: dict[str, str] = {}
-    plain = {c.name: c.expr.columns[0].column for c in source.columns if c.expr.duckdb_template == "{0}" and not c.cast}
-    for name, text in items(source, plan.inputs, DUCKDB, wrap_plain=False):
-        if name in plain:
-            columns[name] = table.column(plain[name])
-        else:
-            computed[name] = text
-            columns[name] = None
-    passes = condition(source, DUCKDB)
-    if passes is not None:
-        computed[PASS] = f"coalesce({passes}, false)"
-    own = own_condition(source, DUCKDB)
-    if own is not None:
-        computed[OWN] = f"coalesce({own}, false)"
-    if computed:
-        values = normal(
-            evaluate(table, list(computed.values()), f"a condition or key of {source.alias}", plan.timezone)
-        )
-        for n, name in enumerate(computed):
-            columns[name] = values.column(n)
-    if source.rows is not None:
-        columns |= {CONTENT + name: table.column(name) for name in table.column_names}
-    return enlarge(pa.table(columns))

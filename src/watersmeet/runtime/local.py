@@ -10,6 +10,7 @@ no tuple is late.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.counts import Counts
 from watersmeet.runtime.given import Call
 from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.late import BATCH_ROWS, check_late, check_rows, collect, instant, mark_late
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
@@ -35,7 +37,9 @@ SIMULATED = ("Link", "Network", "Protocol", "Sites")
 _NOT_SIMULATED: dict[str, Any] = {"routing": [], "kernel": None, "units": None}
 """Facts of a plan that simulated sites make no use of."""
 __all__ = ["Counts", "LocalRun", "LocalSubscriptions", "counts", "explain", "run", "subscriptions", *SIMULATED]
-_RUN = Call("run", "text", plain=True, parameters=("batch_rows", "network", "protocol", "sites", "timezone"))
+_RUN = Call(
+    "run", "text", plain=True, parameters=("batch_rows", "late", "network", "now", "protocol", "sites", "timezone")
+)
 _EXPLAIN = Call("explain", "text", plain=True, parameters=("detail", "network", "sites", "timezone"))
 _SUBSCRIPTIONS = Call("subscriptions", plain=True, parameters=("units", "engine", "timezone"), options=())
 
@@ -62,7 +66,9 @@ def run(
     tables: Mapping[str, pa.Table | Stream] | None = None,
     /,
     *,
-    batch_rows: int = 10_000,
+    batch_rows: int = BATCH_ROWS,
+    late: bool = False,
+    now: datetime | None = None,
     network: Any = None,
     protocol: Any = None,
     sites: Mapping[str, str] | AtSites | Any = None,
@@ -72,7 +78,8 @@ def run(
     """Run a query over Arrow tables, in a mapping or as keywords; other keywords are the options of `wm.sql`.
 
     A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
-    it; a `Stream` says both itself. `counts(result)` is what was counted on the way. With a
+    it; a `Stream` says both itself. `counts(result)` is what was counted on the way. With `late` the result has a column `_late` more,
+    a struct, and a row for every row that was dropped (see `Query.late`). `now` is the clock that `max_ahead` of streams is held against. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
     With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays; if streams
     have sites themselves, or with `wm.Sites`, that happens in the rounds of `start()`, batch by batch. Networks, and sites far apart,
@@ -87,21 +94,26 @@ def run(
         named,
         {
             "batch_rows": batch_rows,
+            "late": late,
+            "now": now,
             "network": network,
             "protocol": protocol,
             "sites": sites,
             "timezone": timezone,
         },
     )
-    if not isinstance(batch_rows, int) or batch_rows < 1:
-        raise OptionError(f"batch_rows={batch_rows!r}: give a whole number of 1 or more")
+    check_rows(batch_rows)
     if protocol is not None and network is None:
         raise OptionError("protocol= says how tuples travel over a simulated network; give network= too")
     sources = {name: source_of(name, given) for name, given in found.items()}
     options, sites = _in_rounds(sources, sites, network, options)
-    prepared = _prepare(text, sources, timezone, options)
+    if sites is not None or network is not None:
+        _refuse_late(sources, late)
+    prepared = _prepare(text, sources, timezone, options, late=late, now_us=instant(now))
+    check_late(late, prepared.plan.join)
     if sites is None and network is None:
-        return prepared.run(batch_rows)
+        result = prepared.run(batch_rows)
+        return mark_late(result, collect(prepared)) if late else result
     lab = _laboratory("network=" if sites is None else f"sites={sites!r}, a simulation,")
     return prepared.finish(*lab.simulate(prepared.plan, prepared.wires, network, protocol, sites, options))
 
@@ -152,10 +164,18 @@ def counts(result: pa.Table) -> Counts:
 
 
 def _prepare(
-    text: str, sources: Mapping[str, tuple[pa.Table, StreamSpec]], timezone: str, options: dict[str, Any]
+    text: str, sources: Mapping[str, tuple[pa.Table, StreamSpec]], timezone: str, options: dict[str, Any], **how: Any
 ) -> LocalRun:
     join = parse(text, {name: spec for name, (_, spec) in sources.items()}, session_in(timezone))
-    return LocalRun(join, {name: table for name, (table, _) in sources.items()}, change(Options(units=1), options))
+    tables = {name: table for name, (table, _) in sources.items()}
+    return LocalRun(join, tables, change(Options(units=1), options), **how)
+
+
+def _refuse_late(sources: Mapping[str, tuple[pa.Table, StreamSpec]], late: bool) -> None:
+    """A simulation has no batches, whose time and watermarks these need."""
+    bounded = [f"max_ahead= of stream {name}" for name, (_, spec) in sources.items() if spec.max_ahead_us is not None]
+    for what in ["late=True", *bounded] if late else bounded:
+        raise OptionError(f"{what} goes with batches, and a simulation has none: leave it out, or network= and sites=")
 
 
 def _in_rounds(

@@ -46,7 +46,7 @@ def spec(name: str, stream: Stream) -> StreamSpec:
     twice = sorted({c for c in columns if columns.count(c) > 1})
     if twice:
         raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
-    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site)
+    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site, stream.max_ahead_us)
 
 
 def _warn_of_watermarks(name: str, frame: Any) -> None:
@@ -190,7 +190,8 @@ def source_of(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
     if len(schema) < len(table.schema):
         raise StreamError(f"stream {name}: two columns have the same name; rename one")
     if isinstance(given, Stream):
-        return table, StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site)
+        how = (given.time, given.lateness_us, given.idle_us, given.site, given.max_ahead_us)
+        return table, StreamSpec(name, schema, *how)
     times = [c for c, t in schema.items() if t in ("timestamp", "timestamp_ntz")]
     if "ts" in times:
         times = ["ts"]

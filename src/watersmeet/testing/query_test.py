@@ -17,6 +17,7 @@ import pyarrow as pa
 from watersmeet.api import JoinBuilder, Query
 from watersmeet.dataflow.clock import NEVER, watermarks
 from watersmeet.errors import DataError, StreamError
+from watersmeet.kernels.instants import LAST
 from watersmeet.query.session import UTC
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.testing.compare import compare_named, compare_rows
@@ -44,6 +45,8 @@ class QueryTest:
         self._query, self._timezone = query, timezone
         self._run = _prepare(query, timezone)
         self._answers: list[pa.Table] = []
+        self._lost: list[pa.Table] = []
+        self._now_us = LAST
         self._ended = False
 
     def batch(self, rows: Mapping[str, Rows] | None = None, /, **named: Rows) -> Self:
@@ -58,6 +61,11 @@ class QueryTest:
         wanted = {**(dict.fromkeys(self._streams, to) if to is not None else {}), **streams}
         self._know(wanted)
         return self._step({}, {name: to_us(read_instant(at)) for name, at in wanted.items()})
+
+    def clock(self, now: Any) -> Self:
+        """Set what the clock shows from now on, for streams with `max_ahead`; before that no row is too far ahead."""
+        self._now_us = to_us(read_instant(now))
+        return self
 
     def end(self) -> Self:
         """End the input: all watermarks are infinite, and what waits leaves."""
@@ -86,6 +94,11 @@ class QueryTest:
     def late(self) -> dict[str, int]:
         """The late rows since the beginning, by stream."""
         return {name: self._run.units.late.get(name, 0) for name in self._streams}
+
+    @property
+    def late_rows(self) -> list[dict[str, Any]]:
+        """The late rows themselves, since the beginning: stream, ts, lag_us, batch, reason, and the row as JSON."""
+        return [row for lost in self._lost for row in lost.to_pylist()]
 
     @property
     def watermarks(self) -> dict[str, datetime | None]:
@@ -140,12 +153,14 @@ class QueryTest:
 
     def _read(self, rows: Mapping[str, Rows]) -> dict[str, pa.Table]:
         self._know(rows)
-        return self._run.read({name: make_table(self._run.schemas[name], some, name) for name, some in rows.items()})
+        tables = {name: make_table(self._run.schemas[name], some, name) for name, some in rows.items()}
+        return self._run.read(tables, self._now_us)
 
     def _step(self, wires: Mapping[str, pa.Table], reached: Mapping[str, int] | None = None, *, ended: bool = False) -> Self:  # fmt: skip
         if self._ended:
             raise DataError("the input has ended: no batch can follow end()")
         self._answers += self._run.push(wires, ended=ended, reached=reached)
+        self._lost.append(self._run.lost[-1])
         return self
 
 
@@ -161,4 +176,4 @@ def _prepare(query: Query | JoinBuilder, timezone: str) -> LocalRun:
             raise StreamError(
                 f"stream {name} has {stream.source.num_rows} rows: rows come with batch(); declare it by a table without any"
             )
-    return bound._in_process(timezone)
+    return bound._in_process(timezone, late=True)

@@ -290,7 +290,7 @@ def _arrivals(plan: Plan, stage: Stage, side: int, wire: pa.Table) -> Arrivals:
         so_far[rows][~late],
         _places(plan, stage, side, table),
         -(-table.nbytes // table.num_rows) if table.num_rows else 0,
-        seen.timeless.get(source.stream, 0) + count(kept, late),
+        seen.aside.get(source.stream, 0) + count(kept, late),
     )
 
 

@@ -155,7 +155,7 @@ class AcrossSites:
         """The rows that a site sees, in their order, and which of them may join; rows without a time are late."""
         wire = wire.combine_chunks()
         kept, seen = rows_kept(source, wire)
-        self.late[source.stream] += seen.timeless.get(source.stream, 0)
+        self.late[source.stream] += seen.aside.get(source.stream, 0)
         timed = np.flatnonzero(np.asarray(wire.column(TIME).is_valid().to_numpy(), bool))
         rows = kept if source.rows is None else timed
         ts = integers(wire.column(TIME).take(pa.array(rows)).combine_chunks())

@@ -105,6 +105,7 @@ def _alias(plan: Plan, alias: str) -> dict[str, Any]:
         "time": spec.time,
         "lateness_us": spec.lateness_us,
         "idle_us": spec.idle_us,
+        "max_ahead_us": spec.max_ahead_us,
         "site": spec.site,
         "rows": plan.by_alias[alias].rows,
     }

@@ -83,8 +83,9 @@ def _streams(plan: Plan) -> Iterator[str]:
             if spec.idle_us is None
             else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
         )
+        ahead = "" if spec.max_ahead_us is None else f", at most {show_us(spec.max_ahead_us)} ahead of the clock"
         rows = "" if i.rows is None else f", last {i.rows} rows"
-        yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{rows})"
+        yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{ahead}{rows})"
 
 
 def _session(plan: Plan) -> list[tuple[str, list[str]]]:

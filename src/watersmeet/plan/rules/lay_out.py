@@ -70,7 +70,7 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
     earlier = tuple(i.alias for i in plan.join.inputs[:position] if i.stream == source.stream)
     return InputPlan(
         source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
-        tuple(dict.fromkeys(required)), earlier, source.rows, own=tuple(own),
+        tuple(dict.fromkeys(required)), earlier, source.rows, own=tuple(own), max_ahead_us=spec.max_ahead_us,
     )  # fmt: skip
 
 

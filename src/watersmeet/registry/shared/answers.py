@@ -4,8 +4,7 @@
     q17   | 2024-05-01 10:00:03 | {"page":"/buy","total":12.50}
 
 Queries have different columns, and come and go while one sink stands: so the values are text that Spark reads back in the
-query's types (`from_json`). Numbers are written so that they read back exactly; times are UTC; NULL is null; a double
-that is no number is a string, "NaN" or "Infinity", as Spark reads it; bytes are base64.
+query's types (`from_json`); `expressions.json_text` writes it.
 
 Invariant: an object has the columns of the SELECT in their order. The text of a value is made once for every tuple that
 some answer of the chunk shows, however many answers show it.
@@ -18,47 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.expressions.evaluator import evaluate
+from watersmeet.expressions.json_text import json_text
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import INTEGERS
 from watersmeet.registry.plan import ANSWER, QUERY, YOUNGEST
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.fan_out import Pairs, group_positions
-
-_QUOTED = """'"' || {} || '"'"""
-_MOMENT = "%Y-%m-%dT%H:%M:%S.%f"
-_FIRST_DAY = -9_223_372_022_400_000_000
-"""Where DuckDB's calendar begins; 64 bits hold some four hours before it, and its two infinities are instants to Spark."""
-
-
-def _moment(value: str, local: str) -> str:
-    """The text of any instant of 64 bits; `local` is it as a time without a zone."""
-    return (
-        f"(CASE WHEN isinf({value}) THEN CASE WHEN {value} > make_timestamp(0) THEN '294247-01-10T04:00:54.775807' "
-        f"ELSE '-290308-12-21T19:59:05.224193' END WHEN epoch_us({value}) < {_FIRST_DAY} THEN '-290308-12-21T' || "
-        f"strftime(make_timestamp(epoch_us({value}) - ({_FIRST_DAY}) + 86_400_000_000), '%H:%M:%S.%f') "
-        f"ELSE strftime({local}, '{_MOMENT}') END)"
-    )
-
-
-_TEXT = {
-    "string": "CAST(to_json({0}) AS VARCHAR)",
-    "binary": _QUOTED.format("to_base64({0})"),
-    "date": _QUOTED.format(
-        "(CASE WHEN abs({0} - DATE '1970-01-01') < 100_000_000 THEN strftime({0}, '%Y-%m-%d') ELSE CAST({0} AS VARCHAR) END)"
-    ),
-    "timestamp": _QUOTED.format(f"""{_moment("{0}", "timezone('UTC', {0})")} || 'Z'"""),
-    "timestamp_ntz": _QUOTED.format(_moment("{0}", "{0}")),
-}
-_FLOAT = (
-    """CASE WHEN isnan({0}) THEN '"NaN"' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '"Infinity"' ELSE '"-Infinity"' END """
-    "ELSE CAST({0} AS VARCHAR) END"
-)
-
-
-def json_text(kind: str) -> str:
-    """How a value of a Spark type is written, as a template of DuckDB text."""
-    text = _FLOAT if kind in ("float", "double") else _TEXT.get(kind, "CAST({0} AS VARCHAR)")
-    return f"coalesce({text}, 'null')"
 
 
 def answers(block: Block, pairs: Pairs) -> pa.Table:

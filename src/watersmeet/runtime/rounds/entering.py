@@ -3,6 +3,8 @@
     _alias  _keep  _ts   k0  k1   s0_0  s0_1  s1_0
       0     true   ...   17       'x'         2.5        slots are shared by all aliases that have a column of the type
 
+Rows without a time, or too far ahead, enter only where somebody asks for dropped rows; then all bring their whole rows along, one struct for each stream.
+
 How they get from here to their units, by mail or by Spark's shuffle, is for `supersteps` to say; the unit is the same.
 
 Invariant: where a row goes depends on its keys and the routing alone: Spark may run a task twice. A key class has one
@@ -16,11 +18,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.dataflow.contract import Intake
-from watersmeet.operators.enter import PASS
+from watersmeet.operators.enter import AHEAD, PASS
+from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.query.stream import COUNTED
 from watersmeet.runtime.stream.dataframe import wire
@@ -66,25 +69,43 @@ class Entrance:
         return not (self.units or self.is_sequenced)
 
 
-def union_streams(plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame]) -> tuple[DataFrame, Slots]:
+def union_streams(
+    plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False
+) -> tuple[DataFrame, Slots]:
     """The union of all aliases' wire rows, observed and routed; all rows to one unit, the sequencer, if there is one."""
-    wires = [wire(source, plan.inputs, frames[source.stream]) for source in plan.inputs]
+    wires = [wire(source, plan.inputs, frames[source.stream], late=late) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
     for source, wired in zip(plan.inputs, wires, strict=True):
         wire_of = {slot: name for name, slot in slots.of[source.position].items()}
         wire_of |= {f"k{c}": name for c, name in source.keys.items()}
         columns = [F.lit(source.position).cast("int").alias(ALIAS), F.expr(_keep(source, wired)).alias(KEEP)]
+        columns.append((F.col(AHEAD) if AHEAD in wired.columns else F.lit(False)).alias(AHEAD))
+        columns += _whole_rows(plan, source, wires) if late else []
         for slot, kind in slots.types.items():
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
         selected.append(wired.select(*columns))
     rows = reduce(DataFrame.union, selected).observe(OBSERVED, *_metric_columns(plan, slots))
+    aside = [AHEAD, *(row_slot(plan, stream) for stream in plan.streams)] if late else []
+    rows = rows if late else rows.where(f"NOT {AHEAD}")
     if entrance.is_sequenced:
-        return rows.select(F.lit(0).alias(UNIT), ALIAS, *slots.types), slots
-    kept = rows.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+        return rows.select(F.lit(0).alias(UNIT), ALIAS, *aside, *slots.types), slots
+    kept = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
     unit = _unit_column(entrance.units) if entrance.units else F.lit(0)
-    return kept.select(unit.alias(UNIT), ALIAS, *slots.types), slots
+    return kept.select(unit.alias(UNIT), ALIAS, *aside, *slots.types), slots
+
+
+def row_slot(plan: Intake, stream: str) -> str:
+    """The column of the union that has the whole rows of a stream."""
+    return f"{ROW}{list(plan.streams).index(stream)}"
+
+
+def _whole_rows(plan: Intake, source: InputPlan, wires: Sequence[DataFrame]) -> list[Column]:
+    """The whole rows of all streams: an alias has those of its own."""
+    kinds = {i.stream: wired.schema[ROW].dataType for i, wired in zip(plan.inputs, wires, strict=True)}
+    values = {s: F.col(ROW) if s == source.stream else F.lit(None).cast(kind) for s, kind in kinds.items()}
+    return [values[stream].alias(row_slot(plan, stream)) for stream in plan.streams]
 
 
 def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
@@ -95,7 +116,7 @@ def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
         own: dict[str, str] = {}
         taken: dict[str, int] = {}
         key_of = {name: f"k{c}" for c, name in reversed(list(source.keys.items()))}
-        kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields}
+        kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields if f.name not in (AHEAD, ROW)}
         types |= {f"k{c}": kinds[name] for c, name in source.keys.items()}
         for name, kind in kinds.items():
             if name == TIME:
@@ -125,14 +146,14 @@ def _time_us(slots: Slots) -> str:
 
 
 def _metric_columns(plan: Intake, slots: Slots) -> list[Any]:
-    """What a batch's rows, its maxima and the rows without a time are observed by, before any filter."""
+    """What a batch's rows, its maxima and the rows that are set aside are observed by, before any filter."""
     time, columns = _time_us(slots), [F.count(F.lit(1)).alias(ROWS)]
     for n, stream in enumerate(plan.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"
-        columns.append(F.expr(f"max(CASE WHEN {first} THEN {time} END)").alias(f"max{n}"))
-        timeless = f"{KEEP} AND {time} IS NULL AND ({' OR '.join(_counts(i, slots) for i in aliases)})"
-        columns.append(F.expr(f"count(CASE WHEN {timeless} THEN 1 END)").alias(f"timeless{n}"))
+        columns.append(F.expr(f"max(CASE WHEN {first} AND NOT {AHEAD} THEN {time} END)").alias(f"max{n}"))
+        aside = f"{KEEP} AND ({time} IS NULL OR {AHEAD}) AND ({' OR '.join(_counts(i, slots) for i in aliases)})"
+        columns.append(F.expr(f"count(CASE WHEN {aside} THEN 1 END)").alias(f"aside{n}"))
     return columns
 
 

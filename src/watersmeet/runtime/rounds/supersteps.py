@@ -152,8 +152,8 @@ class Supersteps:
         for n, stream in enumerate(self.flows.plan.streams):
             if observed.get(f"max{n}") is not None:
                 seen.highest[stream] = int(observed[f"max{n}"])
-            if observed[f"timeless{n}"]:
-                seen.timeless[stream] = int(observed[f"timeless{n}"])
+            if observed[f"aside{n}"]:
+                seen.aside[stream] = int(observed[f"aside{n}"])
         return int(observed[ROWS]), seen
 
 
@@ -257,7 +257,7 @@ class _Running:
 
     def _end(self) -> None:
         self.state.maxima = advance(self.state.maxima, self._seen.highest)
-        for stream, rows in self._seen.timeless.items():
+        for stream, rows in self._seen.aside.items():
             self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows
         self.state.expire(self.flow.cuts(self.flow.clock(self.state.maxima, {})))
 

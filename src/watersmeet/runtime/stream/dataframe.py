@@ -16,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.contract import Dataflow
 from watersmeet.errors import OptionError
 from watersmeet.operators.assemble import dataflow_of
-from watersmeet.operators.enter import CONTENT, OWN, PASS
+from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
+from watersmeet.operators.late import ROW
 from watersmeet.operators.project import Fields
-from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items, own_condition
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark_plan import SPARK
@@ -105,8 +106,8 @@ def settle_session(spark: SparkSession) -> None:
             spark.conf.set(name, value)
 
 
-def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame) -> DataFrame:
-    """A source's rows as wire rows: Spark computes filters, keys and operands."""
+def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame, *, late: bool = False) -> DataFrame:
+    """A source's rows as wire rows: Spark computes filters, keys and operands; with `late` each brings the whole row along."""
     columns = [F.expr(text).alias(name) for name, text in items(source, inputs, SPARK, wrap_plain=True)]
     passes = condition(source, SPARK)
     if passes is not None:
@@ -116,4 +117,23 @@ def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame) -> Da
         columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
     if source.rows is not None:
         columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in frame.columns]
+    if source.max_ahead_us is not None:
+        columns.append(F.expr(_is_ahead(source, source.max_ahead_us)).alias(AHEAD))
+    if late:
+        columns.append(F.struct(*_whole_row(frame)).alias(ROW))
     return frame.select(*columns)
+
+
+def _is_ahead(source: InputPlan, max_ahead_us: int) -> str:
+    """Whether a row is too far ahead of the micro-batch's own time, which Spark keeps in the offset log: the same when the batch is repeated."""
+    time = next(c for c in source.columns if c.name == TIME)
+    now = "current_timestamp()" if time.type == "timestamp" else "localtimestamp()"
+    seconds, micros = divmod(max_ahead_us, 1_000_000)
+    text = time.expr.spark(lambda ref: SPARK.quote(ref.column))
+    return f"coalesce({text} > {now} + INTERVAL '{seconds}.{micros:06}' SECOND, false)"
+
+
+def _whole_row(frame: DataFrame) -> list[Column]:
+    """All columns; intervals of months and days are no type of Arrow's, and travel as text."""
+    columns = [(F.col(SPARK.quote(name)), name, kind) for name, kind in frame.dtypes]
+    return [(column.cast("string") if kind == "interval" else column).alias(name) for column, name, kind in columns]

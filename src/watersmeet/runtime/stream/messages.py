@@ -157,7 +157,7 @@ class Packer:
             brought, messages = entry.read(enlarge(mark_utc(pa.Table.from_batches(held))))
             seen.include(brought)
         units = self.flow.stages[entry.stage].units
-        said = tell(units, {"seen": seen.highest, "timeless": seen.timeless}) if last else []
+        said = tell(units, {"seen": seen.highest, "aside": seen.aside}) if last else []
         yield from record_batches(chain(rows_of(messages, entry.stage, units, sliced=self.sliced), said), units)
 
 

@@ -3,7 +3,7 @@
     rows of a batch --> Heard: inbox, seen, reports --> Turn --> messages to the next stage, or results
 
 Invariant: manifest and segments are written in the same micro-batch, so Spark commits both or neither. What a unit does depends on its messages and its
-state only: Spark may run any task twice. Words are for the runtime, all else is for the operator. The stage's first unit counts rows without a time.
+state only: Spark may run any task twice. Words are for the runtime, all else is for the operator. The stage's first unit counts rows that were set aside.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Heard:
         return int(table.num_rows)
 
     def _listen(self, said: dict[str, Any]) -> None:
-        self.seen.include(Seen(said.get("seen", {}), said.get("timeless", {})))
+        self.seen.include(Seen(said.get("seen", {}), said.get("aside", {})))
         self.reports += said.get("reports", [])
         if "marks" in said:
             promise = Promise(said["marks"], said.get("cuts", {}))
@@ -177,7 +177,7 @@ class Unit:
             clock = clock.with_promise(heard.promise)
         turn = Turn(first_unit(self.stage) + self.number, heard.inbox, state, store, clock, round=self.stage)
         if self.number == 0:
-            for stream, rows in heard.seen.timeless.items():
+            for stream, rows in heard.seen.aside.items():
                 turn.book_late(stream, rows)
         return turn
 

@@ -109,7 +109,7 @@ class UnitRun:
         self.report.include(self.last.report)
         self.last.report = self.report
         heard.inbox = later
-        heard.seen.timeless = {}
+        heard.seen.aside = {}
         tables = [t for tables in later.values() for t in tables]
         self._held, self._bytes = sum(t.num_rows for t in tables), sum(t.nbytes for t in tables)
 

@@ -5,6 +5,7 @@ Invariant: the answers of a batch are those that Spark would give for the same b
 
 from __future__ import annotations
 
+import time
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, RegistryView
+from watersmeet.runtime.wires import mark_ahead
 from watersmeet.storage.unit import Identity
 
 _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
@@ -139,7 +141,7 @@ class LocalSubscriptions:
 
     @property
     def late(self) -> dict[str, int]:
-        """Late rows by stream, rows without a time among them."""
+        """Late rows by stream, those without a time or too far ahead among them."""
         return self._units.late
 
     def _wire(self, stream: str, table: pa.Table, seen: Seen) -> pa.Table:
@@ -147,7 +149,8 @@ class LocalSubscriptions:
         spec = self.plan.streams[stream]
         table = normal(table).select(list(spec.schema)).cast(self._schemas[stream])
         wire = enlarge(table).rename_columns([wire_name(spec, name) for name in table.column_names])
-        kept, brought = rows_kept(self.plan.by_alias[stream], wire)
+        marked = mark_ahead(self.plan.by_alias[stream], wire, self.plan.timezone, time.time_ns() // 1000)
+        kept, brought = rows_kept(self.plan.by_alias[stream], marked)
         seen.include(brought)
         return wire if len(kept) == wire.num_rows else wire.take(pa.array(kept))
 

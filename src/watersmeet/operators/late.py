@@ -1,0 +1,85 @@
+"""Rows that a query loses: late, too far ahead, or without a time; to be had as rows of one schema, whatever their streams.
+
+    wire rows, each with the whole row of its source  --candidates-->  rows that are a loss if they are dropped  --sift-->  dropped rows
+
+Only where somebody asks for dropped rows do wire rows bring the whole row along, as a struct, which leaves them before they go to any unit of a join.
+Who knows the watermarks before the batch sifts the candidates: the runtime in process, source tasks under `start()`, units under `dataframe()`. The text of
+a row is made of what was dropped only.
+
+Invariant: a row is a candidate once for its stream, under the alias that would count it; it is dropped here if and only if the clock
+lets the operators drop it. So there are as many dropped rows as are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.columns.arrow import integers
+from watersmeet.dataflow.clock import Clock, find_counted
+from watersmeet.expressions.json_text import json_objects
+from watersmeet.kernels.instants import LAST
+from watersmeet.operators.enter import AHEAD, find_wanted
+from watersmeet.plan.model import TIME, InputPlan
+
+ROW = "_row"
+"""The wire column of the whole row of the source."""
+REASON = "_reason"
+"""Of candidates: why they are dropped, where that is known without a watermark."""
+LATE, TOO_FAR, NO_TIME = "late", "ahead", "no time"
+"""Why rows are dropped."""
+SCHEMA = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("ts", pa.timestamp("us", "UTC")),
+        ("lag_us", pa.int64()),
+        ("batch", pa.int64()),
+        ("reason", pa.string()),
+        ("row", pa.large_string()),
+    ]
+)
+"""Of dropped rows: `lag_us` is how far the stream's watermark before the batch was past the row; `row` is the row as JSON."""
+
+
+def candidates(source: InputPlan, wire: pa.Table) -> pa.Table:
+    """The rows of an alias that count for their stream if they are dropped: event time, reason if it is known, whole row."""
+    time = wire.column(TIME).combine_chunks()
+    reasons = np.full(wire.num_rows, None, object)
+    if AHEAD in wire.column_names:
+        reasons[integers(wire.column(AHEAD).combine_chunks()) > 0] = TOO_FAR
+    reasons[np.asarray(pc.is_null(time).to_numpy(zero_copy_only=False), bool)] = NO_TIME
+    table = pa.table({TIME: time.cast(pa.int64()), REASON: pa.array(reasons, pa.string()), ROW: wire.column(ROW)})
+    return table.filter(pa.array(find_wanted(source, wire) & ~find_counted(wire)))
+
+
+def with_reason(found: pa.Table) -> pa.Table:
+    """The candidates that are dropped whatever the watermarks: all there are, where nothing can be late."""
+    return found.filter(pc.is_valid(found.column(REASON)))
+
+
+def sift(clock: Clock, stream: str, found: pa.Table, batch: int | None) -> pa.Table:
+    """The dropped rows among a stream's candidates."""
+    times = integers(found.column(TIME).fill_null(LAST).combine_chunks())
+    is_known = np.asarray(pc.is_valid(found.column(REASON)).to_numpy(), bool)
+    late = clock.late(stream, times)
+    dropped = is_known if late is None else late | is_known
+    lost = found.filter(pa.array(dropped))
+    lags = [None if ts is None else clock.lag(stream, ts) for ts in lost.column(TIME).to_pylist()]
+    columns: Sequence[Any] = (
+        pa.array([stream] * lost.num_rows, pa.string()),
+        lost.column(TIME).cast(pa.timestamp("us", "UTC")),
+        pa.array(lags, pa.int64()),
+        pa.array([batch] * lost.num_rows, pa.int64()),
+        lost.column(REASON).fill_null(LATE),
+        _texts(lost.column(ROW).combine_chunks()),
+    )
+    return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+
+
+def _texts(rows: pa.StructArray) -> pa.Array:
+    """Whole rows as JSON."""
+    return json_objects(pa.Table.from_arrays(rows.flatten(), names=[f.name for f in rows.type]))
