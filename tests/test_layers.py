@@ -195,7 +195,10 @@ def test_the_check_sees_a_violation(module, source):
             "watersmeet.kernels.hash",
             "import math\nimport numpy as np\nfrom numba import njit\nfrom watersmeet.kernels.hash_window import expand",
         ),
-        ("watersmeet.runtime.stream.static", "from pyspark.sql import DataFrame\nfrom watersmeet.storage import unit"),
+        (
+            "watersmeet.runtime.stream.static",
+            "from pyspark.sql import DataFrame\nfrom watersmeet.storage import segment",
+        ),
         ("watersmeet.extensions", "from importlib.metadata import EntryPoint, entry_points"),
         ("watersmeet.runtime.workers", "from importlib.metadata import version"),
         ("watersmeet_lab.bench.trials.trial", "import watersmeet as wm\nimport pyspark"),

@@ -30,8 +30,8 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
 from watersmeet.sql.parse import parse
+from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import Manifest
 
 SQL = "SELECT a.v AS av, b.v AS bv, c.v AS cv FROM a, b, c WHERE a.k = b.k AND b.k = c.k WINDOW = 1 HOUR"
 WIDTH = 1000

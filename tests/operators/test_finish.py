@@ -20,8 +20,8 @@ from watersmeet.operators.distinct import KEPT, LEFT, DistinctUnits
 from watersmeet.operators.project import project_rows
 from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.storage.segment import MemoryStore
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.stores import MemoryStore
 
 TABLE = pa.table(
     {"k": pa.array([], pa.int64()), "v": pa.array([], pa.float64()), "ts": pa.array([], pa.timestamp("us"))}

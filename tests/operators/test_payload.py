@@ -14,8 +14,9 @@ from tests.blocks import blocks_of
 from watersmeet.operators.payload import gather, number_of, reship, split
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import IN, ROW, defer_payloads, offers
-from watersmeet.storage.segment import MemoryStore, Segment
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.segment import Segment
+from watersmeet.storage.stores import MemoryStore
 
 TEXT = "SELECT a.v AS v, a.w AS w, b.v AS u FROM s a, t b WHERE a.k = b.k WINDOW = 2 SECONDS"
 

@@ -19,7 +19,7 @@ from watersmeet.registry.rjoin.flow import id_of
 from watersmeet.registry.rjoin.memory import RingMemory
 from watersmeet.registry.rjoin.rates import collect_rates, count_rates
 from watersmeet.registry.shared.process import _HELD
-from watersmeet.storage.unit import REWRITTEN
+from watersmeet.storage.manifest import REWRITTEN
 
 LOW = -(2**63)
 PAIR = "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS"

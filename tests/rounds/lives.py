@@ -31,7 +31,7 @@ from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.segment import CACHE
+from watersmeet.storage.stores import CACHE
 
 FILES = 6
 """Of each stream; a batch takes up to two."""

@@ -34,7 +34,7 @@ from watersmeet.runtime.rounds.worker import Task
 from watersmeet.runtime.sources import source_of
 from watersmeet.sites.adapt import sum_shipments
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.unit import Identity
+from watersmeet.storage.manifest import Identity
 
 
 class Rows(Task):

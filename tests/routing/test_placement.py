@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.columns.row_hash import place_key
+from watersmeet.columns.arrow import place_key
 from watersmeet.kernels.placement import bucket, bucket_in_sql, first_seeds
 
 ARROW = {

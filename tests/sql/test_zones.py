@@ -193,7 +193,7 @@ def test_the_zone_belongs_to_the_fingerprint_where_it_matters() -> None:
 
 def test_a_checkpoint_of_another_zone_is_refused_with_both_names() -> None:
     from watersmeet.errors import CheckpointError
-    from watersmeet.storage.unit import Identity, Manifest
+    from watersmeet.storage.manifest import Identity, Manifest
 
     written = Manifest.fresh(Identity.of(plan_of(ZONED, NEW_YORK))).to_json()
     with pytest.raises(CheckpointError, match=r"(?s)time zone America/New_York.*time zone Europe/Berlin"):

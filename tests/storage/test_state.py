@@ -8,8 +8,9 @@ import pytest
 import watersmeet as wm
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
-from watersmeet.storage.segment import BlobStore, SegmentInfo
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.segment import SegmentInfo
+from watersmeet.storage.stores import BlobStore
 
 
 def plan(window: str = "10 SECONDS", **options: object) -> Plan:

@@ -7,7 +7,8 @@ Arrow counts the bytes of a `string` column in 32 bits. Inside the units texts, 
 tuples may pass 2 GiB; they get Spark's types again when they leave, block by block.
 
 Invariant: the blocks of a table, laid end to end, are the table; a block of several rows holds at most the limit. A code depends on the value
-alone, so every process and runtime agrees; see `plan.types` for the kinds. Arrays of codes are fresh and writable: compiled kernels take no
+alone, so every process and runtime agrees; see `plan.types` for the kinds. Keys are placed as Spark's `hash` places values of their type,
+see `kernels.placement`. Arrays of codes are fresh and writable: compiled kernels take no
 read-only views.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.kernels import placement
 from watersmeet.kernels.hashing import combine, hash_bytes, order_floats
 from watersmeet.plan.types import Kind
 
@@ -269,3 +271,33 @@ def split_texts(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1].copy()
     return starts, np.zeros(1, np.uint8) if data is None or data.size == 0 else np.frombuffer(data, np.uint8)
+
+
+_INTS = ("boolean", "tinyint", "smallint", "int", "date")
+"""Types that Spark hashes as 32 bits; other whole numbers and times have 64."""
+
+
+def place_key(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
+    """The placement hash of a key of a type, going on from that of the keys before it."""
+    out = _place(seeds, column, spark_type)
+    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), out, seeds) if column.null_count else out
+
+
+def _place(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
+    if spark_type in ("float", "double"):
+        single = spark_type == "float"
+        values = np.array(column.to_numpy(zero_copy_only=False), np.float32 if single else np.float64)
+        values[values == 0] = 0
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.int32 if single else np.int64).astype(np.int64)
+        return (placement.hash_ints if single else placement.hash_longs)(seeds, bits)
+    if pa.types.is_decimal(column.type):
+        words = split_decimals(column)
+        low, high = words[:, 0].copy(), words[:, 1].copy()
+        if column.type.precision <= 18:
+            return placement.hash_longs(seeds, low)
+        offsets = np.empty(len(column) + 1, np.int64)
+        return placement.hash_texts(seeds, offsets, placement.write_big_endian(low, high, offsets))
+    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type) or pa.types.is_boolean(column.type):
+        return (placement.hash_ints if spark_type in _INTS else placement.hash_longs)(seeds, integers(column))
+    return placement.hash_texts(seeds, *split_texts(column))

@@ -1,7 +1,7 @@
-"""Hashes of rows: 64 bits that tell rows apart, and the placement hash of rows and keys, by which they go to units.
+"""Hashes of rows: 64 bits that tell rows apart, and their way to units by the placement hash.
 
 Invariant: rows that Spark calls equal have equal hashes, in every process: NULL equals NULL, NaN equals NaN, 0.0 equals
--0.0. Code that matches by hash compares the values. Keys are placed as Spark's `hash` places values of their type, see `kernels.placement`.
+-0.0. Code that matches by hash compares the values.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import codes, integers, is_bytes, rebuilt, split_decimals, split_texts
+from watersmeet.columns.arrow import codes, integers, is_bytes, rebuilt
 from watersmeet.kernels import placement
+from watersmeet.kernels.hash_window import group_rows
 from watersmeet.kernels.hashing import combine, order_floats
-from watersmeet.routing.hypercube import group_rows
 
 HASH = "_hash"
 """The column of a row's hash, in segments of rows and of groups."""
 _NULL = np.int64(0x4E554C4C5EED1D1F)
 """What NULL counts as: no value that anybody has."""
-_INTS = ("boolean", "tinyint", "smallint", "int", "date")
-"""Types that Spark hashes as 32 bits; other whole numbers and times have 64."""
 
 
 def row_hash(table: pa.Table, seed: int = 0) -> np.ndarray:
@@ -50,32 +48,6 @@ def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[i
     if table.num_rows:
         for unit, rows in group_rows(placement.bucket(placement.hash_codes(hashes), units)):
             yield unit, table if rows is None else table.take(pa.array(rows))
-
-
-def place_key(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
-    """The placement hash of a key of a type, going on from that of the keys before it."""
-    out = _place(seeds, column, spark_type)
-    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), out, seeds) if column.null_count else out
-
-
-def _place(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
-    if spark_type in ("float", "double"):
-        single = spark_type == "float"
-        values = np.array(column.to_numpy(zero_copy_only=False), np.float32 if single else np.float64)
-        values[values == 0] = 0
-        values[np.isnan(values)] = np.nan
-        bits = values.view(np.int32 if single else np.int64).astype(np.int64)
-        return (placement.hash_ints if single else placement.hash_longs)(seeds, bits)
-    if pa.types.is_decimal(column.type):
-        words = split_decimals(column)
-        low, high = words[:, 0].copy(), words[:, 1].copy()
-        if column.type.precision <= 18:
-            return placement.hash_longs(seeds, low)
-        offsets = np.empty(len(column) + 1, np.int64)
-        return placement.hash_texts(seeds, offsets, placement.write_big_endian(low, high, offsets))
-    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type) or pa.types.is_boolean(column.type):
-        return (placement.hash_ints if spark_type in _INTS else placement.hash_longs)(seeds, integers(column))
-    return placement.hash_texts(seeds, *split_texts(column))
 
 
 def _values(column: pa.Array) -> np.ndarray:

@@ -28,8 +28,8 @@ from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen, count
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernels.instants import LAST, add_span
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.storage.manifest import Described, Manifest
 from watersmeet.storage.segment import SegmentStore
-from watersmeet.storage.unit import Described, Manifest
 
 MOST_UNITS = 100_000
 """The most units of a stage; scaling may add units to those of the plan."""

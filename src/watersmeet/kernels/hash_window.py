@@ -6,6 +6,7 @@
 
 A probe finds its group in a hash table and cuts the period [lo, hi] out of it by bisection, so the matches of a probe
 are one contiguous run: counting them costs nothing. `pairs` turns runs into pairs of row indices, in bounded chunks.
+`group_rows` groups rows once, where no index is kept.
 
 Invariant: `rows` is a permutation of the segment's rows; equal codes are contiguous and ascending in time. The chunks of one call of `pairs`, laid
 end to end, hold every pair of every run exactly once, and no chunk holds more than `limit` pairs, however hot one key is.
@@ -58,6 +59,25 @@ def build(codes: np.ndarray, ts: np.ndarray) -> HashIndex:
 def probe(index: HashIndex, codes: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every probe the first position and the number of rows with its code and lo <= ts <= hi."""
     return _probe(index.slots, index.group_code, index.group_start, index.times, codes, lo, hi)
+
+
+def group_rows(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    """The rows that have each number, in order; None if all have the same.
+
+    >>> [(n, rows.tolist()) for n, rows in group_rows(np.array([5, 2, 5]))]
+    [(2, [1]), (5, [0, 2])]
+    """
+    if len(numbers) == 0:
+        return
+    if np.all(numbers == numbers[0]):
+        yield int(numbers[0]), None
+        return
+    order = np.argsort(
+        numbers.astype(np.uint16) if numbers.min() >= 0 and numbers.max() < 2**16 else numbers, kind="stable"
+    )
+    found, begins = np.unique(numbers[order], return_index=True)
+    for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
+        yield number, order[begin:end]
 
 
 @kernel(

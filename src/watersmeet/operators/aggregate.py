@@ -27,8 +27,8 @@ from watersmeet.kernels.hash_window import pairs
 from watersmeet.operators.distinct import KEPT, LEFT
 from watersmeet.operators.views import compute_values, empty_view, merge_views, update_view
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.storage.segment import Segment, SegmentStore
-from watersmeet.storage.unit import Manifest, compact, find_alike
+from watersmeet.storage.manifest import Manifest
+from watersmeet.storage.segment import Segment, SegmentStore, compact, find_alike
 
 
 @dataclass(frozen=True)

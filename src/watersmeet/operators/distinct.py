@@ -34,8 +34,7 @@ from watersmeet.kernels.hash_window import pairs
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import Settler
+from watersmeet.storage.segment import Segment, Settler
 
 KEPT = ""
 """Under this name a manifest holds rows and groups, beside the aliases' tuples; no alias is empty."""

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import floats, integers
-from watersmeet.columns.row_hash import by_hash, content_hash, place_key, row_hash
+from watersmeet.columns.arrow import floats, integers, place_key
+from watersmeet.columns.row_hash import by_hash, content_hash, row_hash
 from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
 from watersmeet.kernels import placement

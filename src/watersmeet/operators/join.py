@@ -51,8 +51,7 @@ from watersmeet.plan.rules.tree import own_conditions
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison
 from watersmeet.query.tree import Node
-from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import Settler
+from watersmeet.storage.segment import Segment, Settler
 
 Old = Mapping[str, list[Segment]]
 New = dict[str, Segment | None]

@@ -24,12 +24,12 @@ import pyarrow as pa
 from watersmeet.columns.arrow import block_bytes, cuts, integers, table_widths
 from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Message, Onward, Pause, Turn, Yielded, first_unit
+from watersmeet.kernels.hash_window import group_rows
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.rules.ship import IN, ROW, payload_refs
 from watersmeet.query.expr import ColumnRef
-from watersmeet.routing.hypercube import group_rows
+from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
-from watersmeet.storage.unit import Manifest
 
 Held = Mapping[int, SegmentInfo]
 """Payload segments by their number."""

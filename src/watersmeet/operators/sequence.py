@@ -24,8 +24,8 @@ from watersmeet.kernels.instants import LAST
 from watersmeet.operators.enter import HASH, PASS, route
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.rules.sequence import reach
+from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import Manifest
 
 Pending = Mapping[str, pa.Table | None]
 """By alias everything that has not been released."""

@@ -35,8 +35,8 @@ from watersmeet.kernels.instants import FIRST, LAST, shift
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
-from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import OTHER, Settler
+from watersmeet.storage.manifest import OTHER
+from watersmeet.storage.segment import Segment, Settler
 
 MET = f"{OTHER}met "
 """Kinds of notes: hash and time of tuples that have a partner, by side."""

@@ -29,8 +29,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from watersmeet.kernels.hash_window import group_rows
 from watersmeet.kernels.placement import bucket
-from watersmeet.routing.hypercube import Content, Delivery, group_rows
+from watersmeet.routing.hypercube import Content, Delivery
 
 Groups = tuple[tuple[int, ...], ...]
 """The units of every subgroup of a side."""

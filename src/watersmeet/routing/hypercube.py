@@ -30,6 +30,7 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
+from watersmeet.kernels.hash_window import group_rows
 from watersmeet.kernels.placement import bucket, bucket_in_sql
 
 Role = Literal["both", "store", "probe"]
@@ -143,25 +144,6 @@ class Hypercube:
         offsets = [sum(o) for o in itertools.product(*free)]
         for cell, rows in group_rows(base):
             yield Delivery("both", tuple(cell + o for o in offsets), rows)
-
-
-def group_rows(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-    """The rows that have each number, in order; None if all have the same.
-
-    >>> [(n, rows.tolist()) for n, rows in group_rows(np.array([5, 2, 5]))]
-    [(2, [1]), (5, [0, 2])]
-    """
-    if len(numbers) == 0:
-        return
-    if np.all(numbers == numbers[0]):
-        yield int(numbers[0]), None
-        return
-    order = np.argsort(
-        numbers.astype(np.uint16) if numbers.min() >= 0 and numbers.max() < 2**16 else numbers, kind="stable"
-    )
-    found, begins = np.unique(numbers[order], return_index=True)
-    for number, begin, end in zip(found.tolist(), begins, [*begins[1:], len(order)], strict=True):
-        yield number, order[begin:end]
 
 
 def grid(classes_of: tuple[frozenset[int], ...], units: int, spread: Collection[int] = ()) -> Hypercube:

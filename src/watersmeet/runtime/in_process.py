@@ -51,8 +51,9 @@ from watersmeet.runtime.counts import Counts
 from watersmeet.runtime.wires import make_wire, set_aside
 from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.segment import MemoryStore, Segment, from_bytes, to_bytes
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.segment import Segment, from_bytes, to_bytes
+from watersmeet.storage.stores import MemoryStore
 
 _TIME, _SITES = "time.json", "sites.json"
 """Names of files of a saved state, besides those of units and segments."""

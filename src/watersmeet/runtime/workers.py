@@ -1,4 +1,4 @@
-"""Spark's Python workers: what they must have, how they report errors, and how they stay light.
+"""Spark's Python workers: what they must have, how they report errors, how they stay light, and how results leave them.
 
 **Probe.** Workers run PYSPARK_PYTHON, or the `python3` of their PATH, which need not be the driver's interpreter. Without a probe, a worker that
 has no watersmeet ends the first micro-batch with 90 lines of Spark's. A session is probed once, by a job of one row that needs only Python's own
@@ -18,7 +18,10 @@ loaded that is tens of milliseconds, paid in every job of every micro-batch, and
 queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
 they are frozen, so that the collector skips them. A heap that has grown is frozen again.
 
-Invariant: nothing that a task makes for itself is frozen, and no garbage. Nothing is frozen when the process ends: a library that counts
+**Results** leave as typed columns, and with those of a unit under `dataframe()` comes one row of metrics per batch. Timestamps leave as whole
+microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise.
+
+Invariant: rows with `_metrics` are not results; they are observed and dropped. Nothing that a task makes for itself is frozen, and no garbage. Nothing is frozen when the process ends: a library that counts
 what is left at its end (DuckDB does) would find all of it.
 """
 
@@ -29,14 +32,17 @@ import gc
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ParamSpec, TextIO, TypeVar
 
+import pandas as pd
 import pyarrow as pa
 
+from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
+from watersmeet.operators.project import Fields
 from watersmeet.runtime.spark_versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
@@ -205,3 +211,55 @@ def after_task() -> None:
         _done += 1
         gc.collect()
         gc.freeze()
+
+
+METRICS = "_metrics"
+
+
+def schema_of(fields: Fields) -> str:
+    """The DDL of columns that leave Python."""
+    return ", ".join(f"`{name}` {'bigint' if kind == 'timestamp' else kind}" for name, kind in fields)
+
+
+def with_metrics(fields: Fields) -> str:
+    """The same with a column of metrics."""
+    return f"{schema_of(fields)}, `{METRICS}` string"
+
+
+def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    """A table's columns as they leave Python, by position; metrics, if the schema has them, are empty."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    for n, field in enumerate(schema):
+        if field.name == METRICS:
+            columns[METRICS] = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
+            continue
+        column = table.column(n)
+        if pa.types.is_int64(field.type) and pa.types.is_timestamp(column.type):
+            column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+        columns[field.name] = column
+    return columns
+
+
+def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> dict[str, pa.ChunkedArray]:
+    """A row of metrics for every unit's report."""
+    columns = {f.name: pa.chunked_array([pa.nulls(len(reports), f.type)]) for f in schema}
+    columns[METRICS] = pa.chunked_array([pa.array([json.dumps(r) for r in reports], pa.string())])
+    return columns
+
+
+def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+    """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
+    table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
+    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series:
+    if pa.types.is_nested(column.type):
+        return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
+
+
+def result_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same for mapInArrow, in Spark's types and in batches of bounded bytes."""
+    for block in slice_by_bytes(pa.table(columns)):
+        yield from shrink(block).combine_chunks().cast(schema).to_batches()

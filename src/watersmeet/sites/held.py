@@ -27,8 +27,8 @@ from watersmeet.kernels import hash_window
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.plan.model import TIME
 from watersmeet.sites.schedule import News, Schedule
-from watersmeet.storage.segment import Segment, SegmentStore
-from watersmeet.storage.unit import Manifest, Settler
+from watersmeet.storage.manifest import Manifest
+from watersmeet.storage.segment import Segment, SegmentStore, Settler
 
 NUMBER, CODE, BITS = "_n", "_code", "_bits"
 """Columns: a tuple's number (batch, then row), a key's code, a filter."""

@@ -1,24 +1,23 @@
-"""Segments: immutable runs of one alias' tuples, each with its own indexes, built once; and where they live between batches.
+"""Segments: immutable runs of one alias' tuples, each with its own indexes, built once; and how a batch changes them.
 
     alias b   [ segment 17 ][ segment 18 ][ 19 ][20]        older -> newer; expiry drops whole segments
 
-The bytes of a segment live wherever the runtime keeps state. What can be derived from them (codes, indexes) lives in a
-cache of the process, keyed by segment id, and is lost without harm.
+    dead      whole segments go by their max ts; when dead rows inside the oldest live segments pass a tenth of the
+              living, those segments are rewritten without them
+    compact   four neighbours of one size class (powers of four) become one segment of the next, as long as its span
+              stays within the archive period (a tenth of the alias' retention) and its size within 32 MB
 
-Invariant: a segment's id never names other contents: ids are unique per attempt. A store's `read` after `write` gives the same rows until
-`remove`, whatever the process cache holds. Bytes from elsewhere are compared with the length and checksum that `write` has returned: what
-differs is an error, and never read.
-Implements: Lin, Ooi, Wang, Yu (2015), section 3.3, the chained in-memory index.
+Invariant: a segment's id never names other contents: ids are unique per attempt. Live rows are never lost; retained rows are at most 1.1 times the living; the
+number of segments grows with the logarithm of the rows, up to the archive period.
+Implements: Lin, Ooi, Wang, Yu (2015), section 3.3: the chained in-memory index, the archive period, discarding whole sub-indexes.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 import uuid
-import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -26,14 +25,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import codes, enlarge, floats, integers, is_fixed, mark_utc, row_widths
-from watersmeet.errors import CheckpointError
+from watersmeet.columns.arrow import (
+    block_bytes,
+    codes,
+    enlarge,
+    floats,
+    integers,
+    is_fixed,
+    mark_utc,
+    row_widths,
+    slice_by_bytes,
+)
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.hashing import code_together, order_floats
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import Kind
-from watersmeet.storage.host_cache import HOST_CACHE
+from watersmeet.query.window import UNBOUNDED
 
 P = ParamSpec("P")
 V = TypeVar("V")
@@ -41,8 +49,6 @@ KeyColumns = tuple[tuple[str, Kind], ...]
 """(wire column, kind of its codes) of keys that are taken together."""
 ZonedCondition = tuple[str, str]
 """A condition over a table's columns, and the time zone in which it is evaluated."""
-
-CACHE_BYTES = 256 * 2**20
 
 
 @dataclass
@@ -217,37 +223,6 @@ def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
         return enlarge(mark_utc(reader.read_all()))
 
 
-class SegmentCache:
-    """Segments that this process has seen lately, up to a number of bytes."""
-
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self.limit = limit
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, id: str) -> Segment | None:
-        with self._lock:
-            segment = self._segments.get(id)
-            if segment is not None:
-                self._segments.move_to_end(id)
-            return segment
-
-    def put(self, segment: Segment) -> None:
-        with self._lock:
-            self._segments[segment.id] = segment
-            total = sum(s.nbytes for s in self._segments.values())
-            while total > self.limit and len(self._segments) > 1:
-                _, oldest = self._segments.popitem(last=False)
-                total -= oldest.nbytes
-
-    def drop(self, id: str) -> None:
-        with self._lock:
-            self._segments.pop(id, None)
-
-
-CACHE = SegmentCache()
-
-
 @dataclass
 class SegmentInfo:
     """A live segment, as the manifest knows it."""
@@ -278,76 +253,110 @@ def info_of(segment: Segment) -> SegmentInfo:
     return SegmentInfo(segment.id, segment.rows, int(segment.table.nbytes), segment.min_ts, segment.max_ts)
 
 
-class MemoryStore:
-    """Segments in this process, for runs that end with it."""
+SEGMENT_BYTES = 32 * 2**20
+MOST_SEGMENTS = 64
+SLACK = 10
+"""Dead rows may be a tenth of the living; an archive period is a tenth of the retention."""
+FAN_IN = 4
+Merge = Callable[[list[pa.Table]], Segment]
 
-    def __init__(self) -> None:
-        self.segments: dict[str, Segment] = {}
 
-    def read(self, info: SegmentInfo) -> Segment:
-        return self.segments[info.id]
+def compact(
+    store: SegmentStore,
+    infos: list[SegmentInfo],
+    find_run: Callable[[list[SegmentInfo]], list[SegmentInfo]],
+    merge: Merge,
+) -> list[SegmentInfo]:
+    """Segments in their order, where runs of them are merged to one as long as one is found."""
+    while run := find_run(infos):
+        whole = merge([store.read(info).table for info in run])
+        for info in run:
+            store.remove(info)
+        at, merged = infos.index(run[0]), {info.id for info in run}
+        left = [info for info in infos if info.id not in merged]
+        infos = [*left[:at], store.write(whole), *left[at:]]
+    return infos
 
-    def write(self, segment: Segment) -> SegmentInfo:
-        self.segments[segment.id] = segment
-        return info_of(segment)
 
-    def remove(self, info: SegmentInfo) -> None:
-        del self.segments[info.id]
+def find_alike(infos: list[SegmentInfo]) -> list[SegmentInfo]:
+    """FAN_IN segments or more of one size class, of the smallest that has so many, wherever they stand."""
+    classes: dict[int, list[SegmentInfo]] = {}
+    for info in infos:
+        classes.setdefault(_size_class(info.rows), []).append(info)
+    return next((same for _, same in sorted(classes.items()) if len(same) >= FAN_IN), [])
 
-    def copy(self, ids: set[str] | None = None) -> MemoryStore:
-        """A store of the same segments, or of these; what is written or removed in one is not in the other."""
-        out = MemoryStore()
-        out.segments = {id: s for id, s in self.segments.items() if ids is None or id in ids}
+
+class Settler:
+    """Applies one batch's changes to one alias' segments; `merge` makes one of several, by default with all their rows."""
+
+    def __init__(self, store: SegmentStore, cut_ts: int, retention_us: int, merge: Merge | None = None) -> None:
+        self.store, self.cut_ts, self.merge = store, cut_ts, merge or _concat
+        self.span_us = UNBOUNDED if retention_us >= UNBOUNDED else max(retention_us // SLACK, 1)
+
+    def settle(self, infos: list[SegmentInfo], new: Segment | None) -> list[SegmentInfo]:
+        """The live segments after the batch."""
+        living = [i for i in infos if i.max_ts >= self.cut_ts]
+        for dead in infos:
+            if dead.max_ts < self.cut_ts:
+                self.store.remove(dead)
+        living = self._trim(living)
+        if new is not None and new.rows:
+            alive = new if new.min_ts >= self.cut_ts else new.where(new.ts >= self.cut_ts)
+            living += [self.store.write(piece) for piece in _pieces(alive)]
+        return compact(self.store, sorted(living, key=lambda i: (i.max_ts, i.id)), self._find_run, self.merge)
+
+    def _trim(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
+        partly = [i for i in infos if i.min_ts < self.cut_ts]
+        if not partly:
+            return infos
+        masks = {i.id: self.store.read(i).ts >= self.cut_ts for i in partly}
+        dead = sum(int(np.count_nonzero(~m)) for m in masks.values())
+        if dead * SLACK <= sum(i.rows for i in infos) - dead:
+            return infos
+        out = []
+        for info in infos:
+            if info.id in masks:
+                segment = self.store.read(info).where(masks[info.id])
+                self.store.remove(info)
+                out.append(self.store.write(segment))
+            else:
+                out.append(info)
         return out
 
+    def _find_run(self, infos: list[SegmentInfo]) -> list[SegmentInfo]:
+        """The newest run of one size class that fits; with too many segments, the smallest neighbours that fit."""
+        end = len(infos)
+        while end >= FAN_IN:
+            run = infos[end - FAN_IN : end]
+            if len({_size_class(i.rows) for i in run}) == 1 and self._fits(run):
+                return run
+            end -= 1
+        if len(infos) > MOST_SEGMENTS:
+            neighbours = [infos[i : i + 2] for i in range(len(infos) - 1)]
+            fitting = [pair for pair in neighbours if sum(i.bytes for i in pair) <= block_bytes(SEGMENT_BYTES)]
+            return min(fitting, key=lambda pair: sum(i.rows for i in pair), default=[])
+        return []
 
-class Blobs(Protocol):
-    """Durable bytes by id."""
-
-    def get(self, id: str) -> bytes | None: ...
-    def put(self, id: str, blob: bytes) -> None: ...
-    def delete(self, id: str) -> None: ...
-
-
-class BlobStore:
-    """Segments as Arrow IPC bytes in durable state, with the caches of the process and of the host in front."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self.blobs = blobs
-
-    def read(self, info: SegmentInfo) -> Segment:
-        segment = CACHE.get(info.id)
-        if segment is None:
-            segment = self._decode(info)
-            CACHE.put(segment)
-        return segment
-
-    def write(self, segment: Segment) -> SegmentInfo:
-        blob = to_bytes(segment.table)
-        self.blobs.put(segment.id, blob)
-        HOST_CACHE.write(segment.id, blob)
-        CACHE.put(segment)
-        return replace(info_of(segment), file_bytes=len(blob), checksum=zlib.crc32(blob))
-
-    def remove(self, info: SegmentInfo) -> None:
-        self.blobs.delete(info.id)
-        HOST_CACHE.remove(info.id)
-        CACHE.drop(info.id)
-
-    def _decode(self, info: SegmentInfo) -> Segment:
-        blob: bytes | pa.Buffer | None = HOST_CACHE.read(info.id, info.file_bytes, info.checksum)
-        if blob is None:
-            blob = self.blobs.get(info.id)
-            problem = "is missing" if blob is None else damage(blob, info)
-            if blob is None or problem is not None:
-                raise CheckpointError(
-                    f"corrupt checkpoint: segment {info.id} with {info.rows} rows {problem}; start with a new checkpoint folder"
-                )
-        return Segment(info.id, from_bytes(blob).combine_chunks())
+    def _fits(self, run: list[SegmentInfo]) -> bool:
+        span = max(i.max_ts for i in run) - min(i.min_ts for i in run)
+        return span <= self.span_us and sum(i.bytes for i in run) <= block_bytes(SEGMENT_BYTES)
 
 
-def damage(blob: bytes | pa.Buffer, info: SegmentInfo) -> str | None:
-    """What is wrong with the bytes of a segment; None: they are what was written."""
-    if len(blob) != info.file_bytes:
-        return f"is damaged: it has {len(blob)} bytes, not {info.file_bytes}"
-    return None if zlib.crc32(blob) == info.checksum else "is damaged: its checksum is not what the manifest says"
+def _size_class(rows: int) -> int:
+    return int(math.log(max(rows, 1), FAN_IN))
+
+
+def _concat(tables: list[pa.Table]) -> Segment:
+    return Segment.of(pa.concat_tables([t.select(tables[0].column_names) for t in tables]))
+
+
+def _pieces(segment: Segment) -> list[Segment]:
+    """A segment, cut where it is larger than a stored one may be."""
+    if segment.rows == 0:
+        return []
+    if segment.table.nbytes <= block_bytes(SEGMENT_BYTES):
+        return [segment]
+    in_time = segment.table
+    if not segment.is_ordered:
+        in_time = in_time.take(pa.array(np.argsort(segment.ts, kind="stable")))
+    return [Segment.of(block) for block in slice_by_bytes(in_time, SEGMENT_BYTES)]

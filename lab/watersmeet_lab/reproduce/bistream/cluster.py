@@ -30,8 +30,8 @@ from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
 from watersmeet.sql.parse import parse
-from watersmeet.storage.segment import MemoryStore
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.stores import MemoryStore
 from watersmeet_lab.reproduce.bistream.models import Model
 from watersmeet_lab.reproduce.bistream.queries import START_US, Feed
 

@@ -34,8 +34,9 @@ from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.routing.hypercube import Role
-from watersmeet.storage.segment import MemoryStore, Segment, SegmentInfo
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.segment import Segment, SegmentInfo
+from watersmeet.storage.stores import MemoryStore
 from watersmeet_lab.simulate.biclique.ordering import Copy
 
 

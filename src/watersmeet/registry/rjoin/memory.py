@@ -44,8 +44,8 @@ from watersmeet.registry.rjoin.ring_unit import RingOptions, RingUnit
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.rjoin.wire import row_names, rows_block, rows_table
 from watersmeet.registry.shared.process import get_or_make
-from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
-from watersmeet.storage.unit import OTHER, REWRITTEN, Manifest, Settler
+from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
 
 INDEXED = "_indexed"
 """Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""

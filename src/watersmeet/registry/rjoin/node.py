@@ -38,8 +38,8 @@ from watersmeet.registry.rjoin.wire import rows_block, rows_table
 from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.distinct import AnsweredRows
+from watersmeet.storage.manifest import REWRITTEN
 from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import REWRITTEN
 
 REWRITE, ANSWER, _TUPLES = ":rewrite", ":answer", ":tuples "
 

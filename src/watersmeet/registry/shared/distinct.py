@@ -45,8 +45,8 @@ from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
 from watersmeet.registry.shared.fan_out import Pairs, group_positions
-from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
-from watersmeet.storage.unit import SLACK, Manifest, Settler
+from watersmeet.storage.manifest import Manifest
+from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore, Settler
 
 QUERIES = "distinct"
 """In a manifest's extra: a sum over the queries whose rows are kept. If it has changed, some may have been removed."""

@@ -27,8 +27,7 @@ from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.registry.shared.fan_out import fan_out
 from watersmeet.registry.shared.visible import Visible
-from watersmeet.storage.segment import Segment
-from watersmeet.storage.unit import Settler
+from watersmeet.storage.segment import Segment, Settler
 
 
 class SharedPlan:

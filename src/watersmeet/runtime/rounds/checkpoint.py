@@ -10,7 +10,7 @@
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
 
-JSON files are sealed documents, see `storage.document`.
+JSON files are sealed documents, see `storage.manifest`.
 
 Spark plans a log that has lost its last file anew, from other input, and reports nothing. So intents and manifests record the
 digests of the files that Spark would read again, and whoever goes on from one compares them.
@@ -35,7 +35,7 @@ from typing import TypeVar
 from pyarrow import fs as pafs
 
 from watersmeet.errors import CheckpointError
-from watersmeet.storage.document import REMEDY, Document, seal, unseal
+from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
 
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"

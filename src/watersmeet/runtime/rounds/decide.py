@@ -36,7 +36,7 @@ from watersmeet.runtime.rounds.supersteps import Account
 from watersmeet.sites.adapt import SiteMemory, explain_plan, settle, sum_shipments
 from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.placed import Sequences
-from watersmeet.storage.unit import Identity
+from watersmeet.storage.manifest import Identity
 
 Heavy = tuple[int, int, Sequence[tuple[int, int]]]
 """What a source task has seen of a side: its number, how many rows, and (key, rows) of its most frequent keys."""

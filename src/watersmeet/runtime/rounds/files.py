@@ -1,6 +1,6 @@
 """Segments as Arrow files in the state folder; mail: tables as parts of files; and the orders of a job.
 
-Local files are mapped into memory; others are copied once per host, see `storage.host_cache`, and mapped from there.
+Local files are mapped into memory; others are copied once per host, see `storage.stores`, and mapped from there.
 
 Frames are made once per query and know nothing of batches. Everything that differs between batches is in the orders, which travel with the job as a local
 property, or through a file if they are long.
@@ -26,9 +26,9 @@ from pyspark import TaskContext
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
-from watersmeet.storage.document import REMEDY, Document
-from watersmeet.storage.host_cache import HOST_CACHE
-from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, from_bytes, info_of
+from watersmeet.storage.manifest import REMEDY, Document
+from watersmeet.storage.segment import Segment, SegmentInfo, from_bytes, info_of
+from watersmeet.storage.stores import CACHE, HOST_CACHE, damage
 
 _cached: dict[str, set[str]] = {}
 """Ids of segments that this process has in its cache, by the state folder they belong to."""

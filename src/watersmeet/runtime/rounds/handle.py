@@ -55,8 +55,7 @@ from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.runtime.workers import probe_workers
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.document import REMEDY
-from watersmeet.storage.unit import OTHER, REWRITTEN, Identity
+from watersmeet.storage.manifest import OTHER, REMEDY, REWRITTEN, Identity
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {

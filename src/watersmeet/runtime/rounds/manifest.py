@@ -12,9 +12,8 @@ from typing import Any
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import parts_of
-from watersmeet.storage.document import REMEDY, Document
+from watersmeet.storage.manifest import REMEDY, Document, Identity, Manifest, refuse
 from watersmeet.storage.segment import SegmentInfo
-from watersmeet.storage.unit import Identity, Manifest, refuse
 
 _COMMON = ("fingerprint", "query", "maxima", "parts")
 """What is the same in all units' manifests."""

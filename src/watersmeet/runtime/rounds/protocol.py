@@ -38,8 +38,7 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
-from watersmeet.storage.document import REMEDY
-from watersmeet.storage.unit import REWRITTEN, Identity
+from watersmeet.storage.manifest import REMEDY, REWRITTEN, Identity
 
 SWEEP_EVERY = 100
 """After so many batches the whole folder is looked through for files of attempts that failed."""

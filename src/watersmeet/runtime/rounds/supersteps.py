@@ -35,8 +35,8 @@ from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
 from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
-from watersmeet.runtime.stream.messages import schema_of
-from watersmeet.storage.unit import Identity
+from watersmeet.runtime.workers import schema_of
+from watersmeet.storage.manifest import Identity
 
 Run = Callable[[DataFrame], None]
 """Runs a frame exactly once."""

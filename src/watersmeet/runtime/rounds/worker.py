@@ -35,11 +35,11 @@ from watersmeet.dataflow.contract import (
     round_of,
     stage_of,
 )
+from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import WireContent
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
-from watersmeet.routing.hypercube import group_rows
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots
 from watersmeet.runtime.rounds.files import (
@@ -51,10 +51,9 @@ from watersmeet.runtime.rounds.files import (
     forget_all_but,
     open_parcels,
 )
-from watersmeet.runtime.stream.messages import columns_of, result_batches
-from watersmeet.runtime.workers import after_task, errors_first
+from watersmeet.runtime.workers import after_task, columns_of, errors_first, result_batches
+from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentInfo
-from watersmeet.storage.unit import Identity, Manifest
 
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""

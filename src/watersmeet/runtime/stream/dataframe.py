@@ -32,10 +32,11 @@ from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark_plan import SPARK
 from watersmeet.runtime.spark_versions import arrow_schema, check_connect
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields
-from watersmeet.runtime.stream.messages import MESSAGE, METRICS, Packer, with_metrics
+from watersmeet.runtime.stream.messages import MESSAGE, Packer
 from watersmeet.runtime.stream.processor import StageProcessor
 from watersmeet.runtime.stream.static import StageBackfill
-from watersmeet.storage.unit import Identity
+from watersmeet.runtime.workers import METRICS, with_metrics
+from watersmeet.storage.manifest import Identity
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -22,8 +22,8 @@ from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, Grouping, GroupWindow
-from watersmeet.runtime.stream.messages import METRICS
 from watersmeet.runtime.stream.projected import as_typed, keep_rows, project
+from watersmeet.runtime.workers import METRICS
 
 
 def keeps_inside(plan: Plan, *, streaming: bool) -> bool:

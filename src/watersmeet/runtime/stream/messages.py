@@ -1,4 +1,4 @@
-"""The rows between Spark's operators and ours: messages of units, one Arrow blob per unit and kind, and results, as typed columns.
+"""The rows between Spark's operators and ours: messages of units, one Arrow blob per unit and kind.
 
     unit      label of the unit in its stage, see routing.labels
     kind      of the message; words are JSON, others Arrow IPC streams of rows
@@ -6,10 +6,8 @@
     blob      the rows, or the words
 
 Every source task that saw rows, and every unit of a stage, sends a word to every unit of the next: so every unit wakes in every batch, and every
-watermark advances in all stages in the batch in which it rises. With the results of a unit comes one row of metrics per batch. Timestamps leave as whole
-microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise.
-
-Invariant: blobs of streams are at most about 512 KB. Rows with `_metrics` are not results; they are observed and dropped.
+watermark advances in all stages in the batch in which it rises.
+Invariant: blobs of streams are at most about 512 KB.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from watersmeet.columns.arrow import block_bytes, enlarge, integers, mark_utc, shrink, slice_by_bytes
+from watersmeet.columns.arrow import block_bytes, enlarge, integers, mark_utc, slice_by_bytes
 from watersmeet.dataflow.clock import NEVER, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, first_unit, stage_of
-from watersmeet.operators.project import Fields
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.workers import after_task, errors_first
@@ -159,55 +156,3 @@ class Packer:
         units = self.flow.stages[entry.stage].units
         said = tell(units, {"seen": seen.highest, "aside": seen.aside}) if last else []
         yield from record_batches(chain(rows_of(messages, entry.stage, units, sliced=self.sliced), said), units)
-
-
-METRICS = "_metrics"
-
-
-def schema_of(fields: Fields) -> str:
-    """The DDL of columns that leave Python."""
-    return ", ".join(f"`{name}` {'bigint' if kind == 'timestamp' else kind}" for name, kind in fields)
-
-
-def with_metrics(fields: Fields) -> str:
-    """The same with a column of metrics."""
-    return f"{schema_of(fields)}, `{METRICS}` string"
-
-
-def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]:
-    """A table's columns as they leave Python, by position; metrics, if the schema has them, are empty."""
-    columns: dict[str, pa.ChunkedArray] = {}
-    for n, field in enumerate(schema):
-        if field.name == METRICS:
-            columns[METRICS] = pa.chunked_array([pa.nulls(table.num_rows, pa.string())])
-            continue
-        column = table.column(n)
-        if pa.types.is_int64(field.type) and pa.types.is_timestamp(column.type):
-            column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
-        columns[field.name] = column
-    return columns
-
-
-def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> dict[str, pa.ChunkedArray]:
-    """A row of metrics for every unit's report."""
-    columns = {f.name: pa.chunked_array([pa.nulls(len(reports), f.type)]) for f in schema}
-    columns[METRICS] = pa.chunked_array([pa.array([json.dumps(r) for r in reports], pa.string())])
-    return columns
-
-
-def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
-    """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
-    table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
-    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
-
-
-def _series(column: pa.ChunkedArray) -> pd.Series:
-    if pa.types.is_nested(column.type):
-        return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
-    return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
-
-
-def result_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same for mapInArrow, in Spark's types and in batches of bounded bytes."""
-    for block in slice_by_bytes(pa.table(columns)):
-        yield from shrink(block).combine_chunks().cast(schema).to_batches()

@@ -22,20 +22,11 @@ from watersmeet.columns.arrow import block_bytes
 from watersmeet.dataflow.clock import NEVER, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.stream.messages import (
-    FURTHER,
-    Row,
-    columns_of,
-    frames,
-    metrics_columns,
-    pandas_frame,
-    read_further,
-    rows_of,
-    tell,
-)
-from watersmeet.runtime.workers import after_task, drop_diary, errors_first
-from watersmeet.storage.segment import BlobStore, SegmentStore, from_bytes
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.runtime.stream.messages import FURTHER, Row, frames, read_further, rows_of, tell
+from watersmeet.runtime.workers import after_task, columns_of, drop_diary, errors_first, metrics_columns, pandas_frame
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.segment import SegmentStore, from_bytes
+from watersmeet.storage.stores import BlobStore
 
 MANIFEST = "manifest"
 """The key of the manifest; segments have their ids, which are hexadecimal."""

@@ -31,19 +31,10 @@ from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
 from watersmeet.runtime.spark_versions import arrow_schema
-from watersmeet.runtime.stream.messages import (
-    FLUSH_BYTES,
-    MESSAGE,
-    METRICS,
-    Row,
-    record_batches,
-    rows_of,
-    tell,
-    with_metrics,
-)
+from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, record_batches, rows_of, tell
 from watersmeet.runtime.stream.processor import StageProcessor
-from watersmeet.runtime.workers import after_task, errors_first
-from watersmeet.storage.unit import Identity
+from watersmeet.runtime.workers import METRICS, after_task, errors_first, with_metrics
+from watersmeet.storage.manifest import Identity
 
 
 def keep_rows(plan: Plan, left: DataFrame, last: int) -> DataFrame:

@@ -23,11 +23,11 @@ from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Report, Turn,
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.stream.messages import columns_of, metrics_columns, record_batches, result_batches, rows_of
+from watersmeet.runtime.stream.messages import record_batches, rows_of
 from watersmeet.runtime.stream.processor import Heard, Unit
-from watersmeet.runtime.workers import errors_first
-from watersmeet.storage.segment import MemoryStore
-from watersmeet.storage.unit import Identity, Manifest
+from watersmeet.runtime.workers import columns_of, errors_first, metrics_columns, result_batches
+from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.stores import MemoryStore
 
 STEP_ROWS, STEP_BYTES = 262_144, 128 * 2**20
 """Slices are taken together up to about this many rows or bytes."""

@@ -23,7 +23,7 @@ from watersmeet.runtime.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
 from watersmeet.runtime.subscriptions.log import Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.document import REMEDY
+from watersmeet.storage.manifest import REMEDY
 
 COLUMNS = ("id", "action", "sql")
 FEED = "feed"

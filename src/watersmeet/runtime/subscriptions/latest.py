@@ -24,8 +24,8 @@ from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.versions import RegistryView
+from watersmeet.storage.manifest import Identity, refuse
 from watersmeet.storage.segment import SegmentInfo
-from watersmeet.storage.unit import Identity, refuse
 
 TRIES = 20
 

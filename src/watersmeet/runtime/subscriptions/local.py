@@ -35,7 +35,7 @@ from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, RegistryView
 from watersmeet.runtime.wires import mark_ahead
-from watersmeet.storage.unit import Identity
+from watersmeet.storage.manifest import Identity
 
 _SCHEMA = pa.schema([(name, arrow_type(kind)) for name, kind in ANSWER_FIELDS])
 

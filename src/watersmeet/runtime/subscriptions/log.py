@@ -25,7 +25,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.subscriptions.versions import Change, RegistryView, Snapshot
-from watersmeet.storage.document import REMEDY, Document
+from watersmeet.storage.manifest import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
 

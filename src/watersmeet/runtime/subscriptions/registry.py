@@ -45,7 +45,7 @@ from watersmeet.runtime.subscriptions.versions import (
     replay,
 )
 from watersmeet.sql.parse import parse
-from watersmeet.storage.document import REMEDY
+from watersmeet.storage.manifest import REMEDY
 
 _SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
 _MOST_SHOWN = 1_000

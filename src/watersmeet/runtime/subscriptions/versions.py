@@ -13,7 +13,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.subscription import Subscription
 from watersmeet.runtime.failures import STRUCK
-from watersmeet.storage.document import REMEDY, Document
+from watersmeet.storage.manifest import REMEDY, Document
 
 KEPT_REFUSALS = 1_000
 

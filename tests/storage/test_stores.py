@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.storage.host_cache import HostCache
+from watersmeet.storage.stores import HostCache
 
 BLOB = b"the bytes of a segment" * 10
 SUM = zlib.crc32(BLOB)
