@@ -199,8 +199,11 @@ class Preserved:
                 messages += self._tell(waiting, watches, new[name])
                 continue
             met = watches[0].met() if watches else Watch(waiting, VisibleSide(waiting.side, [], None), 0).met()
-            for rows in waiting.leave(self.turn, old[name], new[name], met):
+            arrived = new[name]
+            for rows in waiting.leave(self.turn, old[name], arrived, met):
                 yield extend(rows)
+            if watches and arrived is not None:
+                new[name] = watches[0].drop_met(arrived)
 
     def _tell(self, waiting: Waiting, watches: list[Watch], new: Segment | None) -> Iterator[Message]:
         """Notes, and tuples that this unit answers for, to the units that settle them."""

@@ -97,7 +97,7 @@ class Waiting:
     def leave(self, turn: Turn, old: Sequence[Segment], new: Segment | None, met: Met) -> Iterator[pa.Table]:
         """The tuples that leave in this turn, of those stored and those new; `met` are those that have got a partner in it."""
         left = self._with_partner(turn, met) if self.is_semi else self._without_partner(turn, old, new, met.notes)
-        notes = [met.notes]
+        notes = [met.lasting]
         if (
             not self.is_semi and len(self.side.real_aliases) > 1
         ):  # what leaves may lie behind the cut, and must not leave again
@@ -133,6 +133,11 @@ class Waiting:
             return rows
         h1, h2 = row_hash(rows.select(self.columns)), row_hash(rows.select(self.columns), _SEED)
         return rows.append_column(H1, pa.array(h1)).append_column(H2, pa.array(h2))
+
+    @property
+    def is_done_when_met(self) -> bool:
+        """Whether a tuple that has a partner need not be stored: it is no part of a later result."""
+        return self.stage.part is not None and self.stage.part.node.kind in ("semi", "anti")
 
     @property
     def is_semi(self) -> bool:
@@ -172,6 +177,8 @@ class Met:
     """The tuples of a side that have got a partner in a turn: notes of all of them, and of semi joins the tuples, with their hashes."""
 
     notes: pa.Table
+    lasting: pa.Table
+    """Of these notes those that later batches ask for: of tuples that are stored."""
     old: pa.Table
     new: pa.Table
 
@@ -192,13 +199,21 @@ class Watch:
 
     def met(self) -> Met:
         """All that have got one; of a semi join, as they leave."""
-        if not self.waiting.is_semi:
-            return Met(self.notes(), NOTHING, NOTHING)
         rows, first = np.flatnonzero(self._met), int(self.side.offsets[len(self.side.old)])
-        names = self.side.segments[0].table.column_names if self.side.segments else [TIME]
+        names = self.waiting.columns
+        if self.waiting.is_semi:
+            names = self.side.segments[0].table.column_names if self.side.segments else [TIME]
         old, new = (self.waiting.hashed(self._rows(idx, names)) for idx in (rows[rows < first], rows[rows >= first]))
-        notes = [self.waiting.notes(t) for t in (old, new)]
-        return Met(pa.concat_tables(notes), old, new)
+        of_old, of_new = (self.waiting.notes(t) for t in (old, new))
+        notes = pa.concat_tables([of_old, of_new])
+        return Met(notes, of_old if self.waiting.is_done_when_met else notes, old, new)
+
+    def drop_met(self, new: Segment) -> Segment | None:
+        """This batch's tuples that are to be stored: of a semi or anti join those without a partner."""
+        met = self._met[self.side.new_idx]
+        if not self.waiting.is_done_when_met or not met.any():
+            return new
+        return None if met.all() else new.where(~met)
 
     def _rows(self, rows: np.ndarray, names: Sequence[str]) -> pa.Table:
         if not len(rows):
@@ -294,6 +309,8 @@ class Unmatched:
             notes = pa.concat_tables([NOTHING, *turn.inbox.pop(MET + waiting.side.name, [])])
             for rows in waiting.leave(turn, old, new, self._met(waiting, old, new, notes)):
                 yield extend(rows)
+            if new is not None and waiting.is_done_when_met:
+                new = new.where(~is_among(new.table, notes))
             settler = Settler(turn.store, waiting.cut(turn.clock), waiting.retention_us)
             turn.state.segments[kind] = settler.settle(infos, new)
         turn.report.watermarks = turn.clock.after
@@ -302,10 +319,10 @@ class Unmatched:
     @staticmethod
     def _met(waiting: Waiting, old: Sequence[Segment], new: Segment | None, notes: pa.Table) -> Met:
         if not waiting.is_semi:
-            return Met(notes, NOTHING, NOTHING)
+            return Met(notes, notes, NOTHING, NOTHING)
         tables = [[s.table for s in old], [] if new is None else [new.table]]
         found = [[t.filter(pa.array(is_among(t, notes))) for t in some] for some in tables]
-        return Met(notes, *(pa.concat_tables(some) if some else NOTHING for some in found))
+        return Met(notes, notes, *(pa.concat_tables(some) if some else NOTHING for some in found))
 
 
 @dataclass(frozen=True)
