@@ -345,17 +345,24 @@ def tree_rows(
 ) -> list[tuple[int, int, tuple[Any, ...]]]:
     """The same of a join tree: a row's batch is the one in which it leaves. What never leaves is left out."""
     assert query.tree is not None
-    count, stream_of = _batches(arrivals), dict(query.aliases)
-
-    def mark(alias: str, batch: int) -> float:
-        return watermark(stream_of[alias], arrivals, maxima_of(arrivals, batch + 1))
-
-    found = Evaluation({alias: kept[stream] for alias, stream in query.aliases}, cache(mark), count, ends)
+    found = evaluate_tree(query, arrivals, kept, ends=ends)
     return [
         (int(batch), max(row["ts"] for row in env.values() if row is not NULLS), query.select(env))
         for env, batch in found.rows(query.tree)
         if batch < math.inf and all(p.holds(env) is True for p in query.predicates)
     ]
+
+
+def evaluate_tree(
+    query: OracleQuery, arrivals: Mapping[str, Arrival], kept: Mapping[str, list[tuple[int, Row]]], *, ends: bool
+) -> Evaluation:
+    """A join tree over the tuples that were not late."""
+    count, stream_of = _batches(arrivals), dict(query.aliases)
+
+    def mark(alias: str, batch: int) -> float:
+        return watermark(stream_of[alias], arrivals, maxima_of(arrivals, batch + 1))
+
+    return Evaluation({alias: kept[stream] for alias, stream in query.aliases}, cache(mark), count, ends)
 
 
 def _batches(arrivals: Mapping[str, Arrival]) -> int:

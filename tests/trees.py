@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 import watersmeet as wm
-from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, either, less, run, same
+from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, admitted, either, evaluate_tree, less, run, same
 from tests.oracle_groups import Windows
+from tests.oracle_state import may_keep
 from tests.oracle_tree import Leaf, Node, Tree, variants, visible
 from watersmeet.testing import QueryTest
 from watersmeet.testing.values import from_us
@@ -47,6 +48,15 @@ class TreeCase:
 
     def expected(self) -> Outcome:
         return run(self.query, self.arrivals, ends=True)
+
+    def may_keep(self) -> list[dict[str, int]]:
+        """By batch and alias the most rows that may be in state."""
+        assert self.query.tree is not None
+        count = max(len(a.batches) for a in self.arrivals.values())
+        kept, _ = admitted(self.arrivals, count)
+        found = evaluate_tree(self.query, self.arrivals, kept, ends=False)
+        meets_all = self.options["units"] == 1
+        return [may_keep(found, self.query.tree, n, meets_all=meets_all) for n in range(count)]
 
     def batches(self) -> list[list[tuple[Any, ...]]]:
         """What leaves in every batch, and at the end; before some batches the query starts again."""
