@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trees import KINDS, TreeCase, counted, generate
 from watersmeet.errors import WindowError
 
+MANY = settings(max_examples=5_000 if settings.get_current_profile_name() == "thorough" else settings().max_examples)
+"""The thorough profile draws 10,000 cases, 5,000 for each of the two tests."""
 
+
+@MANY
 @given(st.randoms(use_true_random=False))
 def test_as_of_joins_in_trees_equal_the_oracle_batch_by_batch(chance: random.Random) -> None:
     compare(generate(chance, ("asof", "asof left", "asof", "asof left", *KINDS)))
 
 
+@MANY
 @given(st.randoms(use_true_random=False))
 def test_trees_equal_the_oracle_batch_by_batch(chance: random.Random) -> None:
     compare(generate(chance))
