@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.trees import KINDS, TreeCase, generate
 from watersmeet.errors import WindowError
-from watersmeet.storage.unit import SLACK
+from watersmeet.storage.segment import SLACK
 
 OUTER = tuple(kind for kind in KINDS if kind != "inner")
 
