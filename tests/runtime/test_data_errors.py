@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from watersmeet.errors import DataError
+from watersmeet.errors import DataError, QueryError
 
 TABLE = pa.table(
     {
@@ -32,3 +32,15 @@ def test_overflows_and_casts_that_fail(select: str, condition: str, rest: str, p
     text = f"SELECT {select} FROM s a, t b WHERE a.k = b.k {condition} WINDOW = 1 SECOND {rest}"
     with pytest.raises(DataError, match=f"^{piece} cannot be evaluated: .*; cast to a wider type"):
         wm.local.run(text, {"s": TABLE, "t": TABLE})
+
+
+@pytest.mark.parametrize(
+    ("text", "piece"),
+    [
+        ("SELECT soundex(a.s) AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", r"soundex\(a\.s\)"),
+        ("SELECT a.k FROM s a, t b WHERE soundex(a.s) = b.s WINDOW = 1 SECOND", r"soundex\(a\.s\)"),
+    ],
+)
+def test_a_function_that_only_spark_has_is_refused_before_any_row_is_read(text: str, piece: str) -> None:
+    with pytest.raises(QueryError, match=f"(?i)^{piece}: cannot be evaluated in process: .*; make it a column"):
+        wm.local.explain(text, {"s": TABLE.slice(0, 0), "t": TABLE})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.query.predicate import Comparison, Condition, Equality
+from watersmeet.query.predicate import Band, Comparison, Condition, Equality
 from watersmeet.query.window import UNBOUNDED
 
 S = 1_000_000
@@ -66,7 +66,7 @@ def test_a_fixed_distance_is_a_key_and_edges(joined):
         ("NOT b.ts < a.ts", Condition),
         ("b.ts NOT BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS", Condition),
         ("b.ts < a.ts OR a.k = 1", Condition),
-        ("abs(unix_micros(b.ts) - unix_micros(a.ts)) <= 5", Condition),
+        ("abs(unix_micros(b.ts) - unix_micros(a.ts)) <= 5", Band),
     ],
 )
 def test_other_forms_stay_ordinary(joined, condition, kind):

@@ -7,7 +7,7 @@ is evaluated as written instead of becoming a key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -85,20 +85,30 @@ class DuckDBTypes:
 
     def type_of(self, expr: Expr) -> str:
         if expr.text not in self._known:
-            columns = {f"{n}": self.schemas[r.alias].field(r.column) for n, r in enumerate(expr.columns)}
-            if expr.duckdb_template == "{0}":
-                self._known[expr.text] = spark_name(columns["0"].type)
-            else:
-                empty = pa.schema(
-                    [f.with_name(name) for name, f in columns.items()] or [pa.field("_", pa.bool_())]
-                ).empty_table()
-                names = {ref: f'"{n}"' for n, ref in enumerate(expr.columns)}
-                try:
-                    found = normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}", UTC))
-                except DataError as error:
-                    raise QueryError(f"{expr}: cannot be evaluated: {str(error.__cause__).splitlines()[0]}") from error
-                self._known[expr.text] = spark_name(found.schema.field(0).type)
+            plain = expr.duckdb_template == "{0}"
+            found = self._fields(expr)[0] if plain else self._value_of_nothing(expr).schema.field(0)
+            self._known[expr.text] = spark_name(found.type)
         return self._known[expr.text]
+
+    def evaluate_nothing(self, expressions: Iterable[Expr]) -> None:
+        """Evaluate expressions over no rows: what cannot be evaluated in process is an error before any row is read."""
+        for expr in expressions:
+            if expr.duckdb_template != "{0}":
+                self._value_of_nothing(expr)
+
+    def _value_of_nothing(self, expr: Expr) -> pa.Table:
+        fields = [f.with_name(str(n)) for n, f in enumerate(self._fields(expr))]
+        names = {ref: f'"{n}"' for n, ref in enumerate(expr.columns)}
+        empty = pa.schema(fields or [pa.field("_", pa.bool_())]).empty_table()
+        try:
+            return normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}", UTC))
+        except DataError as error:
+            raise QueryError(
+                f"{expr}: cannot be evaluated in process: {str(error.__cause__).splitlines()[0]}; make it a column of the table first, or run the query on Spark"
+            ) from error
+
+    def _fields(self, expr: Expr) -> list[pa.Field]:
+        return [self.schemas[ref.alias].field(ref.column) for ref in expr.columns]
 
     def common(self, left: str, right: str) -> str | None:
         return common_type(left, right)

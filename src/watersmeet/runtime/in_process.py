@@ -190,6 +190,7 @@ class LocalRun:
         self.schemas = {i.stream: tables[i.stream].schema for i in join.inputs}
         types = DuckDBTypes({i.alias: self.schemas[i.stream] for i in join.inputs})
         self.plan = build(join, types, options, "everything")
+        types.evaluate_nothing(output.expr for output in join.select)
         self.late = late
         self.wires = self.read(tables, now_us)
         self.flows: Flows = PlanFlows(self.plan) if self.plan.sites is None else SiteFlows(self.plan)

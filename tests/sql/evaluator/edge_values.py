@@ -187,6 +187,8 @@ def systematic() -> list[str]:
         "greatest(x, y)",
     ]
     made += [f"s LIKE '{p}'" for p in ("a%", "%b", "a_b", "_", "%", "", "A%", "%%", "é", "{0}")] + ["s NOT LIKE 'a%'"]
+    made += [f"unix_{unit}({t})" for unit in ("micros", "millis", "seconds", "timestamp") for t in ("p", "q")]
+    made += ["CAST(p AS BIGINT)", "unix_seconds(p) div 10", "unix_millis(p) - unix_millis(q)"]
     made += ["s || u", "concat(s, u, '!')", "concat(s, NULL)", "length(s)", "length(s || u) + 1"]
     made += [f"substring(s, {a}, {b})" for a in (-5, -2, -1, 0, 1, 2, 9) for b in (-1, 0, 1, 2, 9)] + [
         "substring(s, 2)",

@@ -32,7 +32,7 @@ FIELDS = (
     *(f"{f}(n)" for f in _TIME_FIELDS if f not in ("hour", "minute", "second")),
     *(f"{f}(z)" for f in ("year", "month", "day", "hour", "minute", "second", "dayofweek")),
     "extract(HOUR FROM p)", "extract(YEAR FROM n)", "date_part('day', q)", "hour(p) + hour(q)", "hour(p) * 60 + minute(p)", "last_day(n)",
-    "unix_timestamp(p)", "unix_date(n)", "unix_micros(p)", "date_format(p, 'yyyy-MM-dd HH:mm')", "from_unixtime(l)", "timestamp_seconds(l)",
+    "unix_timestamp(p)", "unix_date(n)", "unix_micros(p)", "unix_millis(p)", "unix_seconds(p)", "unix_seconds(p) div 10 = unix_seconds(q) div 10", "date_format(p, 'yyyy-MM-dd HH:mm')", "from_unixtime(l)", "timestamp_seconds(l)",
 )  # fmt: skip
 TRUNCATED = (
     *(f"date_trunc('{u}', p)" for u in _UNITS),

@@ -44,6 +44,7 @@ from watersmeet.sql.evaluator.types import (
     paren,
     read_type,
 )
+from watersmeet.sql.evaluator.unix_times import count_seconds
 from watersmeet.sql.time_conditions import span_us
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
@@ -197,6 +198,8 @@ def _cast(node: Any, lower: Lower) -> Typed:
     if node.args.get("safe") or to is None:
         made = (exp.TryCast if node.args.get("safe") else exp.Cast)(this=inner.node, to=node.to.copy())
         return Typed(made, None)
+    if to == BIGINT and inner.type == TIMESTAMP:
+        return count_seconds(inner)
     value = inner.node
     if to.kind in INTEGERS and inner.kind in ("float", "double", "decimal"):
         value = call("trunc", value)

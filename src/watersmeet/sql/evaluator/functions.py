@@ -24,6 +24,7 @@ from watersmeet.sql.evaluator.types import (
     number,
     paren,
 )
+from watersmeet.sql.evaluator.unix_times import NAMED_UNIX_TIMES, UNIX_TIMES
 
 _OF_THE_CLOCK, _OF_THE_CALENDAR = {"DAY", "HOUR", "MINUTE"}, {"YEAR", "QUARTER", "MONTH", "WEEK"}
 _TRUNCATED = _OF_THE_CLOCK | _OF_THE_CALENDAR | {"SECOND", "MILLISECOND", "MICROSECOND"}
@@ -198,15 +199,13 @@ def _day_of_week(first: int) -> Rule:
     return rule
 
 
-def _unix_timestamp(node: Any, lower: Lower) -> Typed:
-    """Whole seconds of a timestamp; texts are left to sqlglot."""
-    value = lower(node.this) if node.args.get("this") is not None else None
-    if value is None or value.kind not in TIMES:
-        return Typed(node.copy(), None)
-    return Typed(cast(call("floor", call("epoch", value.node)), BIGINT), None)
-
-
-_NAMED: dict[str, Rule] = {"isnull": _is_null, "isnotnull": _is_not_null, "pmod": _pmod, "weekday": _day_of_week(0)}
+_NAMED: dict[str, Rule] = {
+    "isnull": _is_null,
+    "isnotnull": _is_not_null,
+    "pmod": _pmod,
+    "weekday": _day_of_week(0),
+    **NAMED_UNIX_TIMES,
+}
 
 
 def _anonymous(node: Any, lower: Lower) -> Typed:
@@ -220,7 +219,6 @@ def _anonymous(node: Any, lower: Lower) -> Typed:
 FUNCTIONS: dict[Any, Rule] = {
     exp.Anonymous: _anonymous,
     exp.DayOfWeek: _day_of_week(1),
-    exp.StrToUnix: _unix_timestamp,
     exp.Coalesce: _choose("coalesce"),
     exp.Greatest: _choose("greatest"),
     exp.Least: _choose("least"),
@@ -239,4 +237,5 @@ FUNCTIONS: dict[Any, Rule] = {
     exp.Minute: _field("minute"),
     exp.Second: _field("second"),
     exp.TimestampTrunc: _date_trunc,
+    **UNIX_TIMES,
 }
