@@ -24,6 +24,7 @@ _PASSED_ON: dict[str, Any] = {
 
 _BENCHES = {
     "spark": "against Spark's own stream-stream join, both runtimes",
+    "nexmark": "Nexmark's joins, beside Spark's own streaming where it can run them, both runtimes",
     "theta": "a band join against the equality join on the same files, both runtimes",
     "skew": "how evenly routings spread skewed keys",
     "band": "a band and an inequality join in process, against DuckDB",
@@ -40,7 +41,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, theta, skew, band, kernel, choice, shipping, subscriptions or soak [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, skew, band, kernel, choice, shipping, subscriptions or soak [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -56,6 +56,11 @@ class Dataset:
         return f"{self.keys}-{self.rows}x{self.files}-seed{self.seed}"
 
 
+def default_folder() -> Path:
+    """Where data that takes long to make is kept, if no folder is named."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "watersmeet"
+
+
 def generate(dataset: Dataset, ways: int, root: Path) -> Path:
     """Write the first `ways` streams of a dataset below `root`, unless they are there; return the dataset's folder."""
     folder = root / dataset.name

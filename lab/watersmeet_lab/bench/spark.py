@@ -16,9 +16,6 @@ against rows/s at the end.
 
 from __future__ import annotations
 
-import json as json_format
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -32,8 +29,8 @@ from rich.console import Console
 from watersmeet_lab.bench import machine
 from watersmeet_lab.bench.answer import Answer, Kind, answer
 from watersmeet_lab.bench.data import Dataset, generate
-from watersmeet_lab.bench.memory import MemorySampler
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
+from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.report import Report
 from watersmeet_lab.bench.trials.systems import SYSTEMS, System
 from watersmeet_lab.bench.trials.trial import Sink, Trial
@@ -46,10 +43,6 @@ WINDOW_US = 10_000_000
 ZIPF_3WAY_WINDOW_US = 100_000
 SEED = 1
 _WARMUP = Dataset(rows=20_000, files=4, seed=2)
-
-
-class TrialError(RuntimeError):
-    """A trial's process failed; the message ends with what it said last."""
 
 
 def run(
@@ -176,16 +169,5 @@ def _try(case: Case, system: System, repetition: int, root: Path, sink: Sink, sa
 
 def observe(trial: Trial, case: Case, repetition: int, scratch: Path, expected: Answer) -> Outcome:
     """Run a trial in a process of its own."""
-    spec, result, log = scratch / "spec.json", scratch / "result.json", scratch / "log"
-    spec.write_text(json_format.dumps(asdict(trial)))
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "watersmeet_lab.bench.trials.trial", spec, result], stdout=out, stderr=out
-        )
-        with MemorySampler(process.pid) as peak:
-            code = process.wait()
-    if code:
-        raise TrialError(
-            f"{trial.system}, {case.title}: the process ended with code {code}.\n{log.read_text(errors='replace')[-4000:]}"
-        )
-    return outcome(case, trial.system, repetition, json_format.loads(result.read_text()), expected, peak)
+    seen, peak = run_apart("watersmeet_lab.bench.trials.trial", asdict(trial), f"{trial.system}, {case.title}", scratch)
+    return outcome(case, trial.system, repetition, seen, expected, peak)

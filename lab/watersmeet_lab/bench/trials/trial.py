@@ -47,7 +47,7 @@ def main(spec: Path, result: Path) -> None:
     given = json.loads(spec.read_text())
     trial = Trial(**{**given, "question": Question(**given["question"])})
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = _session(trial)
+    spark = open_session(trial.system, trial.cores, trial.memory, trial.conf)
     try:
         _query(spark, trial, trial.warmup, result.parent / "warmup-checkpoint")
         seen = _query(spark, trial, trial.data, result.parent / "checkpoint")
@@ -56,23 +56,24 @@ def main(spec: Path, result: Path) -> None:
     result.write_text(json.dumps({"trial": asdict(trial), **seen}))
 
 
-def _session(trial: Trial) -> Any:
+def open_session(system: System, cores: int, memory: str, conf: Mapping[str, str]) -> Any:
+    """A local Spark, set for a system."""
     from pyspark.sql import SparkSession
 
-    conf = {
-        "spark.driver.memory": trial.memory,
+    settings = {
+        "spark.driver.memory": memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(trial.cores),
+        "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.files.openCostInBytes": str(16 * 2**20),  # a file is one task; no empty task for its second half
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         SETTING: LOCAL_MANAGER,  # what watersmeet chooses on a local disk, for all
-        **CONF[trial.system],
-        **trial.conf,
+        **CONF[system],
+        **conf,
     }
-    builder = SparkSession.builder.master(f"local[{trial.cores}]").appName(f"bench-{trial.system}")
-    for name, value in conf.items():
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"bench-{system}")
+    for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from watersmeet_lab.bench import machine
+from watersmeet_lab.bench.data import default_folder
 from watersmeet_lab.reproduce.bistream.claims import aggregation, bandwidth, capacity, elasticity, memory, work
-from watersmeet_lab.reproduce.bistream.data import default_folder, generate, generator_version
+from watersmeet_lab.reproduce.bistream.data import generate, generator_version
 from watersmeet_lab.reproduce.bistream.lab import FULL, QUICK, Lab, Size
 from watersmeet_lab.reproduce.report import Claim, Json, Plots, Reproduction, show
 

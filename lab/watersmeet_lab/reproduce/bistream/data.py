@@ -15,7 +15,6 @@ the ones of the system it compares with (Elseidy et al. 2014: region-nation-supp
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sysconfig
@@ -62,11 +61,6 @@ class Dataset:
         'tpch-sf10-of100'
         """
         return f"tpch-sf{self.scale:g}-of{self.parts}"
-
-
-def default_folder() -> Path:
-    """Where streams are kept if no folder is named."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "watersmeet"
 
 
 def generator() -> Path | None:
