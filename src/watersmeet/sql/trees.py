@@ -298,9 +298,10 @@ def _refuse_endless(node: Node, item: Joined) -> None:
                 for z in node.inputs[1 - side].aliases:
                     if all(wait[y, z] >= UNBOUNDED for y in present):
                         first = next(a for a in node.inputs[side].aliases if a in present)
+                        condition = f" or a condition such as {z}.ts <= {first}.ts + INTERVAL 10 MINUTES"
                         raise WindowError(
                             f"{item.written}: in this {_CALLED[node.kind]} a tuple of {first!r} without a partner could never leave, since no window bounds how much later one of {z!r} may come;"
-                            f" add WINDOW ({first}, {z}) = 10 MINUTES or a condition such as {z}.ts <= {first}.ts + INTERVAL 10 MINUTES"
+                            f" add WINDOW ({first}, {z}) = 10 MINUTES{condition if node.nearest is None else ''}"
                         )
 
 
@@ -316,14 +317,16 @@ def nearest_of(
             found.append(order)
         elif aliases_of(condition) & {*left} and aliases_of(condition) & {*right} and not isinstance(condition, exp.EQ):
             raise UnsupportedError(
-                f"{written}: {show(condition)} is no equality; between the two streams an as-of join takes equalities and one order of event times"
+                f"{written}: {show(condition)} is no equality; between the two streams an as-of join takes equalities and one order of event times."
+                f" Write how far apart they may be as WINDOW ({left[0]}, {right[0]}) = 10 MINUTES, and what filters the pairs in WHERE"
             )
         else:
             rest.append(condition)
     if len(found) != 1:
         said = "none" if not found else " and ".join(f"{n.left}.ts {n.op} {n.right}.ts" for n in found)
         example = f"{left[0]}.{scope.specs[left[0]].time} >= {right[0]}.{scope.specs[right[0]].time}"
-        raise QueryError(f"{written}: ON needs one order of event times, such as {example}; found {said}")
+        remedy = "; leave one, and write how far apart they may be as a WINDOW" if found else ""
+        raise QueryError(f"{written}: ON needs one order of event times, such as {example}; found {said}{remedy}")
     return found[0], rest
 
 
