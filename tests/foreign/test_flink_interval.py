@@ -119,11 +119,13 @@ def test_late_rows_are_dropped():
 
 
 def test_late_rows_of_both_sides():
-    """Case "testLateData": Flink gives them to side outputs."""
+    """Case "testLateData": Flink gives them to side outputs, one for each side."""
     test = joined(-1, 1).batch(lefts=rows(3), rights=rows(3)).batch(lefts=rows(4, 1), rights=rows(4, 2))
     test.check_late(lefts=1, rights=1).batch(lefts=rows(5), rights=rows(5))
     near = [(left, right) for left in range(3, 6) for right in range(3, 6) if abs(left - right) <= 1]
     test.check(*expected(near)).check_late(lefts=1, rights=1)
+    found = [(row["stream"], row["reason"], row["lag_us"] // 1_000_000) for row in test.late_rows]
+    assert sorted(found) == [("lefts", "late", 2), ("rights", "late", 1)]
 
 
 @pytest.mark.parametrize("stream", ["lefts", "rights"])
