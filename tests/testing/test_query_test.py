@@ -69,6 +69,7 @@ def test_a_restart_refuses_the_state_of_another_query():
 
 @pytest.mark.parametrize(("text", "first", "second"), [
     ("SELECT o.id, count(*) AS n, sum(p.paid) AS paid FROM orders o JOIN payments p ON o.id = p.id WITHIN 10 SECONDS GROUP BY o.id", [(1, 1, 2.0)], [(1, 2, 5.0)]),
+    ("SELECT o.id, count(*) AS n FROM orders o JOIN payments p ON o.id = p.id WITHIN 10 SECONDS GROUP BY window(o.ts, '1 day'), o.id", [], []),
     ("SELECT DISTINCT o.id FROM orders o JOIN payments p ON o.id = p.id WITHIN 10 SECONDS", [(1,)], []),
 ])  # fmt: skip
 def test_groups_that_change_and_distinct_rows_are_answers(text, first, second):
@@ -84,6 +85,15 @@ def test_a_time_zone():
 def test_rows_without_a_time_and_rows_that_filters_drop():
     test = started(LEFT.replace(" DWINDOW", " WHERE o.id < 5 DWINDOW"))
     test.batch(orders=[(9, 100), (1, None)]).check().check_state().check_late(orders=1).check_watermarks(orders=100)
+
+
+def test_late_rows_and_rows_ahead_of_the_clock():
+    orders = wm.Stream(ORDERS, time="ts", max_ahead="10 seconds")
+    test = QueryTest(wm.sql(LEFT, orders=orders, payments=wm.Stream(PAYMENTS, time="ts")))
+    test.clock(100).batch(orders=[(1, 110), (2, 111)], payments=[(1, 1.0, 112)]).check((1, 1.0))
+    test.batch(orders=[(3, 109), (4, None)]).check_watermarks(orders=110, payments=112).check_late(orders=3)
+    test.clock(101).batch(orders=[(5, 111)]).check_late(orders=3).check_state(o=2, p=1)
+    assert [(row["reason"], row["batch"]) for row in test.late_rows] == [("ahead", 0), ("late", 1), ("no time", 1)]
 
 
 def test_streams_at_sites_go_on_after_a_restart():
