@@ -5,7 +5,7 @@ A comparison of two sums over event-time columns and day-time intervals is broug
     b.ts - INTERVAL 10 SECONDS <= a.ts      ->   b.ts - a.ts - 10 s <= 0      ->   Edge(old a, young b, hi 10 s)
 
 Exactly two aliases must remain, one with +1 and one with -1. Times are whole microseconds, so `< h` is `<= h - 1 us`.
-Everything else (months, functions, three streams) is an ordinary condition.
+Times that are cast to numbers are read by `epoch_seconds`. Everything else (months, functions, three streams) is an ordinary condition.
 
 To Spark, whole days of a span and the difference of two timestamps are counted on the clock of the session's time zone:
 
@@ -37,6 +37,7 @@ from sqlglot import exp
 from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us, unit_us
 from watersmeet.query.window import Edge
+from watersmeet.sql.epoch_seconds import epoch_edges
 from watersmeet.sql.items import LONGEST_US
 from watersmeet.sql.names import Scope, ref_of
 
@@ -77,7 +78,10 @@ def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | N
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
         return None
     left, right = linear(node.this, scope), linear(node.expression, scope)
-    if left is None or right is None or left.points != right.points or left.points not in (0, 1):
+    if left is None or right is None:
+        counted, wider = epoch_edges(node, lambda time: _shifted(time, scope), text)
+        return TimeCondition(counted, wider) if counted else None
+    if left.points != right.points or left.points not in (0, 1):
         return None
     if isinstance(node, exp.GT | exp.GTE):
         left, right = right, left
@@ -86,10 +90,20 @@ def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | N
     if isinstance(node, exp.EQ):
         edges.append(_edge(right.plus(left, -1), False, text))
     found = [edge for edge in edges if edge is not None]
-    wider = _slack_us(node, scope) if found else None
-    if wider is None:
+    slack = _slack_us(node, scope) if found else None
+    if slack is None:
         return None
-    return TimeCondition(tuple(replace(edge, hi_us=edge.hi_us + wider) for edge in found), wider)
+    return TimeCondition(tuple(replace(edge, hi_us=edge.hi_us + slack) for edge in found), slack)
+
+
+def _shifted(node: Any, scope: Scope) -> tuple[str, int] | None:
+    """An instant: an alias' event time and a span of less than a day, which no clock changes."""
+    form = linear(node, scope)
+    if form is None or list(form.times.values()) != [1] or abs(form.us) >= _DAY_US:
+        return None
+    (alias,) = form.times
+    spec = scope.specs[alias]
+    return (alias, form.us) if spec.schema[spec.time] == "timestamp" else None
 
 
 def _slack_us(node: Any, scope: Scope) -> int | None:

@@ -50,6 +50,7 @@ def answer():
         ("CAST(2.7D AS INT)", 2), ("CAST(-2.7D AS INT)", -2), ("CAST(dec AS INT)", 1), ("CAST('12' AS INT)", 12), ("try_cast('x' AS INT)", None), ("CAST(i AS STRING)", "7"),
         ("year(ts)", 2023), ("month(ts)", 12), ("hour(ts)", 23), ("unix_micros(ts)", 1_704_067_199_000_000), ("unix_timestamp(ts)", 1_704_067_199), ("dayofweek(ts)", 1),
         ("unix_seconds(ts + INTERVAL 900 MILLISECONDS)", 1_704_067_199), ("unix_millis(ts)", 1_704_067_199_000), ("CAST(ts + INTERVAL 900 MILLISECONDS AS BIGINT)", 1_704_067_199),
+        ("CAST(ts + INTERVAL 900 MILLISECONDS AS INT)", 1_704_067_199), ("CAST(ts + INTERVAL 500 MILLISECONDS AS DOUBLE)", 1_704_067_199.5), ("CAST(ts AS FLOAT)", 1_704_067_200.0),
         ("unix_seconds(TIMESTAMP '1969-12-31 23:59:58.1')", -2), ("unix_timestamp(TIMESTAMP '1969-12-31 23:59:58.1')", -1), ("unix_millis(TIMESTAMP '1969-12-31 23:59:59.9999')", -1), ("unix_seconds(timestamp_seconds(l))", -7),
         ("timestamp_millis(1500) = TIMESTAMP '1970-01-01 00:00:01.5'", True), ("timestamp_micros(l) = TIMESTAMP '1969-12-31 23:59:59.999993'", True),
         ("weekday(ts)", 6),

@@ -49,10 +49,10 @@ def show_windows(graph: WindowGraph) -> str:
 
 
 def show_widened(join: Join) -> list[str]:
-    """What is counted on the clock of the session's time zone."""
-    zone = join.session.timezone
+    """What is counted on the clock of the session's time zone, or in numbers of seconds."""
+    clocks = f"clocks change in {join.session.timezone}"
     return [
-        f"wider by {show_us(us)} than {text}: clocks change in {zone}; the condition decides"
+        f"wider by {show_us(us)} than {text}: {'numbers are not exact' if 'CAST(' in text else clocks}; the condition decides"
         for text, us in join.widened
     ]
 

@@ -44,7 +44,7 @@ from watersmeet.sql.evaluator.types import (
     paren,
     read_type,
 )
-from watersmeet.sql.evaluator.unix_times import count_seconds
+from watersmeet.sql.evaluator.unix_times import cast_seconds
 from watersmeet.sql.time_conditions import span_us
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
@@ -198,8 +198,8 @@ def _cast(node: Any, lower: Lower) -> Typed:
     if node.args.get("safe") or to is None:
         made = (exp.TryCast if node.args.get("safe") else exp.Cast)(this=inner.node, to=node.to.copy())
         return Typed(made, None)
-    if to == BIGINT and inner.type == TIMESTAMP:
-        return count_seconds(inner)
+    if inner.type == TIMESTAMP and (to.kind in INTEGERS or to.kind in ("float", "double")):
+        return cast_seconds(inner, to)
     value = inner.node
     if to.kind in INTEGERS and inner.kind in ("float", "double", "decimal"):
         value = call("trunc", value)

@@ -2,6 +2,7 @@
 
 unix_micros, unix_millis, unix_seconds, CAST(.. AS BIGINT)    round down, also before 1970 (sqlglot's translation rounds to the nearest)
 unix_timestamp                                                rounds towards zero
+CAST(.. AS DOUBLE or FLOAT)                                   with fractions
 timestamp_micros, timestamp_millis, timestamp_seconds         not portable: the years that both know differ
 """
 
@@ -12,7 +13,20 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.query.stream import INTEGERS
-from watersmeet.sql.evaluator.types import BIGINT, TIMES, TIMESTAMP, Lower, Rule, Typed, call, cast, number, paren
+from watersmeet.sql.evaluator.types import (
+    BIGINT,
+    DOUBLE,
+    TIMES,
+    TIMESTAMP,
+    Lower,
+    Rule,
+    SparkType,
+    Typed,
+    call,
+    cast,
+    number,
+    paren,
+)
 
 _MICROS, _MILLIS, _SECONDS = 1, 1_000, 1_000_000
 
@@ -20,6 +34,15 @@ _MICROS, _MILLIS, _SECONDS = 1, 1_000, 1_000_000
 def count_seconds(instant: Typed) -> Typed:
     """Whole seconds since 1970, rounded down."""
     return _count(instant, _SECONDS)
+
+
+def cast_seconds(instant: Typed, to: SparkType) -> Typed:
+    """Seconds since 1970 as a number of some type; those with fractions are not compared with Spark's."""
+    if to.kind in INTEGERS:
+        whole = count_seconds(instant)
+        return whole if to == BIGINT else Typed(whole.cast(to), None)
+    micros, unit = cast(call("epoch_us", instant.node), DOUBLE), cast(number(_SECONDS), DOUBLE)
+    return Typed(cast(exp.Div(this=micros, expression=unit), to), None)
 
 
 def _count(instant: Typed, unit_us: int) -> Typed:
