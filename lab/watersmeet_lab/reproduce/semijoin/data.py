@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from watersmeet.sites.planning.model import SiteQuery
-from watersmeet.sites.planning.statistics import Sample, Statistics, StreamStatistics
+from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
+from watersmeet_lab.simulate.sites.statistics import Sample
 from watersmeet_lab.simulate.sites.streams import Streams
 
 ATTRIBUTE_BYTES = 5

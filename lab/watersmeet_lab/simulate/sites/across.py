@@ -34,11 +34,12 @@ from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
 from watersmeet.sites.planning.model import PAPER, Algorithm, KeyPair, LinearPlan, SiteQuery, SiteStream
 from watersmeet.sites.planning.optimize import Found, Optimizer
-from watersmeet.sites.planning.statistics import Sample, Statistics, measure
+from watersmeet.sites.planning.statistics import Statistics
 from watersmeet.storage.segment import Segment
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Counts, SiteProtocol
 from watersmeet_lab.simulate.sites.run import SiteRun
+from watersmeet_lab.simulate.sites.statistics import Sample, measure
 from watersmeet_lab.simulate.sites.streams import Streams
 from watersmeet_lab.simulate.sites.trees import FoundTree, TreeOptimizer, TreePlan, explain_found
 

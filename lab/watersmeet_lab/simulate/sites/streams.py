@@ -15,8 +15,8 @@ import numpy as np
 from watersmeet.errors import StreamError
 from watersmeet.kernels.hashing import combine
 from watersmeet.sites.planning.model import Column, SiteQuery
-from watersmeet.sites.planning.statistics import Sample
 from watersmeet_lab.simulate.sites.halves import Joint
+from watersmeet_lab.simulate.sites.statistics import Sample
 from watersmeet_lab.simulate.sites.window import EVER, NONE, Arrival, Rows, Tuples
 
 _BITS = 62

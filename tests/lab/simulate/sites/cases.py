@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests import oracle
 from watersmeet.sites.planning.model import KeyPair, SiteQuery, SiteStream
-from watersmeet.sites.planning.statistics import Sample
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Outcome
+from watersmeet_lab.simulate.sites.statistics import Sample
 from watersmeet_lab.simulate.sites.streams import Streams
 
 COLUMNS = ("k", "x")

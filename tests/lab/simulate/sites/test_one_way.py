@@ -7,12 +7,12 @@ import pytest
 
 from tests.lab.simulate.sites.cases import SiteCase, found
 from watersmeet.sites.planning.model import Algorithm, KeyPair, LinearPlan, OneWayStep, SiteQuery, SiteStream
-from watersmeet.sites.planning.statistics import Sample
 from watersmeet_lab.simulate.sites import lockstep
 from watersmeet_lab.simulate.sites.halves import Done, Sent
 from watersmeet_lab.simulate.sites.model import SiteProtocol
 from watersmeet_lab.simulate.sites.one_way import HALVES
 from watersmeet_lab.simulate.sites.run import SiteRun
+from watersmeet_lab.simulate.sites.statistics import Sample
 from watersmeet_lab.simulate.sites.streams import Streams, joint
 from watersmeet_lab.simulate.sites.window import Arrival, Tuples, Values, Window
 

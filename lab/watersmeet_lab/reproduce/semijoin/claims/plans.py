@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from watersmeet.sites.planning.model import Algorithm, LinearPlan
 from watersmeet.sites.planning.optimize import Optimizer
-from watersmeet.sites.planning.statistics import measure
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, verdict
 from watersmeet_lab.reproduce.semijoin.counting import Counter
@@ -23,6 +22,7 @@ from watersmeet_lab.reproduce.semijoin.data import (
     streams_of,
 )
 from watersmeet_lab.reproduce.semijoin.lab import Lab
+from watersmeet_lab.simulate.sites.statistics import measure
 
 SAME = Spec(100, 0.06, 500, 1200)
 
