@@ -19,8 +19,8 @@ from tests.lab.simulate.ring.rings import FOREVER, STREAMS, Query, expected, que
 from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.rjoin.ring_unit import RingOptions
-from watersmeet.registry.rjoin.ring_wire import message, read_rows, restore, save
 from watersmeet.routing.ring import Ring, place
+from watersmeet_lab.simulate.ring.saved import message, read_rows, restore, save
 from watersmeet_lab.simulate.ring.simulation import RingSimulation, Tuples
 
 CHOICES = st.sampled_from(("ric", "random", "worst", "first"))

@@ -1,7 +1,6 @@
-"""Rows, tuples and state of ring nodes as Arrow tables, one column of 64-bit integers for each field.
+"""Rows, tuples and state of ring nodes as Arrow tables: a simulation that is stopped and goes on.
 
-Invariant: what is restored answers like what was stored. Chains and hash tables do not travel; they are built again. NEXT,
-which links chains, is not a column.
+Invariant: what is restored answers like what was stored. Chains and hash tables do not travel; they are built again.
 """
 
 from __future__ import annotations
@@ -12,40 +11,26 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels.registered import key_table, seen_rows
-from watersmeet.kernels.registered.rewriting import ENTRIES, NEXT, ROWS, TUPLE_NEXT, TUPLES
+from watersmeet.kernels.registered.rewriting import ENTRIES, ROWS, TUPLE_NEXT, TUPLES
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.ring_unit import TravellingRows
 from watersmeet.registry.rjoin.template_catalogue import Layout
+from watersmeet.registry.rjoin.wire import block, number_names, row_columns, table
 
-_ROW = ("template", "bound", "wait", "key", "oldest", "newest", "next")
 _TUPLE = ("stream", "key", "level", "ts", "batch", "arrived", "next", "number")
 _KEY = ("key", "first_row", "first_tuple", "period", "now", "before")
 _CANDIDATE = ("node", "key", "rate", "learned", "address")
 _SEEN = ("code", "template", "bound", "key", "oldest", "newest")
-assert _ROW[NEXT] == _TUPLE[TUPLE_NEXT] == "next"
+assert _TUPLE[TUPLE_NEXT] == "next"
 assert len(_KEY) == key_table.KEY_WIDTH
 assert len(_CANDIDATE) == key_table.CANDIDATE_WIDTH
 assert len(_SEEN) == seen_rows.SEEN_HEAD
 
 
-def row_columns(layout: Layout) -> list[str]:
-    """The names of a row's fields, in their order.
-
-    >>> row_columns(Layout(aliases=2, slots=1, columns=3, streams=2, counted=False))[7:]
-    ['slot0', 'ts0', 'ts1']
-    """
-    counted = ("number", "seen") if layout.counted else ("number",) if layout.numbered else ()
-    return [
-        *_ROW,
-        *_number("slot", layout.slots),
-        *(n for p in ("ts", *counted) for n in _number(p, layout.aliases)),
-    ]
-
-
 def tuple_columns(layout: Layout) -> list[str]:
     """The names of a stored tuple's fields, in their order."""
-    stamps = _number("seen", layout.streams if layout.counted else 0)
-    return [*_TUPLE, *_number("value", layout.columns), *stamps]
+    stamps = number_names("seen", layout.streams if layout.counted else 0)
+    return [*_TUPLE, *number_names("value", layout.columns), *stamps]
 
 
 def message(layout: Layout, rows: TravellingRows) -> pa.Table:
@@ -99,28 +84,5 @@ def restore(layout: Layout, tables: Mapping[str, pa.Table]) -> RingState:
     return state
 
 
-def _number(prefix: str, count: int) -> list[str]:
-    return [f"{prefix}{n}" for n in range(count)]
-
-
 def _columns_of_seen(layout: Layout) -> list[str]:
-    return [*_SEEN, *_number("slot", layout.slots)]
-
-
-def table(lines: np.ndarray, names: list[str]) -> pa.Table:
-    """Lines of 64-bit fields as columns."""
-    assert lines.shape[1] == len(names)
-    kept = [(n, name) for n, name in enumerate(names) if name != "next"]
-    return pa.table({name: np.ascontiguousarray(lines[:, n]) for n, name in kept})
-
-
-def block(found: pa.Table, names: list[str]) -> np.ndarray:
-    """The columns side by side; those that are missing are zero, and chains are empty."""
-    out = np.zeros((found.num_rows, len(names)), np.int64)
-    there = set(found.column_names)
-    for n, name in enumerate(names):
-        if name == "next":
-            out[:, n] = -1
-        elif name in there:
-            out[:, n] = found.column(name).to_numpy()
-    return out
+    return [*_SEEN, *number_names("slot", layout.slots)]
