@@ -37,7 +37,8 @@ CHAINS = {
         ("after collect", 6),
     ],
 }
-FILES = 12
+IN_SHORT = [("after intend", 0), ("after deliver", 2)]
+"""Two real deaths; `tests/rounds` plays one at every step, in process."""
 LONG = pytest.mark.skipif(
     "CRASH_KILLS" not in os.environ, reason="`make crash` runs it; the two-round chain has all steps"
 )
@@ -72,14 +73,23 @@ def fall(run: str, data: Path, work: Path, dies: tuple[str, int]) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(PATIENCE_S)
-@pytest.mark.parametrize("run", [pytest.param("rounds", marks=LONG), "rows"])
-def test_every_step_can_be_the_last(run: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    data = tmp_path / "data"
-    write_streams(data, FILES, seed=7)
-    for dies in CHAINS[run]:
+@pytest.mark.parametrize(
+    ("run", "chain"),
+    [
+        pytest.param("rounds", CHAINS["rounds"], marks=LONG, id="rounds"),
+        pytest.param("rows", CHAINS["rows"], marks=pytest.mark.thorough, id="rows"),
+        pytest.param("rows", IN_SHORT, id="rows in short"),
+    ],
+)
+def test_every_step_can_be_the_last(
+    run: str, chain: list[tuple[str, int]], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    data, files = tmp_path / "data", chain[-1][1] + 6
+    write_streams(data, files, seed=7)
+    for dies in chain:
         fall(run, data, tmp_path, dies)
     live(Life.end, tmp_path, driving(run, data, tmp_path))
-    assert (planned(tmp_path), committed(tmp_path)) == (FILES - 1, FILES - 1)
+    assert (planned(tmp_path), committed(tmp_path)) == (files - 1, files - 1)
     assert_no_orphans(tmp_path)
     spark: Any = request.getfixturevalue("spark")
     assert_same(written(spark, tmp_path / "out"), expected(data, run))

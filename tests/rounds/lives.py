@@ -31,7 +31,7 @@ from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.stores import CACHE
+from watersmeet.storage.segment import CACHE
 
 FILES = 6
 """Of each stream; a batch takes up to two."""
@@ -51,9 +51,9 @@ class Rows:
 
 
 @cache
-def wires(seconds: int) -> LocalRun:
+def wires(seconds: int, count: int = FILES) -> LocalRun:
     """A plan, and all the wire rows of both streams: what file n holds are four of them."""
-    whole = {n: pa.concat_tables([batch_of(f)[n] for f in range(FILES)]) for n in SPECS}
+    whole = {n: pa.concat_tables([batch_of(f)[n] for f in range(count)]) for n in SPECS}
     return prepared(PAIR.format(seconds), {n: Stream(t, time="ts") for n, t in whole.items()}, units=2)
 
 
@@ -72,17 +72,17 @@ class Played(Stage):
 class Life:
     """A process, from its start on. What `start()` would refuse, this refuses."""
 
-    def __init__(self, checkpoint: Path, sink: Path, seconds: int = 4) -> None:
+    def __init__(self, checkpoint: Path, sink: Path, seconds: int = 4, count: int = FILES) -> None:
         CACHE._segments.clear()
         log_module._VIEWS.clear()
         self.folder, self.sink = StateFolder.under(str(checkpoint)), FolderSink(str(sink), "json")
-        self.checkpoint = checkpoint
+        self.checkpoint, self.count = checkpoint, count
         self.folder.prepare()
         self.protocol = self.made(seconds)
         check_checkpoint(self.protocol.plan, self.folder, self.sink.folder)
 
     def made(self, seconds: int) -> Protocol:
-        run = wires(seconds)
+        run = wires(seconds, self.count)
         steps: Any = Played(run.plan, run, self.folder)
         for module in (files, worker):
             module.TaskContext = steps  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.rounds.lives import FILES, Life, Registered, patch
 from tests.rounds.mini_spark import Crash, SparkError
 from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, SEGMENTS
 
 LIVES = {"query": Life, "registered": Registered}
 ENDS = ("", "before the sink", "after the sink", "before Spark's commit")
@@ -154,3 +155,26 @@ def test_every_file(kind: str, damage: str) -> None:
 def test_any_file_any_damage_any_batch(kind: str, files: int, end: str, damage: str, data: Any) -> None:
     name = data.draw(st.sampled_from(files_of(built(kind, files, end) / "ck")))
     check(kind, files, end, name, damage, data.draw(st.floats(0, 0.999)))
+
+
+def test_a_long_run_keeps_few_files(tmp_path: Path) -> None:
+    """Windows of 10 s, 4 s per batch: files, manifests and bytes stay where they were after the first windows."""
+    sizes: list[tuple[int, int, int]] = []
+    with in_process():
+        life = Life(tmp_path / "ck", tmp_path / "out", 10, count=60)
+        folder, write = life.folder, life.sink.write
+
+        def measure(rows: Any, batch: int) -> None:
+            write(rows, batch)
+            documents = len(folder.names(MANIFESTS)) + len(folder.names(INTENTS))
+            sizes.append((len(folder.names(SEGMENTS)), sum(folder.lengths(SEGMENTS).values()), documents))
+
+        life.sink.write = measure  # type: ignore[method-assign]
+        life.run(60)
+    assert len(sizes) == 30
+    assert max(n for n, _, _ in sizes[16:]) <= max(n for n, _, _ in sizes[6:16]) + 4
+    assert max(d for _, d, _ in sizes[16:]) <= 1.2 * max(d for _, d, _ in sizes[6:16])
+    assert max(m for _, _, m in sizes) <= 6
+    assert life.protocol.latest is not None
+    live = sum(info.bytes for _, _, info in life.protocol.latest.segments())
+    assert sum(folder.lengths(SEGMENTS).values()) - 1_500 * len(folder.names(SEGMENTS)) <= 2 * live

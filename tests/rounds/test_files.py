@@ -16,8 +16,8 @@ from watersmeet.runtime.rounds.checkpoint import MAIL, MANIFESTS, SEGMENTS, Stat
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
 from watersmeet.runtime.subscriptions.log import Head
 from watersmeet.storage.manifest import FORMAT, seal
-from watersmeet.storage.segment import Segment
-from watersmeet.storage.stores import CACHE, HostCache
+from watersmeet.storage.segment import CACHE, Segment
+from watersmeet.storage.stores import HostCache
 
 
 class Far(StateFolder):

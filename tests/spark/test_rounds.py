@@ -213,6 +213,7 @@ def test_damaged_missing_and_foreign_state_is_refused(spark: Any, tmp_path: Path
             run(query, anew, runtime="rounds")
 
 
+@pytest.mark.thorough  # in process in tests/rounds/test_damage.py
 def test_a_long_run_keeps_few_files(spark: Any, tmp_path: Path) -> None:
     """Windows of 10 s, 3 s per batch: files, manifests and bytes stay where they were after the first windows."""
     sizes: list[tuple[int, int, int]] = []

@@ -14,7 +14,8 @@ read-only views.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -222,6 +223,20 @@ def rebuilt(kind: pa.DataType, into: Callable[[pa.DataType], pa.DataType]) -> pa
     return kind
 
 
+def to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
+    """The table of an Arrow IPC stream; instants are UTC, whatever the session was that wrote it."""
+    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
+        return enlarge(mark_utc(reader.read_all()))
+
+
 def codes(column: pa.Array, kind: Kind) -> np.ndarray:
     """Codes of a column without NULLs.
 
@@ -238,6 +253,11 @@ def codes(column: pa.Array, kind: Kind) -> np.ndarray:
         words = split_decimals(column)
         return combine(words[:, 0].copy(), words[:, 1].copy())
     return hash_bytes(*split_texts(column))
+
+
+def code_together(codes: Sequence[np.ndarray]) -> np.ndarray:
+    """One code for several values of a row."""
+    return reduce(combine, codes)
 
 
 def integers(column: pa.Array) -> np.ndarray:

@@ -6,9 +6,6 @@ Codes of bytes may collide, so code that matches by them compares the values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-
 import numpy as np
 from numba import int64, uint8, uint64
 from numba.types import Array
@@ -38,11 +35,6 @@ def combine(seed, codes):  # type: ignore[no-untyped-def]
     for i in range(len(codes)):
         out[i] = np.int64(mix(uint64(seed[i]) ^ mix(uint64(codes[i]))))
     return out
-
-
-def code_together(codes: Sequence[np.ndarray]) -> np.ndarray:
-    """One code for several values of a row."""
-    return reduce(combine, codes)
 
 
 @kernel([int64[:](int64[:], Array(uint8, 1, "C", readonly=True))])

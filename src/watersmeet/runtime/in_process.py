@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import shrink
+from watersmeet.columns.arrow import from_bytes, shrink, to_bytes
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import (
     Dataflow,
@@ -52,7 +52,7 @@ from watersmeet.runtime.wires import make_wire, set_aside
 from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import Identity, Manifest
-from watersmeet.storage.segment import Segment, from_bytes, to_bytes
+from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import MemoryStore
 
 _TIME, _SITES = "time.json", "sites.json"

@@ -15,7 +15,9 @@ Implements: Lin, Ooi, Wang, Yu (2015), section 3.3: the chained in-memory index,
 from __future__ import annotations
 
 import math
+import threading
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -27,18 +29,18 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import (
     block_bytes,
+    code_together,
     codes,
     enlarge,
     floats,
     integers,
     is_fixed,
-    mark_utc,
     row_widths,
     slice_by_bytes,
 )
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
-from watersmeet.kernels.hashing import code_together, order_floats
+from watersmeet.kernels.hashing import order_floats
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import Kind
 from watersmeet.query.window import UNBOUNDED
@@ -209,18 +211,38 @@ def key_columns(plan: Plan, keys: Mapping[int, str], classes: Iterable[int]) -> 
     return tuple((keys[c], plan.classes[c].kind) for c in classes)
 
 
-def to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+CACHE_BYTES = 256 * 2**20
 
 
-def from_bytes(blob: bytes | pa.Buffer) -> pa.Table:
-    """The table of an Arrow IPC stream; instants are UTC, whatever the session was that wrote it."""
-    with pa.ipc.open_stream(pa.py_buffer(blob)) as reader:
-        return enlarge(mark_utc(reader.read_all()))
+class SegmentCache:
+    """Segments that this process has seen lately, up to a number of bytes."""
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self.limit = limit
+        self._segments: OrderedDict[str, Segment] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, id: str) -> Segment | None:
+        with self._lock:
+            segment = self._segments.get(id)
+            if segment is not None:
+                self._segments.move_to_end(id)
+            return segment
+
+    def put(self, segment: Segment) -> None:
+        with self._lock:
+            self._segments[segment.id] = segment
+            total = sum(s.nbytes for s in self._segments.values())
+            while total > self.limit and len(self._segments) > 1:
+                _, oldest = self._segments.popitem(last=False)
+                total -= oldest.nbytes
+
+    def drop(self, id: str) -> None:
+        with self._lock:
+            self._segments.pop(id, None)
+
+
+CACHE = SegmentCache()
 
 
 @dataclass

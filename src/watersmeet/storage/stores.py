@@ -16,17 +16,16 @@ import mmap
 import os
 import stat
 import tempfile
-import threading
 import zlib
-from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.errors import CheckpointError
-from watersmeet.storage.segment import Segment, SegmentInfo, from_bytes, info_of, to_bytes
+from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, info_of
 
 LIMIT_BYTES = 2 * 2**30
 PRUNE_EVERY = 256
@@ -124,40 +123,6 @@ def _is_ours(found: os.stat_result, kind: int, others: int) -> bool:
 
 
 HOST_CACHE = HostCache()
-
-
-CACHE_BYTES = 256 * 2**20
-
-
-class SegmentCache:
-    """Segments that this process has seen lately, up to a number of bytes."""
-
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self.limit = limit
-        self._segments: OrderedDict[str, Segment] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, id: str) -> Segment | None:
-        with self._lock:
-            segment = self._segments.get(id)
-            if segment is not None:
-                self._segments.move_to_end(id)
-            return segment
-
-    def put(self, segment: Segment) -> None:
-        with self._lock:
-            self._segments[segment.id] = segment
-            total = sum(s.nbytes for s in self._segments.values())
-            while total > self.limit and len(self._segments) > 1:
-                _, oldest = self._segments.popitem(last=False)
-                total -= oldest.nbytes
-
-    def drop(self, id: str) -> None:
-        with self._lock:
-            self._segments.pop(id, None)
-
-
-CACHE = SegmentCache()
 
 
 class MemoryStore:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from watersmeet_lab.reproduce.rjoin.answer import WrongAnswerError, verify
-from watersmeet_lab.reproduce.rjoin.claims.choice import choice
-from watersmeet_lab.reproduce.rjoin.claims.ring import id_movement
-from watersmeet_lab.reproduce.rjoin.claims.windows import windows
+from watersmeet_lab.reproduce.rjoin.claims.choice import check_choice
+from watersmeet_lab.reproduce.rjoin.claims.ring import check_id_movement
+from watersmeet_lab.reproduce.rjoin.claims.windows import check_windows
 from watersmeet_lab.reproduce.rjoin.command import reproduce
 from watersmeet_lab.reproduce.rjoin.lab import QUICK, Lab
 from watersmeet_lab.reproduce.rjoin.workload import WARM_UP, Workload
@@ -34,13 +34,13 @@ def test_runs_of_all_choices_give_the_same_verified_answers(levels):
 
 
 def test_rates_save_traffic():
-    [traffic, *_] = choice(Lab(TINY))
+    [traffic, *_] = check_choice(Lab(TINY))
     assert traffic.raw["times_worst"] > traffic.raw["times_random"] > 1
 
 
 def test_windows_bound_what_is_stored():
     lab = Lab(TINY)
-    assert len(windows(lab)) == 3
+    assert len(check_windows(lab)) == 3
     assert len(lab.verified) == 2
     for course in lab.courses:
         width = course.workload.window
@@ -52,7 +52,7 @@ def test_windows_bound_what_is_stored():
 
 def test_id_movement_keeps_the_answers_and_lowers_the_peak():
     lab = Lab(replace(TINY, tuples=220))
-    [claim] = id_movement(lab)
+    [claim] = check_id_movement(lab)
     assert claim.raw["moved"] > 0
     still, moving = lab.courses
     assert still.last.answers == moving.last.answers > 0

@@ -63,7 +63,12 @@ def test_random_queries_are_the_same_every_time():
 
 
 def test_claims_on_plans_and_delays():
-    found = [*delays.answers(LAB), *delays.delays(LAB), *plans.one_in_ten(LAB), *plans.figure9(LAB)]
+    found = [
+        *delays.check_answers(LAB),
+        *delays.check_delays(LAB),
+        *plans.check_one_in_ten(LAB),
+        *plans.check_figure9(LAB),
+    ]
     assert [c.holds for c in found] == ["yes"] * 5
 
 
@@ -71,7 +76,7 @@ def test_claims_on_table_3(monkeypatch):
     monkeypatch.setattr(table3, "RANDOM", 2)
     monkeypatch.setattr(table3, "TOP", 2)
     monkeypatch.setattr(table3, "SECONDS", 1.0)
-    estimated, executed, chosen, quick, trees = table3.table3(LAB)
+    estimated, executed, chosen, quick, trees = table3.check_table3(LAB)
     assert set(estimated.raw["wide"]) == set(executed.raw["greedy"]) == set(TOPOLOGIES)
     for literal, wide in zip(estimated.raw["literal"].values(), estimated.raw["wide"].values(), strict=True):
         assert all(1 - 1e-9 <= w <= x + 1e-9 for x, w in zip(literal, wide, strict=True))

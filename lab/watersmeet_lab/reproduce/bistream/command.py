@@ -17,8 +17,8 @@ from watersmeet_lab.reproduce.report import Claim, Json, Plots, Reproduction, sh
 
 PAPER = "BiStream: Lin, Ooi, Wang, Yu, Scalable Distributed Stream Join Processing (SIGMOD 2015)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
-    memory.full_history, memory.measure_windows, work.throughput, work.latency, capacity.scalability, capacity.scaling_gain,
-    elasticity.elasticity, bandwidth.bandwidth, aggregation.aggregation, capacity.largest_window,
+    memory.check_full_history, memory.check_windows, work.check_throughput, work.check_latency, capacity.check_scalability, capacity.check_scaling_gain,
+    elasticity.check_elasticity, bandwidth.check_bandwidth, aggregation.check_aggregation, capacity.check_largest_window,
 )  # fmt: skip
 
 

@@ -13,14 +13,19 @@ from watersmeet_lab.reproduce.driver.lab import FULL, QUICK, Lab, Size
 from watersmeet_lab.reproduce.report import Claim, Json, Plots, Reproduction, show
 
 PAPER = "Valsomatzis, Gounaris: Driver Input Selection for Main-Memory Multi-Way Joins (SAC 2013)"
-_MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (data.selectivities, times.table_4, early.table_5, more.auto)
+_MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
+    data.check_selectivities,
+    times.check_table_4,
+    early.check_table_5,
+    more.check_auto,
+)
 
 
 def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Reproduction:
     """Generate, run, verify, count."""
     lab = Lab(size, say)
     claims = [claim for measure in _MEASURES for claim in measure(lab)]
-    return Reproduction(PAPER, _describe_setting(size), machine.describe(), [data.answers(lab), *claims])
+    return Reproduction(PAPER, _describe_setting(size), machine.describe(), [data.check_answers(lab), *claims])
 
 
 def command(

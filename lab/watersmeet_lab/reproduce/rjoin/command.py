@@ -10,15 +10,21 @@ import typer
 
 from watersmeet_lab.bench import machine
 from watersmeet_lab.reproduce.report import Claim, Json, Plots, Reproduction, show
-from watersmeet_lab.reproduce.rjoin.claims.choice import choice
-from watersmeet_lab.reproduce.rjoin.claims.growth import growth
-from watersmeet_lab.reproduce.rjoin.claims.ring import hops, id_movement
-from watersmeet_lab.reproduce.rjoin.claims.windows import windows
+from watersmeet_lab.reproduce.rjoin.claims.choice import check_choice
+from watersmeet_lab.reproduce.rjoin.claims.growth import check_growth
+from watersmeet_lab.reproduce.rjoin.claims.ring import check_hops, check_id_movement
+from watersmeet_lab.reproduce.rjoin.claims.windows import check_windows
 from watersmeet_lab.reproduce.rjoin.lab import FULL, QUICK, Lab, Size
 from watersmeet_lab.reproduce.rjoin.workload import ATTRIBUTES, RELATIONS, VALUES, WARM_UP
 
 PAPER = "RJoin: Idreos, Liarou, Koubarakis, Continuous Multi-Way Joins over Distributed Hash Tables (EDBT 2008)"
-_MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (hops, choice, growth, windows, id_movement)
+_MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
+    check_hops,
+    check_choice,
+    check_growth,
+    check_windows,
+    check_id_movement,
+)
 
 
 def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Reproduction:

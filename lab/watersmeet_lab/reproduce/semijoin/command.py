@@ -14,7 +14,7 @@ from watersmeet_lab.reproduce.semijoin.lab import FULL, QUICK, Lab, Size
 
 PAPER = "Semijoins: Tran, Lee, Distributed stream join query processing with semijoins (Distributed and Parallel Databases, 2010)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
-    delays.answers, delays.delays, figure7.figure7, plans.one_in_ten, table3.table3, plans.figure9, plans.figure10,
+    delays.check_answers, delays.check_delays, figure7.check_figure7, plans.check_one_in_ten, table3.check_table3, plans.check_figure9, plans.check_figure10,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from watersmeet_lab.reproduce.wjoin.lab import FULL, QUICK, Lab, Size
 
 PAPER = "W-join: Hammad, Aref, Elmagarmid, Joining Multiple Data Streams with Window Constraints (Purdue CSD TR 02-010, 2002)"
 _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
-    baselines.baselines, real.real, rates.variable, rates.comparable, rates.alternates, conservative.conservative, path.path,
+    baselines.check_baselines, real.check_real, rates.check_variable, rates.check_comparable, rates.check_alternates, conservative.check_conservative, path.check_path,
 )  # fmt: skip
 
 

@@ -30,10 +30,10 @@ from typing import Protocol
 
 import numpy as np
 
+from watersmeet.columns.arrow import code_together
 from watersmeet.kernels import catalogue, hash_window, nested_loop, sorted_window
 from watersmeet.kernels.catalogue import Kernel
 from watersmeet.kernels.hash_window import pairs
-from watersmeet.kernels.hashing import code_together
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.operators.probing.ranges import Ranges, most_selective

@@ -23,12 +23,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
 from watersmeet.storage.manifest import REMEDY, Document
-from watersmeet.storage.segment import Segment, SegmentInfo, from_bytes, info_of
-from watersmeet.storage.stores import CACHE, HOST_CACHE, damage
+from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, info_of
+from watersmeet.storage.stores import HOST_CACHE, damage
 
 _cached: dict[str, set[str]] = {}
 """Ids of segments that this process has in its cache, by the state folder they belong to."""

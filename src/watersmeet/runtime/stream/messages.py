@@ -22,13 +22,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from watersmeet.columns.arrow import block_bytes, enlarge, integers, mark_utc, slice_by_bytes
+from watersmeet.columns.arrow import block_bytes, enlarge, from_bytes, integers, mark_utc, slice_by_bytes, to_bytes
 from watersmeet.dataflow.clock import NEVER, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, first_unit, stage_of
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.workers import after_task, errors_first
-from watersmeet.storage.segment import from_bytes, to_bytes
 
 MESSAGE = "unit bigint, kind string, from_ts bigint, blob binary"
 SCHEMA = pa.schema([("unit", pa.int64()), ("kind", pa.string()), ("from_ts", pa.int64()), ("blob", pa.binary())])

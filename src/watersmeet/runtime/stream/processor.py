@@ -18,14 +18,14 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from watersmeet.columns.arrow import block_bytes
+from watersmeet.columns.arrow import block_bytes, from_bytes
 from watersmeet.dataflow.clock import NEVER, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.stream.messages import FURTHER, Row, frames, read_further, rows_of, tell
 from watersmeet.runtime.workers import after_task, columns_of, drop_diary, errors_first, metrics_columns, pandas_frame
 from watersmeet.storage.manifest import Identity, Manifest
-from watersmeet.storage.segment import SegmentStore, from_bytes
+from watersmeet.storage.segment import SegmentStore
 from watersmeet.storage.stores import BlobStore
 
 MANIFEST = "manifest"

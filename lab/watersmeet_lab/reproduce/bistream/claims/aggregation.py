@@ -64,7 +64,7 @@ class Aggregation:
         return self.views_bytes / max(self.views, 1) * self.results
 
 
-def aggregation(lab: Lab) -> list[Claim]:
+def check_aggregation(lab: Lab) -> list[Claim]:
     """Figures 13 and 14, in the batches of the other claims and in a few large ones: the savings depend on it."""
     found: list[dict[str, Aggregation]] = [{}, {}]
     for q in lab.queries:

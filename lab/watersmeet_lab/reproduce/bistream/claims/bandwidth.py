@@ -24,7 +24,7 @@ SECONDS = {"Q5": 0.2, "Q7": 0.2, "Band": 1.0}
 FIGURES = {"Q5": "11", "Q7": "18", "Band": "19"}
 
 
-def bandwidth(lab: Lab) -> list[Claim]:
+def check_bandwidth(lab: Lab) -> list[Claim]:
     """Equations 5 and 6, and a figure for each query."""
     sent = {q: {m: _at_rates(lab, q, m) for m in models(q)} for q in RATES}
     return [_equations(sent), *(_figure(q, by) for q, by in sent.items())]

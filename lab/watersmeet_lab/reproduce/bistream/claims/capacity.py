@@ -29,7 +29,7 @@ UNIT_BYTES = 1.5e9
 """Section 6.2's memory saturation threshold."""
 
 
-def scalability(lab: Lab) -> list[Claim]:
+def check_scalability(lab: Lab) -> list[Claim]:
     """Figures 10, 15, 16 and 17, and the number of tuples at equal memory."""
     volumes = {q: _volumes(lab, q) for q in lab.queries}
     return [_equal_memory(lab), *(_claim_scaling(q, v) for q, v in volumes.items()), _linear(volumes)]
@@ -106,7 +106,7 @@ def _linear(volumes: dict[str, dict[str, float]]) -> Claim:
     )
 
 
-def scaling_gain(lab: Lab) -> list[Claim]:
+def check_scaling_gain(lab: Lab) -> list[Claim]:
     """Equations 3 and 4, on the cells of JM16 after a run."""
     outcome, cluster = lab.outcome("Q7", "JM16"), lab.cluster("Q7", "JM16")
     capacity = 1.5 * outcome.batches[-1].stored_bytes.max()
@@ -129,7 +129,7 @@ def scaling_gain(lab: Lab) -> list[Claim]:
     ]
 
 
-def largest_window(lab: Lab) -> list[Claim]:
+def check_largest_window(lab: Lab) -> list[Claim]:
     """Table 4: the window at which the fullest unit holds 1.5 GB, from the bytes that a tuple costs there."""
     cost = {q: {m: Storage(lab.cluster(q, m)).bytes_per_tuple() for m in SETTINGS} for q in ("Q5", "Q7")}
     found = {(q, rate): tuple(UNIT_BYTES / (cost[q][m] * rate) for m in SETTINGS) for q, rate in TABLE_4}

@@ -114,7 +114,7 @@ class ElasticCluster(Cluster):
         self.grow(max(self.epochs.units) + 1)
 
 
-def elasticity(lab: Lab) -> list[Claim]:
+def check_elasticity(lab: Lab) -> list[Claim]:
     """Figure 12 and equation 7."""
     feed, found = run(lab)
     verify(found.outcome, lab.ask_duckdb(feed))

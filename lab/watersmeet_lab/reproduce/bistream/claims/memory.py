@@ -22,7 +22,7 @@ SLACK = 1.15
 """Retained rows over living rows: dead ones may be a tenth, and a batch comes on top."""
 
 
-def full_history(lab: Lab) -> list[Claim]:
+def check_full_history(lab: Lab) -> list[Claim]:
     """Equations 1 and 2 and figure 6a."""
     stored = {q: {m: lab.outcome(q, m) for m in ("JB16", "JM16")} for q in lab.queries}
     return [_equations(lab, stored), _saturation(stored)]
@@ -70,7 +70,7 @@ def _saturation(stored: dict[str, dict[str, Outcome]]) -> Claim:
     )
 
 
-def measure_windows(lab: Lab) -> list[Claim]:
+def check_windows(lab: Lab) -> list[Claim]:
     """Figure 6b."""
     rate = lab.feed("Q5").rows / HISTORY_S
     runs = {w: lab.run(lab.feed("Q5", rate, w), "JB16", lab.size.window_batches) for w in WINDOWS_S}

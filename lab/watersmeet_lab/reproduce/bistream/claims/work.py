@@ -32,7 +32,7 @@ def models(query: str) -> tuple[str, ...]:
     return ("JM16", "JB8", "JB16", *(("JB16-CR4", "JB16-CR8") if QUERIES[query].equality else ("JB16-RG",)))
 
 
-def throughput(lab: Lab) -> list[Claim]:
+def check_throughput(lab: Lab) -> list[Claim]:
     """Figures 7 and 8."""
     runs = {q: {m: lab.run_repeatedly(q, m) for m in models(q)} for q in lab.queries}
     return [_random_against_matrix(runs), _content_sensitive(runs), _claim_overflow(lab), _band_is_slower(runs)]
@@ -142,7 +142,7 @@ def _all_pairs(outcome: Outcome) -> float:
     return left * right / outcome.feed.rows
 
 
-def latency(lab: Lab) -> list[Claim]:
+def check_latency(lab: Lab) -> list[Claim]:
     """Figure 9."""
     boxes: dict[str, dict[str, tuple[float, ...]]] = {}
     for q in lab.size.latency_queries:

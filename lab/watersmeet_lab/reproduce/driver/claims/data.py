@@ -11,7 +11,7 @@ from watersmeet_lab.reproduce.driver.paper import TABLE_2
 from watersmeet_lab.reproduce.report import Claim, verdict
 
 
-def answers(lab: Lab) -> Claim:
+def check_answers(lab: Lab) -> Claim:
     """Say last how many runs were verified."""
     return Claim(
         "Tuples may be processed in any order inside a batch: the results are the same",
@@ -23,7 +23,7 @@ def answers(lab: Lab) -> Claim:
     )
 
 
-def selectivities(lab: Lab) -> list[Claim]:
+def check_selectivities(lab: Lab) -> list[Claim]:
     """Table 2, counted on the generated streams."""
     found, right = {}, []
     for dataset in DATASETS:

@@ -15,7 +15,7 @@ BAR = 0.8
 """At half of timestamp's time initial output size has produced at least this much."""
 
 
-def table_5(lab: Lab) -> list[Claim]:
+def check_table_5(lab: Lab) -> list[Claim]:
     """A row for every policy; curves are of runs that look at the clock 24 times a batch."""
     found = [lab.paper(span, in_pieces=True) for span in (0, 1)]
     claims = []

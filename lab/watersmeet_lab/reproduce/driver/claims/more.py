@@ -14,7 +14,7 @@ BEHIND = 0.05
 """How far `auto` may be behind the best fixed policy."""
 
 
-def auto(lab: Lab) -> list[Claim]:
+def check_auto(lab: Lab) -> list[Claim]:
     """On the paper's data sets, then on others."""
     paper = {f"{d}, {b} batches": t for span, b in enumerate(lab.size.batches) for d, t in lab.paper(span).items()}
     return [

@@ -24,7 +24,7 @@ def average(found: Mapping[str, Timed], of: Callable[[Timed], float]) -> float:
     return float(np.mean([of(timed) for timed in found.values()]))
 
 
-def table_4(lab: Lab) -> list[Claim]:
+def check_table_4(lab: Lab) -> list[Claim]:
     """A row for every policy: paper and here, data set by data set."""
     found = [lab.paper(span) for span in (0, 1)]
     claims = []

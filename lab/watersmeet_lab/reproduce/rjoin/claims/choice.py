@@ -11,7 +11,7 @@ RANDOM_AT_LEAST, WORST_AT_LEAST = 4.0, 10.0
 """How many times RIC's traffic random and worst choices must cost: the lower ends of what the paper says."""
 
 
-def choice(lab: Lab) -> list[Claim]:
+def check_choice(lab: Lab) -> list[Claim]:
     """RIC against random and worst choices among all candidates, and among those at value level."""
     at = lab.size.choice_tuples
     workload = lab.workload(tuples=at[-1])

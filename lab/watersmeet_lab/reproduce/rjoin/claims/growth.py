@@ -15,7 +15,7 @@ ALIKE = 0.5
 """Half of the load lies on so many times fewer or more nodes at most: the same pattern."""
 
 
-def growth(lab: Lab) -> list[Claim]:
+def check_growth(lab: Lab) -> list[Claim]:
     return [*_tuples(lab), _queries(lab), *_skew(lab), _joins(lab)]
 
 

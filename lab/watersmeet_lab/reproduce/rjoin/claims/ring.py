@@ -11,7 +11,7 @@ from watersmeet_lab.reproduce.rjoin.claims.nodes import busy, half, loads
 from watersmeet_lab.reproduce.rjoin.lab import MOVE_EVERY, Lab
 
 
-def hops(lab: Lab) -> list[Claim]:
+def check_hops(lab: Lab) -> list[Claim]:
     """Lookups of random keys from random nodes."""
     random, mean, most = np.random.default_rng(0), {}, {}
     for nodes in (10, 100, 1_000, 10_000):
@@ -33,7 +33,7 @@ def hops(lab: Lab) -> list[Claim]:
     ]  # fmt: skip
 
 
-def id_movement(lab: Lab) -> list[Claim]:
+def check_id_movement(lab: Lab) -> list[Claim]:
     n = lab.size.tuples
     still, moving = (lab.course(lab.workload(), (n,), moving=m) for m in (False, True))
     samples = {"without": still.last, "with id movement": moving.last}

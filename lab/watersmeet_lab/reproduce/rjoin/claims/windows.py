@@ -14,7 +14,7 @@ FLAT = 1.25
 """The mean over the second half of what follows the first two windows, against the mean over the first half."""
 
 
-def windows(lab: Lab) -> list[Claim]:
+def check_windows(lab: Lab) -> list[Claim]:
     n = lab.size.tuples
     found = {w: lab.course(lab.workload(window=w), (n,)) for w in lab.size.windows}
     return [_traffic(lab, found), _cumulative(lab, found), _claim_bound(lab, found)]

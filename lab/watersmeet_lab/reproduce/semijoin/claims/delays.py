@@ -22,7 +22,7 @@ SLOW = Network(Link(latency_us=LATENCY_US))
 SPECS = {"a": Spec(200, 0.02, 500, 400), "b": Spec(150, 0.02, 500, 600)}
 
 
-def delays(lab: Lab) -> list[Claim]:
+def check_delays(lab: Lab) -> list[Claim]:
     """Constraints removed one at a time; then delays beyond delta."""
     query = query_of(SPECS)
     streams = streams_of(query, SPECS, 4)
@@ -84,7 +84,7 @@ def algorithm_range(values: dict[str, float]) -> str:
     return f"{min(values.values()):.1f} to {max(values.values()):.1f}"
 
 
-def answers(lab: Lab) -> list[Claim]:
+def check_answers(lab: Lab) -> list[Claim]:
     """Random plans, linear and trees, over the topologies."""
     pick = random.Random(7)
     results, runs = 0, 0

@@ -69,7 +69,7 @@ class Sweep:
         }
 
 
-def figure7(lab: Lab) -> list[Claim]:
+def check_figure7(lab: Lab) -> list[Claim]:
     """Every trend of the text."""
     runs = Runs(lab)
     size = runs.sweep("a", "S_2's tuple size (bytes)", (250, 750, 1250, 1750, 2250), lambda v: Spec(full_bytes=v))

@@ -27,7 +27,7 @@ from watersmeet_lab.simulate.sites.statistics import measure
 SAME = Spec(100, 0.06, 500, 1200)
 
 
-def figure9(lab: Lab) -> list[Claim]:
+def check_figure9(lab: Lab) -> list[Claim]:
     """Identical parameters at all sites."""
     cases = {
         "tuple size": [replace(SAME, full_bytes=n * ATTRIBUTE_BYTES) for n in TUPLE_ATTRIBUTES],
@@ -56,7 +56,7 @@ def figure9(lab: Lab) -> list[Claim]:
     ]  # fmt: skip
 
 
-def figure10(lab: Lab) -> list[Claim]:
+def check_figure10(lab: Lab) -> list[Claim]:
     """A log like the World Cup's."""
     seconds: dict[str, list[float]] = {"greedy": [], "exhaustive": []}
     for window_ms in WINDOWS_MS:
@@ -90,7 +90,7 @@ def figure10(lab: Lab) -> list[Claim]:
     ]  # fmt: skip
 
 
-def one_in_ten(lab: Lab) -> list[Claim]:
+def check_one_in_ten(lab: Lab) -> list[Claim]:
     """f_1 = 0.001, f_2 = 0.01, 1,250 bytes."""
     lab.say("one tuple in ten finds a match")
     specs = {"a": Spec(selectivity=0.001), "b": Spec(selectivity=0.01)}

@@ -26,7 +26,7 @@ RANDOM, TOP = 50, 10
 WITHIN, SHARE = 1.1, 0.9
 
 
-def table3(lab: Lab) -> list[Claim]:
+def check_table3(lab: Lab) -> list[Claim]:
     """Estimated, executed, chosen, quick."""
     ratios: dict[str, dict[str, list[float]]] = {"literal": {}, "wide": {}}
     trees: dict[str, list[float]] = {}

@@ -18,7 +18,7 @@ WAYS = (2, 3, 4)
 FIGURES = {"7": ("ripple", "nlw", "mw"), "8": ("xjoin", "hw")}
 
 
-def baselines(lab: Lab) -> list[Claim]:
+def check_baselines(lab: Lab) -> list[Claim]:
     """All claims of the two figures."""
     size = lab.size
     feed = stores(max(WAYS), size.per_hour, size.days, size.items, size.seeds[0])

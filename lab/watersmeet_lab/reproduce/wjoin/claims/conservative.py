@@ -20,7 +20,7 @@ NARROW = {"0.8 s": 0.8, "0.1 s": 0.1}
 GLOBAL, LOCAL = "gca(mw)", "lca"
 
 
-def conservative(lab: Lab) -> list[Claim]:
+def check_conservative(lab: Lab) -> list[Claim]:
     """Both settings of the figure."""
     feeds = [exponential([1000] * 4, lab.size.rows, lab.size.values, seed) for seed in lab.size.seeds]
     runs = {title: _runs(lab, feeds, _windows(lab, share, 1)) for title, share in NARROW.items()}

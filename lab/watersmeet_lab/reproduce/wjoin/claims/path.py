@@ -31,7 +31,7 @@ Costs = dict[tuple[str, int], dict[str, Run]]
 """Variation and number of values to runs by kernel."""
 
 
-def path(lab: Lab) -> list[Claim]:
+def check_path(lab: Lab) -> list[Claim]:
     """Both halves of the figure."""
     rows = lab.size.rows // 2
     costs: Costs = {}

@@ -23,7 +23,7 @@ Table = dict[tuple[int, int, str, Order], Run]
 """By streams, seed, kernel and order."""
 
 
-def variable(lab: Lab) -> list[Claim]:
+def check_variable(lab: Lab) -> list[Claim]:
     """Figure 9a: rates from 1,000 down to 100 tuples per second, evenly spaced by their ratio."""
     runs = _table(
         lab, lambda n, seed: exponential(np.geomspace(HIGH, LOW, n).tolist(), lab.size.rows, lab.size.values, seed)
@@ -49,7 +49,7 @@ def variable(lab: Lab) -> list[Claim]:
     ]
 
 
-def comparable(lab: Lab) -> list[Claim]:
+def check_comparable(lab: Lab) -> list[Claim]:
     """Figure 9b: all streams at 1,000 tuples per second."""
     runs = _table(lab, lambda n, seed: exponential([HIGH] * n, lab.size.rows, lab.size.values, seed))
     ratio, _ = _ratios(runs, "in turn")
@@ -81,7 +81,7 @@ def comparable(lab: Lab) -> list[Claim]:
     ]
 
 
-def alternates(lab: Lab) -> list[Claim]:
+def check_alternates(lab: Lab) -> list[Claim]:
     """Figure 9c: of four streams the last one changes between 10 and 1,000 tuples per second every 100 tuples."""
     runs: dict[tuple[str, str, Order], list[Run]] = {}
     for seed in lab.size.seeds:

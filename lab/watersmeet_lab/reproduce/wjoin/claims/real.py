@@ -15,7 +15,7 @@ ALMOST = 8
 """What counts as almost an order of magnitude."""
 
 
-def real(lab: Lab) -> list[Claim]:
+def check_real(lab: Lab) -> list[Claim]:
     """One claim, or none without the package."""
     path = find_file()
     if path is None:
