@@ -23,7 +23,7 @@ from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.subscription import Computed
 from watersmeet.runtime.failures import first_to_fail
 from watersmeet.runtime.rounds.checkpoint import INTENTS
-from watersmeet.runtime.rounds.manifest import Intent
+from watersmeet.storage.manifest import Intent
 
 GOOD = sql(5)
 ENGINES = pytest.mark.parametrize("engine", ["shared", "rjoin"])

@@ -28,13 +28,12 @@ from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import SitePlans
 from watersmeet.runtime.rounds.entering import Entrance
 from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
-from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.rounds.worker import Task
 from watersmeet.runtime.sources import source_of
 from watersmeet.sites.adapt import sum_shipments
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.manifest import Identity
+from watersmeet.storage.manifest import BatchManifest, Identity
 
 
 class Rows(Task):

@@ -29,7 +29,6 @@ from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.manifest import Intent
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
@@ -40,7 +39,7 @@ from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.subscriptions.versions import RegistryView
-from watersmeet.storage.manifest import Identity, Manifest
+from watersmeet.storage.manifest import Identity, Intent, Manifest
 
 SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("ts", pa.timestamp("us", tz="UTC"))])

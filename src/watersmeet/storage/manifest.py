@@ -1,4 +1,8 @@
-"""The JSON documents of a checkpoint, a unit's manifest among them: one family with one format number, one seal, and one way to refuse what cannot be read.
+"""The JSON documents of a checkpoint: one family with one format number, one seal, and one way to refuse what cannot be read.
+
+    Manifest        what a unit remembers between batches
+    BatchManifest   what is true after a batch under `start()`: that of all its units
+    Intent          what a batch has decided to do
 
     {"format": 5, "batch": 17, ..., "checksum": 2774069133}
 
@@ -6,7 +10,8 @@ A kind of document is a dataclass, and its fields are the keys. A document that 
 before it. So a file that was cut, changed or put in the place of another is an error that names it.
 
 Invariant: a document is JSON and names its format. `parse` returns what `to_json` was asked of, and `unseal` what `seal` was given, or they
-raise `CheckpointError`. Never pickle: a checkpoint cannot run code. A unit's manifest names exactly its live segments; maxima include the last batch.
+raise `CheckpointError`. Never pickle: a checkpoint cannot run code. A manifest names exactly the segments that
+its state needs; maxima include the last batch.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Protocol, Self
 
@@ -184,3 +189,192 @@ def refuse(
         f"and this is fingerprint {whose.fingerprint} of\n  {whose.query}\nwith {whose.units} units; "
         "restore the query, schemas, time zone and units= it was started with, or start with a new checkpoint folder"
     )
+
+
+_COMMON = ("fingerprint", "query", "maxima", "parts")
+"""What is the same in all units' manifests."""
+
+
+@dataclass
+class BatchManifest(Document):
+    """The state of all units after a batch. Batch -1 is the state before the first."""
+
+    batch: int
+    query_id: str
+    fingerprint: str
+    query: str
+    maxima: dict[str, int] = field(default_factory=dict)
+    """Highest event time by stream."""
+    timeless: dict[str, int] = field(default_factory=dict)
+    """Rows without a time, and late rows of units that are gone, by stream, since the beginning."""
+    units: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The units' manifests, without what is the same for all."""
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """The routing from the next batch on, see `routing.epochs`; empty if it is the plan's."""
+    scaling: dict[str, Any] = field(default_factory=dict)
+    """What scaling remembers, see `routing.scaling.ScalingMemory`."""
+    shipping: dict[str, Any] = field(default_factory=dict)
+    """Aliases whose payloads lie apart (`stored`), those of the next batch (`next`) and the traffic, see `rounds.decide`."""
+    queries: dict[str, Any] = field(default_factory=dict)
+    """The version of the registry that has been answered, see `subscriptions.registry`; empty for a query by itself."""
+
+    sites: dict[str, Any] = field(default_factory=dict)
+    """How sites join in the next batch (`next`), and what has been measured of the streams, see `rounds.decide`."""
+    parts: dict[str, str] = field(default_factory=dict)
+    """Digests of what the fingerprint covers, see `plan.fingerprint`."""
+    spark: dict[str, str] = field(default_factory=dict)
+    """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
+    sink: str | None = None
+    """What the batch has left in a folder of results, see `rounds.sinks`."""
+
+    @classmethod
+    def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:
+        return cls(-1, query_id, whose.fingerprint, whose.query, parts=dict(whose.parts))
+
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
+        manifest = cls(**raw)
+        manifest.late(), manifest.files()
+        return raw
+
+    def state_of(self, unit: int) -> str | None:
+        """A unit's manifest as JSON; None if it has never run."""
+        state = self.units.get(unit)
+        if state is None:
+            return None
+        whole = {"fingerprint": self.fingerprint, "query": self.query, "maxima": self.maxima, **state}
+        return json.dumps(whole)
+
+    def put(self, unit: int, state: str) -> None:
+        """Take a unit's manifest over."""
+        raw = json.loads(state)
+        self.units[unit] = {k: v for k, v in raw.items() if k not in _COMMON}
+
+    def adopt(self, whose: Identity, unit: int, alias: str, info: Mapping[str, Any]) -> None:
+        """Give a unit a segment that was written elsewhere."""
+        self._open(whose, unit)
+        self.units[unit]["segments"][alias].append(dict(info))
+
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The aliases whose stored payloads lie apart from their tuples."""
+        return tuple(self.shipping.get("stored", ()))
+
+    def drop(self, alias: str, first: int) -> None:
+        """Let units from a number on forget their segments of an alias."""
+        for unit, state in self.units.items():
+            if unit >= first and alias in state["segments"]:
+                state["segments"][alias] = []
+
+    def expire(self, cuts: Mapping[str, int]) -> None:
+        """Drop segments that lie wholly before a cut; a unit need not run for that."""
+        for state in self.units.values():
+            for alias, segments in state["segments"].items():
+                state["segments"][alias] = [s for s in segments if s["max_ts"] >= cuts.get(alias, s["max_ts"])]
+
+    def retire(self, units: Set[int]) -> None:
+        """Forget units that hold nothing and get nothing; their late rows stay counted."""
+        for unit in units & set(self.units):
+            for stream, rows in self.units.pop(unit)["late"].items():
+                self.timeless[stream] = self.timeless.get(stream, 0) + rows
+
+    def deal(
+        self, whose: Identity, side: str, units: Sequence[int], among: Sequence[int], loads: dict[int, int]
+    ) -> int:
+        """Deal a side's segments out: those of units that are not `among` go to the emptiest that are; then the fullest
+        gives to the emptiest as long as that evens them out. How many were handed over."""
+        held = {u: list(self.units[u]["segments"].get(side, [])) if u in self.units else [] for u in units}
+        load = {u: loads.get(u, 0) for u in units}
+        moved = 0
+
+        def hand(segment: dict[str, Any], giver: int, taker: int) -> None:
+            nonlocal moved
+            held[giver].remove(segment)
+            held[taker].append(segment)
+            load[giver] -= segment["bytes"]
+            load[taker] += segment["bytes"]
+            moved += 1
+
+        for giver in units:
+            for segment in [] if giver in among else list(held[giver]):
+                hand(segment, giver, min(among, key=lambda u: (load[u], u)))
+        while True:
+            fullest, emptiest = max(among, key=lambda u: (load[u], u)), min(among, key=lambda u: (load[u], u))
+            fitting = [s for s in held[fullest] if 0 < s["bytes"] < load[fullest] - load[emptiest]]
+            if not fitting:
+                break
+            hand(max(fitting, key=lambda s: (s["bytes"], s["id"])), fullest, emptiest)
+        for unit in units:
+            if held[unit]:
+                self._open(whose, unit)
+            if unit in self.units:
+                self.units[unit]["segments"][side] = held[unit]
+        return moved
+
+    def _open(self, whose: Identity, unit: int) -> None:
+        if unit not in self.units:
+            self.put(unit, Manifest.fresh(whose).to_json())
+
+    def segments(self) -> Iterator[tuple[int, str, SegmentInfo]]:
+        """(unit, alias, segment) of all live segments."""
+        for unit, state in self.units.items():
+            for alias, infos in state["segments"].items():
+                yield from ((unit, alias, SegmentInfo(**info)) for info in infos)
+
+    def files(self) -> set[str]:
+        return {info.file for _, _, info in self.segments()}
+
+    def late(self) -> dict[str, int]:
+        """Late rows by stream since the beginning."""
+        out = dict(self.timeless)
+        for state in self.units.values():
+            for stream, rows in state["late"].items():
+                out[stream] = out.get(stream, 0) + rows
+        return out
+
+    def check(self, whose: Identity, query_id: str, where: str) -> None:
+        """Refuse the state of another query, placement or checkpoint."""
+        check_query(self.query_id, query_id, where)
+        if self.fingerprint != whose.fingerprint:
+            refuse(self.fingerprint, self.query, self.parts, whose, where)
+
+
+@dataclass(frozen=True)
+class Intent(Document):
+    """What a batch has decided before its first round. A replay reads it instead of deciding again."""
+
+    batch: int
+    query_id: str
+    fingerprint: str
+    previous: int
+    plan: dict[str, Any]
+    """The plan's description: routing among it."""
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    """The routing of this batch, where it is not the plan's."""
+    shipping: list[str] = field(default_factory=list)
+    """The aliases whose payloads follow later."""
+    queries: dict[str, Any] = field(default_factory=dict)
+    """The version of the registry that the batch answers."""
+    sites: dict[str, list[list[str]]] = field(default_factory=dict)
+    """How sites join: by head, (stream, algorithm) of every one-way join."""
+    query: str = ""
+    spark: dict[str, str] = field(default_factory=dict)
+    """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
+
+    def check(self, whose: Identity, query_id: str, previous: int, where: str) -> None:
+        """Refuse what another query, placement or checkpoint has decided."""
+        check_query(self.query_id, query_id, where)
+        if self.fingerprint != whose.fingerprint:
+            refuse(self.fingerprint, self.query, parts_of(self.plan), whose, where)
+        if self.previous != previous:
+            raise CheckpointError(
+                f"{where} follows batch {self.previous}, and the state is of batch {previous}; {REMEDY}"
+            )
+
+
+def check_query(found: str, query_id: str, where: str) -> None:
+    if found != query_id:
+        raise CheckpointError(
+            f"{where} belongs to Spark query {found}, and the checkpoint's own file metadata names {query_id}: they do not belong together; {REMEDY}"
+        )

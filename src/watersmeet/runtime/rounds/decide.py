@@ -31,12 +31,11 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.scaling import ScalingMemory, decide
-from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.supersteps import Account
 from watersmeet.sites.adapt import SiteMemory, explain_plan, settle, sum_shipments
 from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.placed import Sequences
-from watersmeet.storage.manifest import Identity
+from watersmeet.storage.manifest import BatchManifest, Identity, Intent
 
 Heavy = tuple[int, int, Sequence[tuple[int, int]]]
 """What a source task has seen of a side: its number, how many rows, and (key, rows) of its most frequent keys."""

@@ -45,7 +45,6 @@ from watersmeet.runtime.rounds.checkpoint import (
     absolute,
 )
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, SinkFolder, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
@@ -55,7 +54,7 @@ from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.runtime.workers import probe_workers
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.manifest import OTHER, REMEDY, REWRITTEN, Identity
+from watersmeet.storage.manifest import OTHER, REMEDY, REWRITTEN, BatchManifest, Identity, Intent
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {

@@ -35,10 +35,9 @@ from watersmeet.runtime.failures import Striking, run_without_culprits
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, SparkLogs, StateFolder
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.manifest import BatchManifest, Intent
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
-from watersmeet.storage.manifest import REMEDY, REWRITTEN, Identity
+from watersmeet.storage.manifest import REMEDY, REWRITTEN, BatchManifest, Identity, Intent
 
 SWEEP_EVERY = 100
 """After so many batches the whole folder is looked through for files of attempts that failed."""

@@ -32,11 +32,10 @@ from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
-from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
 from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
 from watersmeet.runtime.workers import schema_of
-from watersmeet.storage.manifest import Identity
+from watersmeet.storage.manifest import BatchManifest, Identity
 
 Run = Callable[[DataFrame], None]
 """Runs a frame exactly once."""

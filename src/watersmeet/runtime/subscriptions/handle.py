@@ -26,7 +26,6 @@ from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
-from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
@@ -41,6 +40,7 @@ from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.runtime.workers import probe_workers
+from watersmeet.storage.manifest import BatchManifest
 
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""

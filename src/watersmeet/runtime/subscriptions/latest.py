@@ -20,11 +20,10 @@ from watersmeet.query.join import Join
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.manifest import BatchManifest
 from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.versions import RegistryView
-from watersmeet.storage.manifest import Identity, refuse
+from watersmeet.storage.manifest import BatchManifest, Identity, refuse
 from watersmeet.storage.segment import SegmentInfo
 
 TRIES = 20
