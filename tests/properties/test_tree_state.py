@@ -1,4 +1,4 @@
-"""The state of join trees: after every batch no more rows than the oracle allows, and a tenth of those for dead ones.
+"""The state of join trees: after every batch no more rows than the oracle allows, and a tenth of those for dead ones; the same for second copies and for notes.
 
 Who can match nothing is never stored, and of the right side of an as-of join only what can still be nearest.
 """
@@ -6,14 +6,19 @@ Who can match nothing is never stored, and of the right side of an as-of join on
 from __future__ import annotations
 
 import random
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, reject
 from hypothesis import strategies as st
 
+import watersmeet as wm
 from tests.trees import KINDS, TreeCase, generate
 from watersmeet.errors import WindowError
+from watersmeet.operators.unmatched import KEPT, MET
 from watersmeet.storage.segment import SLACK
+from watersmeet.testing import QueryTest, table
 
 OUTER = tuple(kind for kind in KINDS if kind != "inner")
 
@@ -35,6 +40,36 @@ def compare(case: TreeCase) -> None:
     tree = test._run.plan.join.tree
     assume(tree is not None and all(node.kind != "inner" for node in tree.nodes))
     for n, allowed in enumerate(case.may_keep()):
-        state = test.batch(case.rows(n)).state
-        over = {a: (state[a], most) for a, most in allowed.items() if state[a] > most + most // SLACK}
-        assert not over, (n, over, case.sql, case.options)
+        state = Counter(test.batch(case.rows(n)).state) + count_copies(test)
+        for kind in ("", KEPT, MET):
+            over = {kind + a: (state[kind + a], most) for a, most in allowed.items() if state[kind + a] > most + most // SLACK}  # fmt: skip
+            assert not over, (n, over, case.sql, case.options)
+
+
+def count_copies(test: QueryTest) -> Counter[str]:
+    """Second copies of tuples that other units settle, and notes of tuples that have met others."""
+    held = [state.rows() for state in test._run.units.states.values()]
+    return sum((Counter({k: n for k, n in rows.items() if k.startswith((KEPT, MET))}) for rows in held), Counter())
+
+
+@pytest.mark.parametrize("options", [{}, {"units": 3, "routing": "random"}], ids=str)
+def test_a_tuple_that_meets_others_in_many_batches_is_noted_once(options: dict[str, Any]) -> None:
+    streams = {name: wm.Stream(table("k int, ts timestamp"), time="ts") for name in ("s", "t")}
+    test = QueryTest(wm.sql("SELECT a.k FROM s a FULL JOIN t b ON a.k = b.k WITHIN 1 HOUR", streams, **options))
+    for second in range(20):
+        test.batch(s=[(1, second)], t=[(1, second)])
+    copies = count_copies(test)
+    assert copies[MET + "a"] == copies[MET + "b"] == 20
+    assert copies[KEPT + "a"] == (20 if options else 0)
+
+
+@pytest.mark.parametrize("order", [">=", "<="])
+def test_an_as_of_join_does_not_keep_history(order: str) -> None:
+    """Watermarks are 5 seconds behind. Backward, left tuples wait as long, and of 3 keys the last right tuple before them is kept, besides 5 after it. Forward, the
+    nearest may be 2 seconds later, and nothing before the first left tuple that waits is kept."""
+    streams = {name: wm.Stream(table("k int, ts timestamp"), time="ts", lateness="5 s") for name in ("s", "t")}
+    test = QueryTest(wm.sql(f"SELECT a.k FROM s a ASOF JOIN t b ON a.k = b.k AND a.ts {order} b.ts", streams))
+    for second in range(100):
+        test.batch(s=[(1, second)], t=[(second % 3, second)])
+        assert test.state["a"] <= (6 if order == ">=" else 8)
+        assert test.state["b"] <= 8

@@ -12,7 +12,7 @@ partners, so the hash need not tell them apart: it covers what conditions and wi
 A tuple that can match nothing, for reasons of its own, never comes here: it leaves when it enters (`LONE`).
 
 Invariant: a tuple leaves in the first batch in which its wait is over, and never again: tuples before the cut of the last turn are settled. Notes live as long as
-the tuples that they are of.
+the tuples that they are of, and there are no more of them: a tuple that meets others in many batches is noted once.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Waiting:
     def leave(self, turn: Turn, old: Sequence[Segment], new: Segment | None, met: Met) -> Iterator[pa.Table]:
         """The tuples that leave in this turn, of those stored and those new; `met` are those that have got a partner in it."""
         left = self._with_partner(turn, met) if self.is_semi else self._without_partner(turn, old, new, met.notes)
-        notes = [met.lasting]
+        notes = [drop_known(met.again, self._known(turn)) if met.again.num_rows else NOTHING, met.fresh]
         if (
             not self.is_semi and len(self.side.real_aliases) > 1
         ):  # what leaves may lie behind the cut, and must not leave again
@@ -177,8 +177,10 @@ class Met:
     """The tuples of a side that have got a partner in a turn: notes of all of them, and of semi joins the tuples, with their hashes."""
 
     notes: pa.Table
-    lasting: pa.Table
-    """Of these notes those that later batches ask for: of tuples that are stored."""
+    again: pa.Table
+    """Of these notes those of tuples that may have met others in earlier batches."""
+    fresh: pa.Table
+    """Those of new tuples, which will be stored."""
     old: pa.Table
     new: pa.Table
 
@@ -205,8 +207,8 @@ class Watch:
             names = self.side.segments[0].table.column_names if self.side.segments else [TIME]
         old, new = (self.waiting.hashed(self._rows(idx, names)) for idx in (rows[rows < first], rows[rows >= first]))
         of_old, of_new = (self.waiting.notes(t) for t in (old, new))
-        notes = pa.concat_tables([of_old, of_new])
-        return Met(notes, of_old if self.waiting.is_done_when_met else notes, old, new)
+        fresh = NOTHING if self.waiting.is_done_when_met else of_new
+        return Met(pa.concat_tables([of_old, of_new]), of_old, fresh, old, new)
 
     def drop_met(self, new: Segment) -> Segment | None:
         """This batch's tuples that are to be stored: of a semi or anti join those without a partner."""
@@ -219,6 +221,20 @@ class Watch:
         if not len(rows):
             return NOTHING
         return pa.table({name: self.side.take(name, rows) for name in names})
+
+
+def drop_known(notes: pa.Table, known: pa.Table) -> pa.Table:
+    """The notes that are not among those known, one of each. It sorts the few and looks the many up."""
+    n1, n2 = (integers(notes.column(name).combine_chunks()) for name in (H1, H2))
+    order = np.lexsort((n2, n1))
+    n1, n2 = n1[order], n2[order]
+    wanted = np.append(True, (n1[1:] != n1[:-1]) | (n2[1:] != n2[:-1]))
+    order, n1, n2 = order[wanted], n1[wanted], n2[wanted]
+    k1, k2 = (integers(known.column(name).combine_chunks()) for name in (H1, H2))
+    at = np.minimum(np.searchsorted(n1, k1), len(n1) - 1)
+    old = np.zeros(len(n1), bool)
+    old[at[(n1[at] == k1) & (n2[at] == k2)]] = True
+    return notes.take(pa.array(order[~old]))
 
 
 def is_among(rows: pa.Table, notes: pa.Table) -> np.ndarray:
@@ -319,10 +335,10 @@ class Unmatched:
     @staticmethod
     def _met(waiting: Waiting, old: Sequence[Segment], new: Segment | None, notes: pa.Table) -> Met:
         if not waiting.is_semi:
-            return Met(notes, notes, NOTHING, NOTHING)
+            return Met(notes, notes, NOTHING, NOTHING, NOTHING)
         tables = [[s.table for s in old], [] if new is None else [new.table]]
         found = [[t.filter(pa.array(is_among(t, notes))) for t in some] for some in tables]
-        return Met(notes, notes, *(pa.concat_tables(some) if some else NOTHING for some in found))
+        return Met(notes, notes, NOTHING, *(pa.concat_tables(some) if some else NOTHING for some in found))
 
 
 @dataclass(frozen=True)
