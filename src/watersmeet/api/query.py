@@ -139,7 +139,9 @@ class Query(Runnable):
     def _in_process(self, timezone: str, **how: Any) -> LocalRun:
         """The query over its tables in this process, bound in a time zone; at one unit, unless it is told how many."""
         given = {name: source_of(name, stream) for name, stream in self._used.items()}
-        join = self._read({name: spec for name, (_, spec) in given.items()}, session_in(timezone))
+        session, join = session_in(timezone), self._join
+        if session != join.session:
+            join = self._read({name: spec for name, (_, spec) in given.items()}, session)
         options = replace(self._options, units=1) if self._options.units == "auto" else self._options
         return LocalRun(join, {name: table for name, (table, _) in given.items()}, options, **how)
 

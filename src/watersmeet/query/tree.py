@@ -13,11 +13,11 @@ Invariant: waits never end before the last partner can have come, and in a join 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from itertools import chain, permutations, product
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Predicate
@@ -27,6 +27,24 @@ Kind = Literal["inner", "left", "full", "semi", "anti", "asof", "asof left"]
 Variant = frozenset[str]
 Waits = Mapping[tuple[str, str], int]
 """By (present alias of the row, alias that it waits for) how much later that may be, in microseconds; UNBOUNDED: for ever."""
+
+
+P = ParamSpec("P")
+V = TypeVar("V")
+
+
+def _remembered(ask: Callable[Concatenate[Node, P], V]) -> Callable[Concatenate[Node, P], V]:
+    """A method of a join that is answered once for the same arguments, which are positional: units ask in every turn."""
+
+    @wraps(ask)
+    def look_up(node: Node, /, *args: P.args, **_: P.kwargs) -> V:
+        known: dict[Any, V] = node.__dict__.setdefault("_answers", {})
+        key = (ask.__name__, *args)
+        if key not in known:
+            known[key] = ask(node, *args)  # type: ignore[call-arg]
+        return known[key]
+
+    return look_up
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,7 @@ class Node:
         nearest = None if self.nearest is None else [self.nearest.left, self.nearest.op, self.nearest.right]
         return [self.kind, [tree.description() for tree in self.inputs], conditions, windows, nearest]
 
+    @_remembered
     def bounds(self, present: Variant) -> WindowGraph:
         """The closed graph of the windows between present aliases."""
         aliases = tuple(a for a in self.aliases if a in present)
@@ -137,6 +156,7 @@ class Node:
         ways = [[*orders, *chain(*picked)] for picked in product(*(node.choices for node in self.nodes))]
         return WindowGraph.either(aliases, [[e for e in way if {e.old, e.young} <= present] for way in ways])
 
+    @_remembered
     def delays(self, present: Variant) -> Waits:
         """How late a row of a variant may leave."""
         out: dict[tuple[str, str], int] = {}
@@ -180,6 +200,7 @@ class Node:
         last = self.nearest.left if self.nearest.is_backward else self.nearest.right
         return out | {(y, self.nearest.right): graph.hi(y, last) for y in graph.aliases}
 
+    @_remembered
     def waits(self, side: int, present: Variant) -> list[Waits]:
         """For every variant of the other inputs, how long a row of an input waits for a partner."""
         parts = [
@@ -190,6 +211,7 @@ class Node:
         nobody = {(y, z): -UNBOUNDED for y in present for tree in others for z in tree.aliases}
         return [self._towards(side, picked) for picked in product(*parts)] or [nobody]
 
+    @_remembered
     def longest(self, side: int, order: Sequence[str]) -> dict[str, int]:
         """By alias that a row of an input waits for, how much later than the first present of these aliases it may come, whichever aliases are present."""
         out: dict[str, int] = {}
