@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 
 import watersmeet as wm
 from tests.cases import SECOND, All, Case, Col, Data, Interval, Pair, Range, bag, op
@@ -21,7 +22,8 @@ from tests.strategies import FLOATS, KEYS, NAMES, SMALL, VALUES
 
 pytestmark = pytest.mark.spark
 
-BATCH_ROWS = 20
+BATCH_ROWS = 20 if settings.default.max_examples >= 1000 else 30
+"""Two micro-batches, or three in `make test-all`."""
 
 
 def random_data(seed: int, count: int) -> Data:

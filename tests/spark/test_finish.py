@@ -147,12 +147,12 @@ def test_rounds_refuse_what_only_spark_can_project(spark: Any, tmp_path: Path, t
     ],
 )
 def test_a_restart_goes_on(spark: Any, tmp_path: Path, title: str, runtime: Runtime) -> None:
-    query = QUERIES[title]
-    want = query.expected(BATCH_ROWS)
+    query, size = QUERIES[title], 20
+    want = query.expected(size)
     got: dict[int, list[Any]] = {}
     for batches in (range(1), range(1, 3)):
         for name, rows in query.tables().items():
-            pieces = [rows.slice(n * BATCH_ROWS, BATCH_ROWS) for n in batches]
+            pieces = [rows.slice(n * size, size) for n in batches]
             write(tmp_path, name, pieces, first=batches.start)
         streams = {name: stream(spark, str(tmp_path / name), lateness="1 hour") for name, _ in query.data}
         got |= updates(wm.sql(query.sql(), **streams, units=2), tmp_path / "ck", runtime)

@@ -14,11 +14,15 @@ from pyspark.errors import StreamingQueryException
 import watersmeet as wm
 from tests.spark.streams import RUNTIMES, Runtime, drain, run, stream, table, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("runtime", RUNTIMES)]
+pytestmark = pytest.mark.spark
+EVERY = pytest.mark.parametrize("runtime", RUNTIMES)
+ENTERED = pytest.mark.parametrize("runtime", ["stream", "rounds", pytest.param("shuffled", marks=pytest.mark.thorough)])
+"""For what does not depend on the way in which rows enter rounds."""
 
 PAIR = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k WINDOW = 10 SECONDS"
 
 
+@EVERY
 def test_every_type_comes_out_as_it_went_in(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     exotic = spark.sql(
         """SELECT id AS k, timestamp_seconds(1767225600 + id) AS ts, timestamp_ntz'2026-03-29 02:30:00.123456' AS ntz,
@@ -38,6 +42,7 @@ def test_every_type_comes_out_as_it_went_in(spark: Any, tmp_path: Path, runtime:
         assert sorted(wm.sql(text, **static).dataframe().collect(), key=lambda r: r.k) == expected
 
 
+@EVERY
 def test_times_without_a_zone(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     batches = [table([(1, b, 10 * b), (2, -b, 10 * b + 3)]) for b in range(3)]
     plain = [b.set_column(2, "ts", b.column("ts").cast(pa.timestamp("us"))) for b in batches]
@@ -49,6 +54,7 @@ def test_times_without_a_zone(spark: Any, tmp_path: Path, runtime: Runtime) -> N
     assert progress[-1].watermarks["t"] == datetime(2026, 1, 1, 0, 0, 23, tzinfo=UTC)
 
 
+@EVERY
 def test_wide_rows_of_a_far_year(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     """Milliseconds read as seconds, in the year 58,000; 36 results of 1.2 MB are more than a block."""
     far = 1_767_225_600_000 - 1_767_225_600
@@ -64,6 +70,7 @@ def test_wide_rows_of_a_far_year(spark: Any, tmp_path: Path, runtime: Runtime) -
     assert "s +57971-" in repr(progress[-1])
 
 
+@EVERY
 def test_late_rows_and_null_times_are_dropped_and_counted_once(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = write(
         tmp_path, "s", [table([(1, 1, 100)]), table([(1, 2, 80), (1, 3, 95), (1, 4, None), (None, 5, 1), (1, -1, 2)])]
@@ -82,6 +89,7 @@ def test_late_rows_and_null_times_are_dropped_and_counted_once(spark: Any, tmp_p
     assert progress[-1].watermarks["s"] == datetime(2026, 1, 1, 0, 1, 30, tzinfo=UTC)
 
 
+@EVERY
 def test_the_watermark_is_taken_before_filters(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = write(tmp_path, "s", [table([(1, 1, 1), (1, -1, 500)]), table([(1, 2, 2)])])
     text = PAIR.replace("WINDOW", "AND a.v > 0 AND b.v > 0 WINDOW")
@@ -92,6 +100,7 @@ def test_the_watermark_is_taken_before_filters(spark: Any, tmp_path: Path, runti
     assert progress[-1].state_rows == {"a": 0, "b": 0}, "what has expired by the end of its batch is gone"
 
 
+@ENTERED
 def test_state_is_bounded_and_an_idle_stream_lets_it_go(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = write(tmp_path, "s", [table([(n, n, 100 * b + n) for n in range(50)]) for b in range(4)])
     t = write(tmp_path, "t", [table([(1, 1, 0)])])
@@ -102,6 +111,7 @@ def test_state_is_bounded_and_an_idle_stream_lets_it_go(spark: Any, tmp_path: Pa
     assert moving[-1].state_rows["a"] <= 34
 
 
+@EVERY
 def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = [table([(n % 2, n, n + 0.5 * (n % 3)) for n in range(b * 8, b * 8 + 8)]) for b in range(4)]
     t = [table([(n % 2, 100 + n, 2 * n) for n in range(b * 5, b * 5 + 5)]) for b in range(4)]
@@ -121,6 +131,7 @@ def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_pa
         assert progress[-1].rounds == 2
 
 
+@ENTERED
 def test_a_condition_that_only_spark_can_evaluate(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     s = write(tmp_path, "s", [table([(1, "kitten", 1), (1, "mitten", 2)])])
     text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND levenshtein(a.v, b.v) = 1 WINDOW = 10 SECONDS"
@@ -130,9 +141,10 @@ def test_a_condition_that_only_spark_can_evaluate(spark: Any, tmp_path: Path, ru
     assert out == Counter({("kitten", "mitten"): 1, ("mitten", "kitten"): 1})
 
 
+@EVERY
 def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     """With another number of partitions each time: state does not depend on it, except on Spark's state stores."""
-    batches = [table([(k, 10 * b + k, 5 * b + k) for k in range(3)]) for b in range(5)]
+    batches = [table([(k, 10 * b + k, 5 * b + k) for k in range(3)]) for b in range(3 if runtime == "stream" else 5)]
     local = wm.local.run(PAIR, {"s": pa.concat_tables(batches), "t": pa.concat_tables(batches)})
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     try:
@@ -147,6 +159,7 @@ def test_restart_goes_on_where_it_stopped(spark: Any, tmp_path: Path, runtime: R
     assert out == Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
 
 
+@ENTERED
 def test_a_checkpoint_of_another_query_or_placement_is_refused(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     def said(query: Any) -> str:
         with pytest.raises((StreamingQueryException, wm.WatersmeetError)) as error:
