@@ -16,7 +16,7 @@ from watersmeet.sites.planning.flow import StreamFlows
 from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, OneWayStep, SiteQuery
 from watersmeet.sites.planning.optimize import Optimizer
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
-from watersmeet_lab.simulate.sites.statistics import Sample, measure
+from watersmeet_lab.simulate.sites.streams import Sample, measure
 from watersmeet_lab.simulate.sites.trees import Level, TreeOptimizer, TreePlan, explain_found
 
 INTERVAL = 100_000

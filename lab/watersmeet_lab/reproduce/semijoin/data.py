@@ -15,8 +15,7 @@ import numpy as np
 
 from watersmeet.sites.planning.model import SiteQuery
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
-from watersmeet_lab.simulate.sites.statistics import Sample
-from watersmeet_lab.simulate.sites.streams import Streams
+from watersmeet_lab.simulate.sites.streams import Sample, Streams
 
 ATTRIBUTE_BYTES = 5
 """1,250 bytes are 250 attributes."""

@@ -39,8 +39,7 @@ from watersmeet.storage.segment import Segment
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Counts, SiteProtocol
 from watersmeet_lab.simulate.sites.run import SiteRun
-from watersmeet_lab.simulate.sites.statistics import Sample, measure
-from watersmeet_lab.simulate.sites.streams import Streams
+from watersmeet_lab.simulate.sites.streams import Sample, Streams, measure
 from watersmeet_lab.simulate.sites.trees import FoundTree, TreeOptimizer, TreePlan, explain_found
 
 MOST_INTERVALS = 100_000

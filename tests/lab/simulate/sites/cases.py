@@ -16,8 +16,7 @@ from tests import oracle
 from watersmeet.sites.planning.model import KeyPair, SiteQuery, SiteStream
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Outcome
-from watersmeet_lab.simulate.sites.statistics import Sample
-from watersmeet_lab.simulate.sites.streams import Streams
+from watersmeet_lab.simulate.sites.streams import Sample, Streams
 
 COLUMNS = ("k", "x")
 NULL = -1

@@ -12,8 +12,7 @@ from watersmeet_lab.simulate.sites.halves import Done, Sent
 from watersmeet_lab.simulate.sites.model import SiteProtocol
 from watersmeet_lab.simulate.sites.one_way import HALVES
 from watersmeet_lab.simulate.sites.run import SiteRun
-from watersmeet_lab.simulate.sites.statistics import Sample
-from watersmeet_lab.simulate.sites.streams import Streams, joint
+from watersmeet_lab.simulate.sites.streams import Sample, Streams, joint
 from watersmeet_lab.simulate.sites.window import Arrival, Tuples, Values, Window
 
 A, C, D, E, F = range(5)

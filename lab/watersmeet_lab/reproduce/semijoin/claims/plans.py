@@ -22,7 +22,7 @@ from watersmeet_lab.reproduce.semijoin.data import (
     streams_of,
 )
 from watersmeet_lab.reproduce.semijoin.lab import Lab
-from watersmeet_lab.simulate.sites.statistics import measure
+from watersmeet_lab.simulate.sites.streams import measure
 
 SAME = Spec(100, 0.06, 500, 1200)
 
