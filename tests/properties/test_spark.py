@@ -126,13 +126,16 @@ def test_static(spark, tmp_path, title):
 
 
 RUNS = [
-    pytest.param("stream", title, marks=pytest.mark.thorough) if n % 3 else ("stream", title)
+    (runtime, title)
+    if (n % 3 == 0) == (runtime == "stream")
+    else pytest.param(runtime, title, marks=pytest.mark.thorough)
+    for runtime in ("stream", "rounds")
     for n, title in enumerate(QUERIES)
 ]
-"""`make test` runs a third of them on `dataframe()`, and all on `start()`."""
+"""`make test` runs a third of them on `dataframe()`, and the others on `start()`."""
 
 
-@pytest.mark.parametrize(("runtime", "title"), [*RUNS, *(("rounds", title) for title in QUERIES)])
+@pytest.mark.parametrize(("runtime", "title"), RUNS)
 def test_streaming(spark, tmp_path, title, runtime):
     query = QUERIES[title]
     streams = {}

@@ -109,7 +109,8 @@ RUNS = [
         for title in QUERIES
     ),
     *(("rounds", title, {}) for title in ROUNDS),
-    *(("shuffled", title, {}) for title in ("distinct", "groups")),
+    ("shuffled", "distinct", {}),
+    pytest.param("shuffled", "groups", {}, marks=pytest.mark.thorough),
     pytest.param("stream", "distinct, three streams", {"routing": "random", "units": 4}, marks=pytest.mark.thorough),
     ("rounds", "distinct, three streams", {"routing": "random", "units": 4}),
     ("rounds", "groups", {"routing": "contrand(2, 1)", "units": 4}),
