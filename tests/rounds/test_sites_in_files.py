@@ -18,7 +18,7 @@ import pytest
 import watersmeet as wm
 from tests.sites.test_in_rounds import DRIFT, bag, drifting, plain
 from watersmeet.dataflow.clock import Seen
-from watersmeet.dataflow.contract import round_of
+from watersmeet.dataflow.contract import Message, round_of
 from watersmeet.operators.assemble import PlanFlows
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.in_process import enter
@@ -29,8 +29,9 @@ from watersmeet.runtime.rounds.decide import SitePlans
 from watersmeet.runtime.rounds.entering import Entrance
 from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
-from watersmeet.runtime.rounds.worker import Task
+from watersmeet.runtime.rounds.worker import LOST, Task
 from watersmeet.runtime.sources import source_of
+from watersmeet.runtime.wires import set_aside
 from watersmeet.sites.adapt import sum_shipments
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import BatchManifest, Identity
@@ -81,13 +82,17 @@ class Stage:
     def entered(self, wires: dict[str, pa.Table], decisions: dict[str, Any], attempt: str) -> _Entered:
         """A source task that posts wire rows."""
         flow = self.flows.under(decisions)
-        brought, messages = enter(flow, wires)
-        seen = sum(w.num_rows for w in wires.values()), Seen(brought.highest)
+        bare, _ = set_aside(self.plan, flow.clock({}, {}), wires, 0)
+        brought, messages = enter(flow, bare)
+        seen = sum(w.num_rows for w in wires.values()), brought
 
         def post() -> list[pa.RecordBatch]:
             orders, office = Orders.read(self.folder), PostOffice(self.folder, attempt)
             for message in messages:
                 office.post(message, round_of(flow, message, -1))
+            _, lost = set_aside(self.plan, flow.clock(orders.maxima, {}), wires, orders.batch)
+            if lost.num_rows:
+                office.post(Message(-1, LOST, lost), -1)
             office.close()
             self.partition = 0
             self.task.report(orders, TaskReport(mail=office.parcels))

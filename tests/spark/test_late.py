@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 import watersmeet as wm
 from tests.spark.streams import RUNTIMES, Runtime, run, stream, table, write
+from tests.starved import until_ended
+from watersmeet.runtime.progress import read
+from watersmeet.runtime.session import start_query
 
 pytestmark = pytest.mark.spark
 
@@ -28,3 +32,106 @@ def test_a_row_a_year_ahead_moves_no_watermark(spark: Any, tmp_path: Path, runti
     assert out == Counter((x, y) for x in (1, 3) for y in (10, 20))
     assert [p.late.get("s", 0) for p in progress] == [1, 1]
     assert progress[0].watermarks["s"] == progress[0].watermarks["t"]
+
+
+TREE = (
+    "SELECT a.v AS x, b.v AS y, upper(a.name) AS n FROM s a LEFT JOIN t b ON a.k = b.k AND a.v > 0 WINDOW = 10 SECONDS"
+)
+LOST = [("s", 0, "no time", 4, None), ("s", 0, "ahead", 5, None), ("s", 1, "late", 6, 90), ("t", 1, "late", 7, 70)]
+"""(stream, batch, reason, v, seconds behind the watermark) of what the streams below lose."""
+
+
+def streams_with_losses(spark: Any, folder: Path) -> dict[str, wm.Stream]:
+    names = "k v name ts"
+    s = [
+        table([(1, 1, "x", 100), (1, 4, "y", None), (1, 5, "z", AHEAD)], names),
+        table([(1, 6, "w", 10), (1, 2, "u", 101)], names),
+    ]
+    t = [table([(1, 10, "x", 99)], names), table([(1, 7, "é", 29), (1, 11, "x", 100)], names)]
+    ahead = {"max_ahead": "1 hour"}
+    return {n: stream(spark, write(folder, n, b), **(ahead if n == "s" else {})) for n, b in (("s", s), ("t", t))}
+
+
+def show(row: Any) -> tuple[Any, ...]:
+    """A dropped row as `LOST` has it."""
+    content = json.loads(row["row"])
+    assert list(content) == ["k", "v", "name", "ts"]
+    assert (row["ts"] is None) == (content["ts"] is None)
+    lag = None if row["reason"] != "late" else row["lag_us"] // 1_000_000
+    return row["stream"], row["batch"], row["reason"], content["v"], lag
+
+
+def test_a_dataframe_has_dropped_rows_among_its_results(spark: Any, tmp_path: Path) -> None:
+    """Through one stage and through three, behind a condition and a projection of Spark's, DISTINCT, and on static data."""
+    streams = streams_with_losses(spark, tmp_path)
+    texts = [
+        TREE,
+        PAIR,
+        "SELECT DISTINCT soundex(a.name) AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND levenshtein(a.name, b.name) < 9 WINDOW = 10 SECONDS",
+        "SELECT a.v AS x, count(*) AS n FROM s a, t b WHERE a.k = b.k WINDOW = 10 SECONDS GROUP BY window(a.ts, '1 minute'), a.v",
+    ]
+    for n, text in enumerate(texts):
+        query = wm.sql(text, **streams, units=3)
+        frame = query.dataframe(late=True)
+        rows, progress = collect(spark, frame, tmp_path / f"ck{n}")
+        plain, _ = collect(spark, query.dataframe(), tmp_path / f"plain{n}")
+        lost = [r["_late"] for r in rows if r["_late"] is not None]
+        assert sorted(map(show, lost), key=repr) == sorted(LOST, key=repr), text
+        assert all(v is None for r in rows if r["_late"] is not None for v in r[:-1])
+        assert Counter(tuple(r[:-1]) for r in rows if r["_late"] is None) == Counter(map(tuple, plain)), text
+        assert sum(sum(p.late.values()) for p in progress) == len(LOST)
+    static = {
+        n: wm.Stream(spark.read.parquet(str(tmp_path / n)), time="ts", **({"max_ahead": "1 hour"} if n == "s" else {}))
+        for n in "st"
+    }
+    query = wm.sql(texts[0], **static)
+    found = [show(r) for r in query.late().collect()]
+    assert sorted(found, key=repr) == [("s", None, reason, v, None) for _, _, reason, v, _ in (LOST[1], LOST[0])]
+    both = query.dataframe(late=True).collect()
+    assert sorted((show(r["_late"]) for r in both if r["_late"]), key=repr) == sorted(found, key=repr)
+    assert Counter(tuple(r[:-1]) for r in both if not r["_late"]) == Counter(map(tuple, query.dataframe().collect()))
+    with pytest.raises(wm.StreamError, match=r"start\(late=\.\.\.\)"):
+        wm.sql(TREE, **streams).late()
+    with pytest.raises(wm.OptionError, match="groups without window"):
+        wm.sql("SELECT a.k, count(*) AS n FROM s a, t b WHERE a.k = b.k GROUP BY a.k", **streams).dataframe(late=True)
+
+
+def collect(spark: Any, frame: Any, checkpoint: Path) -> tuple[list[Any], list[Any]]:
+    rows: list[Any] = []
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer = writer.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+    ran = until_ended(lambda: start_query(writer, spark, is_local=True))
+    return rows, [p for running in ran for p in map(read, running.recentProgress) if p is not None]
+
+
+def test_start_writes_dropped_rows_once_over_restarts(spark: Any, tmp_path: Path) -> None:
+    """Rows posted by key, and a ROWS window behind the sequencer; with files and with a function."""
+    streams = streams_with_losses(spark, tmp_path / "in")
+    query = wm.sql(TREE, **streams)
+    how = {"sink": tmp_path / "out", "checkpoint": tmp_path / "ck", "trigger": "availableNow"}
+    with pytest.raises(wm.OptionError, match="give them a sink of their own"):
+        query.start(**how, late=str(tmp_path / "out"))
+    handle = query.start(**how, late=tmp_path / "late")
+    handle.await_termination()
+    assert sorted(map(show, handle.late().collect()), key=repr) == sorted(LOST, key=repr)
+    assert sum(sum(p.late.values()) for p in handle.history()) == len(LOST)
+    more = table([(2, 8, "again", 11), (2, 9, "again", 102)], "k v name ts")
+    write(tmp_path / "in", "s", [more], first=2)
+    handle = query.start(**how, late=tmp_path / "late")
+    handle.await_termination()
+    lost = [*LOST, ("s", 2, "late", 8, 90)]
+    assert sorted(map(show, handle.late().collect()), key=repr) == sorted(lost, key=repr)
+    with pytest.raises(wm.CheckpointError, match="give that folder as late="):
+        query.start(**how, late=tmp_path / "elsewhere")
+    with pytest.raises(wm.OptionError, match="start the query with late="):
+        query.start(**how).late()
+
+    calls: list[Any] = []
+    rows = PAIR.replace("s a,", "s a [ROWS 9],")
+    handle = wm.sql(rows, **streams_with_losses(spark, tmp_path / "in")).start(
+        sink="noop", checkpoint=tmp_path / "ck2", trigger="availableNow",
+        late=lambda some, batch_id: calls.append((batch_id, [show(r) for r in some.collect()])),
+    )  # fmt: skip
+    handle.await_termination()
+    assert [batch for batch, _ in calls] == [0, 1, 2]
+    assert sorted((row for _, some in calls for row in some), key=repr) == sorted(lost, key=repr)

@@ -149,3 +149,18 @@ def test_dataframes_are_refused():
     made._used["orders"] = wm.Stream(Frame(), time="ts")
     with pytest.raises(wm.StreamError, match=r"stream orders is a Frame: .*wm\.testing\.table"):
         QueryTest(made)
+
+
+def test_dropped_rows_are_shown_with_their_reasons_also_after_a_restart():
+    stream = wm.Stream(wm.testing.table("id int, ts timestamp"), time="ts", max_ahead="10 seconds")
+    test = QueryTest(wm.sql("SELECT a.id FROM s a, s b WHERE a.id = b.id WINDOW = 1 SECOND", s=stream)).clock(100)
+    test.batch(s=[(1, 110), (2, 111)]).check((1,)).restart().clock(101).batch(s=[(3, 109), (4, 111), (5, None)]).check(
+        (4,)
+    )
+    found = [(row["batch"], row["reason"], row["lag_us"], row["row"]) for row in test.late_rows]
+    assert found == [
+        (0, "ahead", None, '{"id":2,"ts":"1970-01-01T00:01:51.000000Z"}'),
+        (1, "late", 1_000_000, '{"id":3,"ts":"1970-01-01T00:01:49.000000Z"}'),
+        (1, "no time", None, '{"id":5,"ts":null}'),
+    ]
+    test.check_late(s=3)

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from watersmeet.errors import OptionError, StreamError
+from watersmeet.errors import OptionError
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
@@ -21,7 +21,7 @@ from watersmeet.runtime import sources
 from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.late import check_rows, collect, instant
+from watersmeet.runtime.late import check_late, check_rows, collect, instant
 from watersmeet.runtime.sources import source_of
 
 if TYPE_CHECKING:
@@ -43,10 +43,14 @@ class Runnable:
         query = self._bind()
         return explain(query.plan, sources.runtime_name(query._used, query._options.runtime, query.plan), detail)
 
-    def dataframe(self) -> Any:
-        """The result as a Spark DataFrame: streaming if the streams are, static if they are."""
+    def dataframe(self, *, late: bool = False) -> Any:
+        """The result as a Spark DataFrame: streaming if the streams are, static if they are.
+
+        With `late` it has a column `_late` more, which is NULL, and a row for every row that was dropped, which is in `_late`: see `late`.
+        """
         query = self._bind()
         plan = query.plan
+        check_late(late, plan.join)
         if query._options.runtime == "rounds" or plan.shipping == "semijoin":
             why = "runtime='rounds'" if query._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
@@ -55,19 +59,22 @@ class Runnable:
                 f"streams at sites ({', '.join(plan.site_names)}) are joined by messages between them, in rounds: "
                 "a DataFrame cannot run those; use start(sink=..., checkpoint=...)"
             )
-        return sources.dataframe(plan, query._used)
+        return sources.dataframe(plan, query._used, late=late)
 
     def late(self, *, batch_rows: int | None = None, now: datetime | None = None) -> Any:
-        """What the query drops of Arrow tables, as a table: stream, ts, lag_us, batch, reason, row.
+        """What the query drops of static DataFrames, as a DataFrame, or of Arrow tables, as a table: stream, ts, lag_us, batch, reason, row.
 
-        A row is dropped if it is older than its stream's watermark before its batch (`late`), further ahead of the clock than the
-        stream's `max_ahead` (`ahead`), or has no event time (`no time`). `lag_us` is how far the watermark was past it, in
-        microseconds; `row` the whole row as JSON. Tables arrive in batches of `batch_rows` rows, under a clock that shows `now`.
+        A row is dropped if it is older than its stream's watermark before its batch (`late`; in static DataFrames nothing is), further
+        ahead of the clock than the stream's `max_ahead` (`ahead`), or has no event time (`no time`). `lag_us` is how far the watermark was
+        past it, in microseconds; `row` the whole row as JSON. Tables arrive in batches of `batch_rows` rows, under a clock that shows `now`.
         """
         query = self._bind()
-        frames = [name for name, stream in query._used.items() if is_frame(stream.source)]
-        if frames:
-            raise StreamError(f"stream {frames[0]} is a DataFrame: late() tells what is dropped of Arrow tables")
+        if any(is_frame(stream.source) for stream in query._used.values()):
+            if batch_rows is not None or now is not None:
+                raise OptionError(
+                    "late(): batch_rows= and now= are for Arrow tables; DataFrames have Spark's batches and clock"
+                )
+            return sources.late(query.plan, query._used)
         run = query._in_process(query._join.session.timezone, late=True, now_us=instant(now))
         run.run(check_rows(batch_rows))
         return collect(run)
@@ -80,21 +87,29 @@ class Runnable:
         trigger: Any = None,
         name: str | None = None,
         scaling: Scaling | None = None,
+        late: Any = None,
     ) -> Handle:
         """Run on the rounds runtime, exactly once; returns a handle.
 
         `sink` is a folder for Parquet files, "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
-        as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load.
+        as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
+        a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it.
         """
         query = self._bind()
         if query._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
-        return sources.start(
-            query.plan, query._used, sink_=sink, checkpoint=checkpoint, trigger=trigger, name=name, scaling=scaling
-        )
+        how = {
+            "sink_": sink,
+            "checkpoint": checkpoint,
+            "trigger": trigger,
+            "name": name,
+            "scaling": scaling,
+            "late": late,
+        }
+        return sources.start(query.plan, query._used, **how)
 
 
 class Query(Runnable):

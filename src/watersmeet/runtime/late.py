@@ -12,7 +12,7 @@ Invariant: a result is NULL in `_late`, a dropped row in every other column.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,7 +20,9 @@ from watersmeet.columns.arrow import shrink
 from watersmeet.errors import OptionError
 from watersmeet.operators.late import SCHEMA
 from watersmeet.query.join import Join
-from watersmeet.runtime.in_process import LocalRun
+
+if TYPE_CHECKING:
+    from watersmeet.runtime.in_process import LocalRun
 
 LATE_COLUMN = "_late"
 BATCH_ROWS = 10_000

@@ -128,8 +128,8 @@ def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
     return spark_plan.plan(join, frames, options)
 
 
-def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
-    """The query's result as a DataFrame."""
+def dataframe(plan: Plan, streams: Mapping[str, Stream], *, late: bool = False) -> Any:
+    """The query's result as a DataFrame; with `late` also what it drops."""
     frames = _frames(streams, "dataframe()")
     from watersmeet.runtime import spark_plan
     from watersmeet.runtime.stream.dataframe import dataframe as joined
@@ -138,7 +138,22 @@ def dataframe(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     spark = next(iter(frames.values())).sparkSession
     spark_plan.check_session(plan.join, spark)
     probe_workers(spark)
-    return joined(plan, frames)
+    return joined(plan, frames, late=late)
+
+
+def late(plan: Plan, streams: Mapping[str, Stream]) -> Any:
+    """What a query over static DataFrames drops."""
+    frames = _frames(streams, "late()")
+    for name, frame in frames.items():
+        if frame.isStreaming:
+            raise StreamError(
+                f"stream {name} is a streaming DataFrame: what is dropped is known as it runs; give start(late=...) a sink and ask handle.late(), or use dataframe(late=True)"
+            )
+    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.stream.late import static_late
+
+    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
+    return static_late(plan, frames)
 
 
 def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:

@@ -214,6 +214,8 @@ def after_task() -> None:
 
 
 METRICS = "_metrics"
+MARK = "late "
+"""What a dropped row begins with in the column of metrics, if somebody asks for dropped rows; behind it stands the row as JSON."""
 
 
 def schema_of(fields: Fields) -> str:
@@ -242,8 +244,13 @@ def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]
 
 def metrics_columns(schema: pa.Schema, reports: Sequence[Mapping[str, Any]]) -> dict[str, pa.ChunkedArray]:
     """A row of metrics for every unit's report."""
-    columns = {f.name: pa.chunked_array([pa.nulls(len(reports), f.type)]) for f in schema}
-    columns[METRICS] = pa.chunked_array([pa.array([json.dumps(r) for r in reports], pa.string())])
+    return aside_columns(schema, [json.dumps(r) for r in reports])
+
+
+def aside_columns(schema: pa.Schema, texts: Sequence[str]) -> dict[str, pa.ChunkedArray]:
+    """Rows that are no results: texts in the column of metrics."""
+    columns = {f.name: pa.chunked_array([pa.nulls(len(texts), f.type)]) for f in schema}
+    columns[METRICS] = pa.chunked_array([pa.array(texts, pa.string())])
     return columns
 
 

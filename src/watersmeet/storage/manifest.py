@@ -206,7 +206,7 @@ class BatchManifest(Document):
     maxima: dict[str, int] = field(default_factory=dict)
     """Highest event time by stream."""
     timeless: dict[str, int] = field(default_factory=dict)
-    """Rows without a time, and late rows of units that are gone, by stream, since the beginning."""
+    """Rows without a time or too far ahead, and late rows of units that are gone, by stream, since the beginning."""
     units: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The units' manifests, without what is the same for all."""
     routing: list[dict[str, Any]] = field(default_factory=list)
@@ -226,6 +226,8 @@ class BatchManifest(Document):
     """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
     sink: str | None = None
     """What the batch has left in a folder of results, see `rounds.sinks`."""
+    late_sink: str | None = None
+    """The same in a folder of dropped rows."""
 
     @classmethod
     def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:

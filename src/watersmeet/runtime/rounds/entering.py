@@ -26,7 +26,7 @@ from watersmeet.operators.enter import AHEAD, PASS
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.query.stream import COUNTED
-from watersmeet.runtime.stream.dataframe import wire
+from watersmeet.runtime.stream.wire import wire
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
 ROWS = "rows"

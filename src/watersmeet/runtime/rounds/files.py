@@ -239,6 +239,8 @@ class Orders(Document):
     was: list[str] = field(default_factory=list)
     """The aliases whose payloads followed later in the batch before, where stored tuples are to be turned."""
     batch: int = 0
+    maxima: dict[str, int] = field(default_factory=dict)
+    """Highest event times before the batch, where source tasks tell what is late."""
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}"

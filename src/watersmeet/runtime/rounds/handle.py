@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,7 @@ from watersmeet.runtime.rounds.checkpoint import (
 )
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, SinkFolder, sink
+from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, SinkFolder, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.session import start_query
 from watersmeet.runtime.sources import ROUNDS
@@ -87,22 +87,34 @@ def start(
     trigger: Any,
     name: str | None = None,
     scaling: Scaling | None = None,
+    late: Any = None,
 ) -> Handle:
     """Start a query over streaming DataFrames, by stream."""
     if not all(f.isStreaming for f in frames.values()):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     trigger_of(trigger)
-    folder, to = folder_of(checkpoint), sink(sink_)
+    folder, to, lost = folder_of(checkpoint), sink(sink_), None if late is None else sink(late, "late")
+    _check_apart(to, lost)
     Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
     probe_workers(spark)
     folder.prepare()
     flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
     flows.under({})  # what cannot run is said now
-    steps = Supersteps(flows, outlet_of(plan), frames, folder, query=plan)
+    steps = Supersteps(flows, outlet_of(plan), frames, folder, query=plan, late=lost is not None)
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
     decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
-    return launch(Protocol(plan, steps, folder, to, decider), checkpoint, trigger, name)
+    return launch(Protocol(plan, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
+
+
+def _check_apart(results: Sink, lost: Sink | None) -> None:
+    """Results and dropped rows have different columns."""
+    folders = [to.path.rstrip("/") for to in (results, lost) if isinstance(to, FileSink)]
+    if lost is results or len(folders) > len(set(folders)):
+        where = folders[0] if folders else lost
+        raise OptionError(
+            f"late={where!r} is the sink of the results: late rows have other columns; give them a sink of their own"
+        )
 
 
 def outlet_of(plan: Plan) -> Outlet:
@@ -121,8 +133,10 @@ def folder_of(checkpoint: Any) -> StateFolder:
 
 def launch(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
     """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
-    to, spark = protocol.sink, protocol.steps.spark
-    check_checkpoint(protocol.plan, protocol.folder, to.folder if isinstance(to, FileSink) else None)
+    to, late, spark = protocol.sink, protocol.late, protocol.steps.spark
+    results = to.folder if isinstance(to, FileSink) else None
+    lost = replace(late.folder, option="late") if isinstance(late, FileSink) else None
+    check_checkpoint(protocol.plan, protocol.folder, results, lost)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
@@ -254,6 +268,18 @@ class Handle:
             )
         return out
 
+    def late(self) -> DataFrame:
+        """The rows that have been dropped so far, if `start` was given a folder or 'memory' for them: stream, ts, lag_us, batch, reason, row."""
+        lost, steps = self._protocol.late, self._protocol.steps
+        if isinstance(lost, MemorySink):
+            found = lost.table()
+            return steps.nothing_lost() if found is None else steps.spark.createDataFrame(found)
+        if not isinstance(lost, FileSink):
+            raise OptionError("late() reads a folder or 'memory' of dropped rows; start the query with late='folder'")
+        if lost.folder.is_known and lost.folder.latest() is None:
+            return steps.nothing_lost()
+        return steps.spark.read.schema(steps.nothing_lost().schema).format(lost.format).load(lost.path)
+
     def table(self) -> pa.Table | None:
         """All results so far, if the sink is 'memory'."""
         if not isinstance(self._protocol.sink, MemorySink):
@@ -261,14 +287,17 @@ class Handle:
         return self._protocol.sink.table()
 
 
-def check_checkpoint(plan: Intake, folder: StateFolder, results: SinkFolder | None = None) -> None:
-    """Raise if a plan cannot go on, or begin, with a checkpoint, and with a folder of results if that is its sink."""
+def check_checkpoint(
+    plan: Intake, folder: StateFolder, results: SinkFolder | None = None, lost: SinkFolder | None = None
+) -> None:
+    """Raise if a plan cannot go on, or begin, with a checkpoint, and with folders of results and of dropped rows, if it has such sinks."""
     logs, where = SparkLogs.beside(folder), folder.beside()
     query_id = logs.query_id()
     begun, last = _latest(folder, logs, query_id)
     if query_id is None or begun is None:
-        if results is not None:
-            results.check_new(where)
+        for new in (results, lost):
+            if new is not None:
+                new.check_new(where)
         return
     manifest = None
     if last >= 0:
@@ -282,6 +311,8 @@ def check_checkpoint(plan: Intake, folder: StateFolder, results: SinkFolder | No
         logs.check(intent.spark)
     if results is not None:
         results.check_goes_on(last, manifest.sink if manifest else None, where)
+    if lost is not None:
+        lost.check_goes_on(last, manifest.late_sink if manifest else None, where)
 
 
 def _latest(folder: StateFolder, logs: SparkLogs, query_id: str | None) -> tuple[int | None, int]:

@@ -4,7 +4,8 @@
     2  write intent n                              a replay reads it instead of deciding again
     3  run the rounds from manifest n-1            files carry the attempt's id; a registered query that breaks them is struck
                                                    out of intent n, and they run again (`runtime.failures`)
-    4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's)
+    4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's);
+       likewise the sink of dropped rows
     5  commit manifest n
     6  collect files that neither the last two manifests nor an open intent name
 
@@ -83,8 +84,9 @@ class Protocol:
         sink: Sink,
         decider: Decider | None = None,
         registered: QueryRegistry | None = None,
+        late: Sink | None = None,
     ) -> None:
-        self.plan, self.steps, self.folder, self.sink = plan, steps, folder, sink
+        self.plan, self.steps, self.folder, self.sink, self.late = plan, steps, folder, sink, late
         self.decider, self.registered = decider or Decider(), registered
         self.logs, self.identity, self.description = SparkLogs.beside(folder), Identity.of(plan), plan.description()
         self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
@@ -191,6 +193,7 @@ class Protocol:
         """The rounds and the sink, then what is decided for the next batch."""
         after, account = self._rounds(entered, before, intent, self.deliver)
         after.sink = mark_of(self.sink, intent.batch)
+        after.late_sink = None if self.late is None else mark_of(self.late, intent.batch)
         for decision in self.decider.taken:
             account.said += decision.settle(before, after, intent, account)
         return after, account
@@ -205,16 +208,22 @@ class Protocol:
         decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping, "sites": intent.sites}
         if self.registered is not None:
             decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
-        account = self.steps.run(
-            Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs),
-            lambda rows: deliver(rows, intent.batch),
-        )
+        batch = Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs)
+        if self.late is not None:
+            batch.deliver_late = lambda rows: self.deliver_late(rows, intent.batch)
+        account = self.steps.run(batch, lambda rows: deliver(rows, intent.batch))
         return after, account
 
     def deliver(self, rows: DataFrame, batch_id: int) -> None:
         """Results to the sink; if it has them already, they are computed for the state alone."""
         sink = NoopSink() if self.sink.has(batch_id, rows.sparkSession) else self.sink
         sink.write(rows, batch_id)
+
+    def deliver_late(self, rows: DataFrame, batch_id: int) -> None:
+        """Dropped rows to their sink, unless it has them already."""
+        assert self.late is not None
+        if not self.late.has(batch_id, rows.sparkSession):
+            self.late.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
         self.folder.save(MANIFESTS, after.batch, after)

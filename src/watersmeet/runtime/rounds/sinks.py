@@ -59,8 +59,8 @@ class Sink(Protocol):
         """Write a batch."""
 
 
-def sink(given: Any) -> Sink:
-    """The sink that a user means."""
+def sink(given: Any, option: str = "sink") -> Sink:
+    """The sink that a user means by an option."""
     if not isinstance(given, type) and hasattr(given, "write") and hasattr(given, "has"):
         return given
     if callable(given):
@@ -70,13 +70,13 @@ def sink(given: Any) -> Sink:
         made: Sink = named[given]()
         return made
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
-        return FileSink(absolute(folder_of(os.fspath(given))))
+        return FileSink(absolute(folder_of(os.fspath(given), option)))
     raise OptionError(
-        f"sink={given!r}: give a folder for Parquet files, 'console', 'memory', 'noop' or a function (rows, batch_id)"
+        f"{option}={given!r}: give a folder for Parquet files, 'console', 'memory', 'noop' or a function (rows, batch_id)"
     )
 
 
-def folder_of(text: str) -> str:
+def folder_of(text: str, option: str = "sink") -> str:
     """The text, if it is a folder; a format that stands like a file system in front of it is no folder.
 
     >>> folder_of("out/results"), folder_of("s3a://bucket/results"), folder_of("file:/tmp/results")
@@ -87,14 +87,14 @@ def folder_of(text: str) -> str:
         return text
     scheme, rest = found[1].lower(), text[found.end(1) + 1 :]
     if scheme == "parquet":
-        raise OptionError(f"sink={text!r}: a folder is written as Parquet anyway; give {rest!r}")
+        raise OptionError(f"{option}={text!r}: a folder is written as Parquet anyway; give {rest!r}")
     if scheme in _OTHER_FORMATS:
         raise OptionError(
-            f"sink={text!r}: a folder is written as Parquet files; for {scheme} give a function, "
-            f"sink=lambda rows, batch_id: rows.write.format({scheme!r}).mode('append')..., which may see a batch twice after a crash"
+            f"{option}={text!r}: a folder is written as Parquet files; for {scheme} give a function, "
+            f"{option}=lambda rows, batch_id: rows.write.format({scheme!r}).mode('append')..., which may see a batch twice after a crash"
         )
     raise OptionError(
-        f"sink={text!r}: {found[1]!r} is not a file system that is known; give a folder, {found[1]}://... if it is one, "
+        f"{option}={text!r}: {found[1]!r} is not a file system that is known; give a folder, {found[1]}://... if it is one, "
         "'console', 'memory', 'noop' or a function (rows, batch_id)"
     )
 
@@ -166,7 +166,7 @@ class ConsoleSink(FunctionSink):
 
     @staticmethod
     def _show(rows: DataFrame, batch_id: int) -> None:
-        print(f"batch {batch_id}: {rows.count():,} results")
+        print(f"batch {batch_id}: {rows.count():,} rows")
         rows.show(SHOWN_ROWS, truncate=False)
 
 
@@ -206,6 +206,8 @@ class SinkFolder:
     """A folder of results, by its address."""
 
     address: str
+    option: str = "sink"
+    """What users give it by."""
 
     @cached_property
     def _opened(self) -> tuple[pafs.FileSystem, str] | None:
@@ -241,7 +243,7 @@ class SinkFolder:
         if files and LOG not in self._names():
             raise CheckpointError(
                 f"{self.address} holds {files[0]!r} and has no {LOG}: what was there would vanish for Spark's readers, which see "
-                "only what a streaming query has logged; give an empty folder as sink"
+                f"only what a streaming query has logged; give an empty folder as {self.option}="
             )
 
     def check_goes_on(self, batch: int, mark: str | None, checkpoint: str) -> None:
@@ -250,7 +252,7 @@ class SinkFolder:
         if self.is_known and batch >= 0 and (latest is None or mark is None):
             raise CheckpointError(
                 f"{self.address} is not where {checkpoint} has written its {batch + 1} batches, and Spark's file sink needs all of them "
-                "in one folder: give that folder as sink, or start with a new checkpoint"
+                f"in one folder: give that folder as {self.option}=, a function, or start with a new checkpoint"
             )
         compacted = f"{batch + 1}.compact" in self._log() and f"{batch}" not in self._log()
         if latest is not None and (latest > batch + 1 or (self.mark(batch) != mark and not compacted)):

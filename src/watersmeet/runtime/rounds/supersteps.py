@@ -32,8 +32,9 @@ from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
-from watersmeet.runtime.rounds.worker import RESULTS, WAKE, Deliver, Enter, Hand, Post, Reship, Task
+from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Enter, Hand, HandLost, Post, Reship, Task
 from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
+from watersmeet.runtime.stream.late import FIELDS, typed
 from watersmeet.runtime.workers import schema_of
 from watersmeet.storage.manifest import BatchManifest, Identity
 
@@ -73,6 +74,8 @@ class Batch:
     watches_keys: bool = False
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
+    deliver_late: Run | None = None
+    """Gets the dropped rows, once, if somebody asks for them."""
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -100,19 +103,20 @@ class Supersteps:
         *,
         query: Plan | None = None,
         posts: bool | None = None,
+        late: bool = False,
         most_rounds: int = MOST_ROUNDS,
     ) -> None:
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
         self.spark: SparkSession = next(iter(frames.values())).sparkSession
         self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
         entrance = Entrance() if query is None else Entrance.of(query)
-        needed = entrance.is_routed_by_content or (query is not None and query.shipping == "semijoin")
+        needed = late or entrance.is_routed_by_content or (query is not None and query.shipping == "semijoin")
         self.posts = needed or (folder.is_local if posts is None else posts)
-        """Whether source tasks post rows to their units; otherwise Spark shuffles them."""
+        """Whether source tasks post rows to their units; otherwise Spark shuffles them. They do if somebody asks for dropped rows, which they find."""
         self.entrance_tasks = 1 if entrance.is_sequenced else min(self.partitions, flows.plan.units)
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(outlet.fields)
-        self._union, slots = union_streams(flows.plan, entrance, frames)
+        self._union, slots = union_streams(flows.plan, entrance, frames, late=late)
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), slots, folder, schema, entrance)
@@ -133,9 +137,18 @@ class Supersteps:
     def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship]) -> DataFrame:
         """The results of a step over `count` shares."""
         if (step, count) not in self._frames:
-            rows = self.spark.range(0, count, 1, count).mapInArrow(step(self.task), self._ddl)
-            self._frames[step, count] = self.outlet.select(rows)
+            shares = self.spark.range(0, count, 1, count)
+            if step is HandLost:
+                self._frames[step, count] = shares.mapInArrow(step(self.task), FIELDS).select(*typed())
+            else:
+                self._frames[step, count] = self.outlet.select(shares.mapInArrow(step(self.task), self._ddl))
         return self._frames[step, count]
+
+    def nothing_lost(self) -> DataFrame:
+        """The dropped rows of a batch that has none: no job is run for them."""
+        if (HandLost, 0) not in self._frames:
+            self._frames[HandLost, 0] = self.spark.createDataFrame([], FIELDS).select(*typed())
+        return self._frames[HandLost, 0]
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring. It is read once: a batch that runs again is counted again."""
@@ -167,6 +180,8 @@ class _Running:
         self.account = Account(sites=batch.decisions.get("sites", {}))
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
+        self.lost: list[Parcel] = []
+        """Dropped rows."""
         self._jobs = 0
         self._seen = Seen()
 
@@ -175,7 +190,8 @@ class _Running:
             self._reship()
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
-            orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
+            before = {} if self.batch.deliver_late is None else self.state.maxima
+            orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs, maxima=before)
             self.rounds.post(self._job(orders, run_all, self.entered, tasks))
             last = -1
         else:
@@ -190,6 +206,8 @@ class _Running:
             self._hand_over()
         else:
             assert not self.posted, "a dataflow that knows its last round has results in no other: these would be lost"
+        if self.batch.deliver_late is not None:
+            self._hand_over_lost(self.batch.deliver_late)
         self._end()
         return self.account
 
@@ -213,6 +231,16 @@ class _Running:
         shares = [self.posted[n::count] for n in range(count)]
         with _ordered(self.steps.spark, self._orders(shares=shares).text(self.steps.folder)):
             self.deliver(self.steps.over(count, Hand))
+
+    def _hand_over_lost(self, deliver: Run) -> None:
+        """Dropped rows to their sink."""
+        if not self.lost:
+            deliver(self.steps.nothing_lost())
+            return
+        count = min(len(self.lost), self.steps.partitions)
+        shares = [self.lost[n::count] for n in range(count)]
+        with _ordered(self.steps.spark, self._orders(shares=shares).text(self.steps.folder)):
+            deliver(self.steps.over(count, HandLost))
 
     def _reship(self) -> None:
         """Turn what is stored into the form that this batch works on."""
@@ -251,7 +279,8 @@ class _Running:
                 self.account.entered[alias] = [a + b for a, b in zip(total, amounts, strict=True)]
             self.account.mail_bytes += sum(p.bytes for p in done.mail)
             self.posted += [p for p in done.mail if p.kind == RESULTS]
-            letters += [p for p in done.mail if p.kind != RESULTS]
+            self.lost += [p for p in done.mail if p.kind == LOST]
+            letters += [p for p in done.mail if p.kind not in (RESULTS, LOST)]
         return letters
 
     def _end(self) -> None:

@@ -36,12 +36,13 @@ from watersmeet.dataflow.contract import (
     stage_of,
 )
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import WireContent
+from watersmeet.operators.enter import AHEAD, WireContent, find_usable
+from watersmeet.operators.late import ROW, candidates, sift
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
-from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots
+from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots, row_slot
 from watersmeet.runtime.rounds.files import (
     FileStore,
     Orders,
@@ -51,6 +52,7 @@ from watersmeet.runtime.rounds.files import (
     forget_all_but,
     open_parcels,
 )
+from watersmeet.runtime.stream.late import ARROW
 from watersmeet.runtime.workers import after_task, columns_of, errors_first, result_batches
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentInfo
@@ -63,6 +65,8 @@ WAKE = "wake"
 """The kind of a parcel that holds nothing: its unit runs."""
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
+LOST = "lost"
+"""The kind of a parcel that holds dropped rows: they wait likewise."""
 
 Arrivals = dict[int, Inbox]
 """By unit."""
@@ -166,11 +170,26 @@ class Posting:
         table = enlarge(pa.Table.from_batches(held))
         held.clear()
         for position, mine in by_alias(table):
+            if AHEAD in mine.column_names:
+                mine = self._set_aside(position, mine)
             wire = self._narrow(position, wire_of(self.task.slots, position, mine))
             if self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
+
+    def _set_aside(self, position: int, rows: pa.Table) -> pa.Table:
+        """An alias' rows that have a time, and one that is not too far ahead; all that is dropped is posted for those who ask."""
+        plan = self.task.flows.plan
+        source = plan.inputs[position]
+        wire = wire_of(self.task.slots, position, rows).append_column(AHEAD, rows.column(AHEAD).combine_chunks())
+        wire = wire.append_column(ROW, mark_utc(rows.select([row_slot(plan, source.stream)])).column(0))
+        clock = self.flow.clock(self.orders.maxima, {})
+        lost = sift(clock, source.stream, candidates(source, wire), self.orders.batch)
+        if lost.num_rows:
+            self.post.post(Message(-1, LOST, lost), -1)
+        usable = find_usable(wire)
+        return rows if usable.all() else rows.filter(pa.array(usable))
 
     def _narrow(self, position: int, wire: pa.Table) -> pa.Table:
         """An alias' wire rows, with references in place of a payload that follows later."""
@@ -307,7 +326,18 @@ class Hand:
         orders = Orders.read(self.task.folder)
         for share in _numbers(batches):
             for _, table in open_parcels(self.task.folder, orders.shares[share]):
-                yield from self.task.rows(table)
+                yield from self.rows(table)
+
+    def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from self.task.rows(table)
+
+
+@dataclass
+class HandLost(Hand):
+    """The same of dropped rows."""
+
+    def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from result_batches(columns_of(ARROW, table), ARROW)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:

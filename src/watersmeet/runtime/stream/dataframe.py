@@ -13,28 +13,26 @@ Invariant: what a unit does depends on its messages and its state only; Spark ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.contract import Dataflow
 from watersmeet.errors import OptionError
 from watersmeet.operators.assemble import dataflow_of
-from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
-from watersmeet.operators.late import ROW
 from watersmeet.operators.project import Fields
-from watersmeet.plan.model import TIME, InputPlan, Plan
-from watersmeet.plan.source_sql import condition, items, own_condition
+from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
-from watersmeet.runtime.spark_plan import SPARK
 from watersmeet.runtime.spark_versions import arrow_schema, check_connect
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields
+from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
 from watersmeet.runtime.stream.messages import MESSAGE, Packer
 from watersmeet.runtime.stream.processor import StageProcessor
 from watersmeet.runtime.stream.static import StageBackfill
+from watersmeet.runtime.stream.wire import wire
 from watersmeet.runtime.workers import METRICS, with_metrics
 from watersmeet.storage.manifest import Identity
 
@@ -51,23 +49,35 @@ segments. The last: rows of 70 KB, or messages, would fill an Arrow buffer of th
 ends the batch."""
 
 
-def dataframe(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
-    """The query's result as a DataFrame over these sources, by stream."""
+def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
+    """The query's result as a DataFrame over these sources, by stream; with `late` also what it drops."""
     any_frame = next(iter(frames.values()))
     check_connect(any_frame)
-    if any_frame.isStreaming:
-        settle_session(any_frame.sparkSession)
+    if not any_frame.isStreaming:
+        results = _join(plan, frames, late=False)
+        return add_late(results, static_late(plan, frames)) if late else results
+    if late and plan.join.grouping is not None and plan.join.group_window is None:
+        raise OptionError(
+            "late=True: groups without window() are Spark's, and late rows cannot pass through its aggregation; use start(late=...)"
+        )
+    settle_session(any_frame.sparkSession)
+    return _join(plan, frames, late=late)
+
+
+def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFrame:
+    any_frame = next(iter(frames.values()))
     keeps = keeps_inside(plan, streaming=any_frame.isStreaming)
     flow = dataflow_of(plan, keeps=keeps)
     packed = {
-        i.alias: wire(i, plan.inputs, frames[i.stream]).mapInArrow(
-            Packer(flow, i.alias, not any_frame.isStreaming), MESSAGE
+        i.alias: wire(i, plan.inputs, frames[i.stream], late=late).mapInArrow(
+            Packer(flow, i.alias, not any_frame.isStreaming, i if late else None), MESSAGE
         )
         for i in plan.inputs
     }
     left = carry(flow, packed, Identity.of(plan), last_fields(plan, keeps=keeps))
-    observed = left.observe(f"{OBSERVED}-{plan.fingerprint()}", F.collect_list(METRICS).alias("units"))
-    return finish_rows(plan, observed, len(flow.stages) - 1, keeps=keeps)
+    reports = F.collect_list(F.expr(REPORTS) if late else METRICS)
+    observed = left.observe(f"{OBSERVED}-{plan.fingerprint()}", reports.alias("units"))
+    return finish_rows(plan, observed, len(flow.stages) - 1, keeps=keeps, late=late)
 
 
 def carry(flow: Dataflow, packed: Mapping[str, DataFrame], identity: Identity, fields: Fields) -> DataFrame:
@@ -105,36 +115,3 @@ def settle_session(spark: SparkSession) -> None:
     for name, value in SETTINGS.items():
         if spark.conf.get(name, None) is None:
             spark.conf.set(name, value)
-
-
-def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame, *, late: bool = False) -> DataFrame:
-    """A source's rows as wire rows: Spark computes filters, keys and operands; with `late` each brings the whole row along."""
-    columns = [F.expr(text).alias(name) for name, text in items(source, inputs, SPARK, wrap_plain=True)]
-    passes = condition(source, SPARK)
-    if passes is not None:
-        columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
-    own = own_condition(source, SPARK)
-    if own is not None:
-        columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
-    if source.rows is not None:
-        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in frame.columns]
-    if source.max_ahead_us is not None:
-        columns.append(F.expr(_is_ahead(source, source.max_ahead_us)).alias(AHEAD))
-    if late:
-        columns.append(F.struct(*_whole_row(frame)).alias(ROW))
-    return frame.select(*columns)
-
-
-def _is_ahead(source: InputPlan, max_ahead_us: int) -> str:
-    """Whether a row is too far ahead of the micro-batch's own time, which Spark keeps in the offset log: the same when the batch is repeated."""
-    time = next(c for c in source.columns if c.name == TIME)
-    now = "current_timestamp()" if time.type == "timestamp" else "localtimestamp()"
-    seconds, micros = divmod(max_ahead_us, 1_000_000)
-    text = time.expr.spark(lambda ref: SPARK.quote(ref.column))
-    return f"coalesce({text} > {now} + INTERVAL '{seconds}.{micros:06}' SECOND, false)"
-
-
-def _whole_row(frame: DataFrame) -> list[Column]:
-    """All columns; intervals of months and days are no type of Arrow's, and travel as text."""
-    columns = [(F.col(SPARK.quote(name)), name, kind) for name, kind in frame.dtypes]
-    return [(column.cast("string") if kind == "interval" else column).alias(name) for column, name, kind in columns]

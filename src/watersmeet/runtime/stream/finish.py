@@ -22,6 +22,7 @@ from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, Grouping, GroupWindow
+from watersmeet.runtime.stream.late import IS_LATE, mark, unless_late
 from watersmeet.runtime.stream.projected import as_typed, keep_rows, project
 from watersmeet.runtime.workers import METRICS
 
@@ -38,12 +39,13 @@ def last_fields(plan: Plan, *, keeps: bool) -> Fields:
     return final_fields(plan) if keeps else join_fields(plan)
 
 
-def finish_rows(plan: Plan, left: DataFrame, last: int, *, keeps: bool) -> DataFrame:
-    """The query's rows, from what has left the last stage, number `last`, metrics included."""
+def finish_rows(plan: Plan, left: DataFrame, last: int, *, keeps: bool, late: bool = False) -> DataFrame:
+    """The query's rows, from what has left the last stage, number `last`, metrics included; with `late` also what it drops."""
+    wanted = f"{METRICS} IS NULL OR {IS_LATE}" if late else f"{METRICS} IS NULL"
     if plan.finish is None or keeps:
-        return final(plan, left.where(f"{METRICS} IS NULL"))
+        return final(plan, left.where(wanted), late=late)
     if left.isStreaming and (plan.join.distinct or plan.join.group_window is not None):
-        return final(plan, keep_rows(plan, left, last))
+        return final(plan, keep_rows(plan, left, last).where(wanted), late=late)
     rows = left.where(f"{METRICS} IS NULL")
     if plan.join.distinct:
         return final(plan, project(plan, rows).drop(METRICS).dropDuplicates())
@@ -89,27 +91,28 @@ def _value(value: Value, merges: Mapping[str, str]) -> str:
     return f"CAST({parts[0]} AS {value.type})" if value.aggregate.function == "sum" else parts[0]
 
 
-def select_rows(plan: Plan, rows: DataFrame) -> DataFrame:
-    """Results as rows of the join's SELECT: conditions that are Spark's, and the projection."""
+def select_rows(plan: Plan, rows: DataFrame, *, late: bool = False) -> DataFrame:
+    """Results as rows of the join's SELECT: conditions that are Spark's, and the projection; with `late`, dropped rows are among them."""
     select = list(plan.join.select)
     if not plan.after and all(o.expr.spark_template == "{0}" for o in select):
         typed = dict(zip(plan.output, as_typed(result_fields(plan)), strict=False))
-        return rows.select(*(F.expr(typed[o.expr.columns[0]]).alias(o.name) for o in select))
-    named, at = _rename(plan, rows)
+        return rows.select(*(F.expr(typed[o.expr.columns[0]]).alias(o.name) for o in select), *mark(late))
+    named, at = _rename(plan, rows, late=late)
     for expr in plan.after:
-        named = named.where(expr.spark(lambda ref: at[ref]))
-    return named.select(*(F.expr(o.expr.spark(lambda ref: at[ref])).alias(o.name) for o in select))
+        named = named.where(unless_late(expr.spark(lambda ref: at[ref]), late, "true"))
+    texts = [(unless_late(o.expr.spark(lambda ref: at[ref]), late), o.name) for o in select]
+    return named.select(*(F.expr(text).alias(name) for text, name in texts), *mark(late))
 
 
-def final(plan: Plan, rows: DataFrame) -> DataFrame:
-    """What leaves the last units as the query's rows: results, distinct rows or groups."""
+def final(plan: Plan, rows: DataFrame, *, late: bool = False) -> DataFrame:
+    """What leaves the last units as the query's rows: results, distinct rows or groups; with `late`, dropped rows are among them."""
     if plan.finish is None:
-        return select_rows(plan, rows)
+        return select_rows(plan, rows, late=late)
     fields = final_fields(plan)
     typed = [F.expr(text).alias(name) for text, (name, _) in zip(as_typed(fields), fields, strict=True)]
     if plan.join.grouping is not None:
-        return of_groups(plan.join.grouping, rows.select(*typed))
-    return rows.select(*(c.alias(o.name) for c, o in zip(typed, plan.join.select, strict=True)))
+        return of_groups(plan.join.grouping, rows.select(*typed, *([METRICS] if late else [])), late=late)
+    return rows.select(*(c.alias(o.name) for c, o in zip(typed, plan.join.select, strict=True)), *mark(late))
 
 
 def aggregate_rows(grouping: Grouping, rows: DataFrame) -> DataFrame:
@@ -132,14 +135,15 @@ def aggregate_rows(grouping: Grouping, rows: DataFrame) -> DataFrame:
     return of_groups(grouping, groups)
 
 
-def of_groups(grouping: Grouping, groups: DataFrame) -> DataFrame:
+def of_groups(grouping: Grouping, groups: DataFrame, *, late: bool = False) -> DataFrame:
     """The SELECT of a grouping over its groups, g0, ..., a0, ..., that satisfy its HAVING."""
     if grouping.having is not None:
-        groups = groups.where(grouping.having.spark(lambda ref: ref.column))
-    return groups.select(*(F.expr(o.expr.spark(lambda ref: ref.column)).alias(o.name) for o in grouping.select))
+        groups = groups.where(unless_late(grouping.having.spark(lambda ref: ref.column), late, "true"))
+    texts = [(unless_late(o.expr.spark(lambda ref: ref.column), late), o.name) for o in grouping.select]
+    return groups.select(*(F.expr(text).alias(name) for text, name in texts), *mark(late))
 
 
-def _rename(plan: Plan, rows: DataFrame) -> tuple[DataFrame, dict[ColumnRef, str]]:
+def _rename(plan: Plan, rows: DataFrame, *, late: bool) -> tuple[DataFrame, dict[ColumnRef, str]]:
     fields = result_fields(plan)
     typed = [F.expr(text).alias(name) for text, (name, _) in zip(as_typed(fields), fields, strict=True)]
-    return rows.select(*typed), {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}
+    return rows.select(*typed, *([METRICS] if late else [])), {ref: f"`o{n}`" for n, ref in enumerate(plan.output)}

@@ -25,7 +25,8 @@ import pyarrow as pa
 from watersmeet.columns.arrow import block_bytes, enlarge, from_bytes, integers, mark_utc, slice_by_bytes, to_bytes
 from watersmeet.dataflow.clock import NEVER, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, first_unit, stage_of
-from watersmeet.plan.model import TIME
+from watersmeet.operators.late import ROW, candidates
+from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.workers import after_task, errors_first
 
@@ -34,6 +35,8 @@ SCHEMA = pa.schema([("unit", pa.int64()), ("kind", pa.string()), ("from_ts", pa.
 FLUSH_BYTES = 16 * 2**20
 BLOB_BYTES = 512 * 2**10
 """Small enough that no blob is a humongous object to the JVM's collector."""
+CANDIDATES = ":candidates "
+"""Prefix of the kinds of messages of rows that a unit has to tell dropped ones among, with their stream."""
 FURTHER = "to "
 """Prefix of the kinds of messages to stages after the next, with the unit that they are for."""
 SLICE_BYTES = 8 * 2**20
@@ -131,6 +134,8 @@ class Packer:
     flow: Dataflow
     alias: str
     sliced: bool
+    asked: InputPlan | None = None
+    """The alias' input, if somebody asks for dropped rows: wire rows bring their whole rows along."""
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,9 +154,39 @@ class Packer:
 
     def _flush(self, held: list[pa.RecordBatch], seen: Seen, last: bool) -> Iterator[pa.RecordBatch]:
         entry, messages = self.flow.entries[self.alias], iter(list[Message]())
+        units, found = self.flow.stages[entry.stage].units, list[Message]()
         if held:
-            brought, messages = entry.read(enlarge(mark_utc(pa.Table.from_batches(held))))
+            table = enlarge(mark_utc(pa.Table.from_batches(held)))
+            if self.asked is not None:
+                found = list(deal_candidates(self.asked, table, entry.stage, units))
+                table = table.drop_columns([ROW])
+            brought, messages = entry.read(table)
+            messages = chain(messages, found)
             seen.include(brought)
-        units = self.flow.stages[entry.stage].units
         said = tell(units, {"seen": seen.highest, "aside": seen.aside}) if last else []
         yield from record_batches(chain(rows_of(messages, entry.stage, units, sliced=self.sliced), said), units)
+
+
+def deal_candidates(source: InputPlan, table: pa.Table, stage: int, units: int) -> Iterator[Message]:
+    """The rows of an alias that may be dropped, each to one unit of a stage, whichever: all units know the watermarks."""
+    found = candidates(source, table.combine_chunks())
+    share = -(-found.num_rows // units) or 1
+    for n, begin in enumerate(range(0, found.num_rows, share)):
+        yield Message(first_unit(stage) + n, CANDIDATES + source.stream, found.slice(begin, share))
+
+
+def in_blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in lists of bounded length.
+
+    >>> [len(block) for block in in_blocks(["x" * 300_000] * 3)]
+    [2, 1]
+    """
+    held, size = list[str](), 0
+    for text in texts:
+        held.append(text)
+        size += len(text)
+        if size >= BLOB_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held

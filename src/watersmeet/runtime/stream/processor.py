@@ -16,14 +16,34 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.columns.arrow import block_bytes, from_bytes
-from watersmeet.dataflow.clock import NEVER, Promise, Seen
+from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
+from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.stream.messages import FURTHER, Row, frames, read_further, rows_of, tell
-from watersmeet.runtime.workers import after_task, columns_of, drop_diary, errors_first, metrics_columns, pandas_frame
+from watersmeet.runtime.stream.messages import (
+    CANDIDATES,
+    FURTHER,
+    Row,
+    frames,
+    in_blocks,
+    read_further,
+    rows_of,
+    tell,
+)
+from watersmeet.runtime.workers import (
+    MARK,
+    after_task,
+    aside_columns,
+    columns_of,
+    drop_diary,
+    errors_first,
+    metrics_columns,
+    pandas_frame,
+)
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentStore
 from watersmeet.storage.stores import BlobStore
@@ -34,6 +54,13 @@ FRAME_ROWS = 65_536
 """Results leave a unit in frames of about this many rows, or of a block's bytes, or less at its end."""
 TURN_ROWS = 8_192
 """So many do not wait after a pause."""
+
+
+def number_of_batch() -> int | None:
+    """The number of the micro-batch that this task belongs to."""
+    context = TaskContext.get()
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return None if number is None else int(number)
 
 
 class UnitMap:
@@ -83,6 +110,7 @@ class StageProcessor(StatefulProcessor):
                 heard.take(kind, blob)
         manifest = self._state.read_manifest(self.identity)
         turn = unit.turn(heard, manifest, self._state.store)
+        heard.late += unit.sift(heard, turn.clock, number_of_batch())
         yield from self._results(unit, turn, heard) if unit.is_last else self._messages(unit, turn, heard)
         after_task()
 
@@ -119,6 +147,8 @@ class StageProcessor(StatefulProcessor):
         metrics = metrics_columns(self.schema, unit.reports(heard, turn.report))
         yield pandas_frame([*held, pa.table(metrics)])
         held.clear()
+        for texts in in_blocks(heard.late):
+            yield pandas_frame([pa.table(aside_columns(self.schema, texts))])
 
 
 @dataclass
@@ -132,6 +162,10 @@ class Heard:
     """Of units of earlier stages, as JSON."""
     further: list[Message] = field(default_factory=list)
     """What is for later stages."""
+    candidates: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """By stream, rows to tell dropped ones among."""
+    late: list[str] = field(default_factory=list)
+    """Dropped rows, as they leave in the column of metrics."""
 
     def take(self, kind: str, blob: Any) -> int:
         """Take one message in; how many rows it brought."""
@@ -142,12 +176,16 @@ class Heard:
             self.further.append(read_further(kind, blob))
             return int(self.further[-1].table.num_rows)
         table = from_bytes(blob)
+        if kind.startswith(CANDIDATES):
+            self.candidates.setdefault(kind.removeprefix(CANDIDATES), []).append(table)
+            return 0
         self.inbox.setdefault(kind, []).append(table)
         return int(table.num_rows)
 
     def _listen(self, said: dict[str, Any]) -> None:
         self.seen.include(Seen(said.get("seen", {}), said.get("aside", {})))
         self.reports += said.get("reports", [])
+        self.late += said.get("late", [])
         if "marks" in said:
             promise = Promise(said["marks"], said.get("cuts", {}))
             self.promise = promise if self.promise is None else promise.along_with(self.promise)
@@ -172,6 +210,12 @@ class Unit:
                 turn.book_late(stream, rows)
         return turn
 
+    def sift(self, heard: Heard, clock: Clock, batch: int | None) -> list[str]:
+        """The dropped rows among those that it has heard of, as they leave."""
+        found = ((stream, pa.concat_tables(tables)) for stream, tables in sorted(heard.candidates.items()))
+        lost = [sift(clock, stream, table, batch) for stream, table in found]
+        return [MARK + text for table in lost for text in write_rows(table).to_pylist()]
+
     def step(self, turn: Turn) -> Iterator[Yielded]:
         """What it yields; then the state is that after the batch."""
         yield from self.flow.stages[self.stage].operator.step(turn)
@@ -191,8 +235,10 @@ class Unit:
         return [*heard.reports, {"unit": first_unit(self.stage) + self.number, **asdict(report)}]
 
     def pass_on(self, heard: Heard, turn: Turn, from_ts: int = NEVER) -> Iterator[Row]:
-        """The clock for every unit of the next stage, the reports for one of them."""
+        """The clock for every unit of the next stage, the reports and dropped rows for one of them."""
         listener = self.number % self.following
+        for texts in in_blocks(heard.late):
+            yield Row(listener, WORDS, json.dumps({"late": texts}).encode(), from_ts)
         for row in tell(self.following, {"seen": turn.state.maxima}, from_ts):
             if row.unit == listener:
                 said = {"seen": turn.state.maxima, "reports": self.reports(heard, turn.report)}

@@ -11,8 +11,9 @@ Invariant: what leaves depends on the rows and the state alone; Spark may run an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import enlarge
 from watersmeet.columns.row_hash import by_hash, row_hash
-from watersmeet.dataflow.contract import Dataflow, Message, stage_of
+from watersmeet.dataflow.contract import WORDS, Dataflow, Message, stage_of
 from watersmeet.errors import UnsupportedError
 from watersmeet.operators.aggregate import group_hash
 from watersmeet.operators.assemble import keeping_stage
@@ -31,9 +32,9 @@ from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
 from watersmeet.runtime.spark_versions import arrow_schema
-from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, record_batches, rows_of, tell
+from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, in_blocks, record_batches, rows_of, tell
 from watersmeet.runtime.stream.processor import StageProcessor
-from watersmeet.runtime.workers import METRICS, after_task, errors_first, with_metrics
+from watersmeet.runtime.workers import MARK, METRICS, after_task, errors_first, with_metrics
 from watersmeet.storage.manifest import Identity
 
 
@@ -55,7 +56,7 @@ def keep_rows(plan: Plan, left: DataFrame, last: int) -> DataFrame:
             timeMode="none",
         )
     )
-    return fresh.where(f"{METRICS} IS NULL")
+    return fresh
 
 
 def _refuse_groups(plan: Plan) -> None:
@@ -116,7 +117,8 @@ class RowPacker:
         assert self.plan.finish is not None
         units = self.plan.finish.units
         table = enlarge(pa.Table.from_batches(held))
-        reports = [json.loads(text) for text in table.column(METRICS).drop_null().to_pylist()]
+        texts = table.column(METRICS).drop_null().to_pylist()
+        late, reports = partition_texts(texts)
         rows = table.filter(table.column(METRICS).is_null()).drop_columns([METRICS])
         out: list[Row] = []
         if rows.num_rows:
@@ -124,6 +126,7 @@ class RowPacker:
             out += rows_of((Message(unit, LEFT, part) for unit, part in parts), 0, units, sliced=False)
         for marks in {json.dumps(r["watermarks"], sort_keys=True) for r in reports if stage_of(r["unit"]) == self.last}:
             out += tell(units, {"marks": json.loads(marks)})
+        out += [Row(0, WORDS, json.dumps({"late": some}).encode()) for some in in_blocks(late)]
         yield from record_batches(out, units)
 
     def _deal(self, rows: pa.Table, units: int) -> Iterator[tuple[int, pa.Table]]:
@@ -136,6 +139,11 @@ class RowPacker:
         columns = zip(rows.column_names, rows.columns, self.plan.finish.columns, strict=True)
         view = make_view(self.plan, pa.table({name: cast_column(column, kind) for name, column, kind in columns}))
         return by_hash(view, group_hash(self.plan, view), units)
+
+
+def partition_texts(texts: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
+    """What stands in the column of metrics: dropped rows as they are, and reports."""
+    return [t for t in texts if t.startswith(MARK)], [json.loads(t) for t in texts if not t.startswith(MARK)]
 
 
 def as_typed(fields: Fields) -> list[str]:

@@ -1,0 +1,51 @@
+"""Rows of a DataFrame as wire rows, by Spark.
+
+Invariant: an expression of an alias is computed only over rows that pass its filters. Rows bring their whole row along only if somebody asks for
+dropped rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
+from watersmeet.operators.late import ROW
+from watersmeet.plan.model import TIME, InputPlan
+from watersmeet.plan.source_sql import condition, items, own_condition
+from watersmeet.runtime.spark_plan import SPARK
+
+
+def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame, *, late: bool = False) -> DataFrame:
+    """A source's rows as wire rows: Spark computes filters, keys and operands; with `late` each brings the whole row along."""
+    columns = [F.expr(text).alias(name) for name, text in items(source, inputs, SPARK, wrap_plain=True)]
+    passes = condition(source, SPARK)
+    if passes is not None:
+        columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
+    own = own_condition(source, SPARK)
+    if own is not None:
+        columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
+    if source.rows is not None:
+        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in frame.columns]
+    if source.max_ahead_us is not None:
+        columns.append(F.expr(_is_ahead(source, source.max_ahead_us)).alias(AHEAD))
+    if late:
+        columns.append(F.struct(*_whole_row(frame)).alias(ROW))
+    return frame.select(*columns)
+
+
+def _is_ahead(source: InputPlan, max_ahead_us: int) -> str:
+    """Whether a row is too far ahead of the micro-batch's own time, which Spark keeps in the offset log: the same when the batch is repeated."""
+    time = next(c for c in source.columns if c.name == TIME)
+    now = "current_timestamp()" if time.type == "timestamp" else "localtimestamp()"
+    seconds, micros = divmod(max_ahead_us, 1_000_000)
+    text = time.expr.spark(lambda ref: SPARK.quote(ref.column))
+    return f"coalesce({text} > {now} + INTERVAL '{seconds}.{micros:06}' SECOND, false)"
+
+
+def _whole_row(frame: DataFrame) -> list[Column]:
+    """All columns; intervals of months and days are no type of Arrow's, and travel as text."""
+    columns = [(F.col(SPARK.quote(name)), name, kind) for name, kind in frame.dtypes]
+    return [(column.cast("string") if kind == "interval" else column).alias(name) for column, name, kind in columns]
