@@ -9,6 +9,8 @@
     scaling   the same on the rounds runtime, with units that come and go all the time
     outer     a LEFT JOIN and an ANTI JOIN, on the DataFrame runtime
     settled   the same on the rounds runtime
+    marked    the join with many late rows, which are among its results, on the DataFrame runtime
+    late      the same on the rounds runtime, with late rows in a sink of their own beside OUT
 
 It is a user's script: it knows the public surface and nothing of the tests.
 """
@@ -61,8 +63,11 @@ QUERIES = {
     "scaling": BAND_QUERY,
     "outer": OUTER_QUERY,
     "settled": OUTER_QUERY,
+    "marked": QUERY,
+    "late": QUERY,
 }
-ON_DATAFRAMES = ("stream", "theta", "outer")
+ON_DATAFRAMES = ("stream", "theta", "outer", "marked")
+LATENESS = dict.fromkeys(QUERIES, "1 second") | {"marked": "100 milliseconds", "late": "100 milliseconds"}
 OPTIONS: dict[str, dict[str, Any]] = {"theta": {"units": 5}, "scaling": {"units": 4, "routing": "random"}}
 SCALING = wm.Scaling(unit_bytes="700 B", low=0.58, target=0.6, high=0.62, confirm=1, most_units=12)
 
@@ -70,7 +75,7 @@ SCALING = wm.Scaling(unit_bytes="700 B", low=0.58, target=0.6, high=0.62, confir
 def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:
     """The query of a run over the streams of a folder."""
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files_per_trigger)
-    streams = {name: wm.Stream(reader.parquet(f"{data}/{name}"), time="ts", lateness="1 second") for name in "abc"}
+    streams = {name: wm.Stream(reader.parquet(f"{data}/{name}"), time="ts", lateness=LATENESS[run]) for name in "abc"}
     used = streams if QUERIES[run] is not BAND_QUERY else {name: streams[name] for name in "ab"}
     return wm.sql(QUERIES[run], **used, **OPTIONS.get(run, {}))
 
@@ -79,11 +84,12 @@ def main(run: str, data: str, out: str, checkpoint: str, files_per_trigger: str)
     """Run the query over what is there."""
     asked = query(session(), run, data, files_per_trigger)
     if run in ON_DATAFRAMES:
-        sink = asked.dataframe().writeStream.format("parquet").option("path", out)
+        sink = asked.dataframe(late=run == "marked").writeStream.format("parquet").option("path", out)
         wait = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination
     else:
         scaling = SCALING if run == "scaling" else None
-        handle = asked.start(sink=out, checkpoint=checkpoint, trigger="availableNow", scaling=scaling)
+        late = f"{out}-late" if run == "late" else None
+        handle = asked.start(sink=out, checkpoint=checkpoint, trigger="availableNow", scaling=scaling, late=late)
         wait = handle.await_termination
     print("query started", flush=True)
     wait()

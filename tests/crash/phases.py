@@ -95,6 +95,11 @@ PHASES = {
     "scaling": _PHASES["rounds"],
     "outer": _PHASES["stream"],
     "settled": _PHASES["rounds"],
+    "marked": _PHASES["stream"],
+    "late": {
+        **_PHASES["rounds"],
+        "late rows": Phase(lambda work: latest(work / "out-late" / "_spark_metadata"), 0.003),
+    },
     "subscriptions": _PHASES["rounds"],
 }
 

@@ -69,17 +69,47 @@ def write_streams(folder: Path, files: int, seed: int) -> None:
             os.utime(path, (1_767_225_600 + n, 1_767_225_600 + n))
 
 
+LATE_RUNS = ("marked", "late")
+"""Those whose lateness is less than the disorder. Every file is a batch of theirs."""
+ON_TIME = f"""
+    ts >= coalesce((SELECT max(e.ts) FROM {{0}}_all AS e WHERE e.id // {ROWS_PER_FILE} < r.id // {ROWS_PER_FILE}) - INTERVAL 100 MILLISECONDS, ts)
+"""
+
+
 def expected(folder: Path, run: str) -> Bag:
     """The results of a driver's run, by DuckDB."""
     with duckdb.connect() as con:
         for name in "abc":
-            con.execute(f"CREATE VIEW {name} AS SELECT * FROM '{folder}/{name}/*.parquet'")
+            con.execute(f"CREATE VIEW {name}_all AS SELECT * FROM '{folder}/{name}/*.parquet'")
+            on_time = ON_TIME.format(name) if run in LATE_RUNS else "true"
+            con.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_all AS r WHERE {on_time}")
         return Counter(con.execute(EXPECTED_OF.get(run, EXPECTED)).fetchall())
 
 
+def expected_late(folder: Path) -> Bag:
+    """(stream, batch, reason, id) of the rows that a driver drops, by DuckDB; without a key a row is no loss."""
+    with duckdb.connect() as con:
+        found: Bag = Counter()
+        for name in "abc":
+            con.execute(f"CREATE TABLE {name}_all AS SELECT * FROM '{folder}/{name}/*.parquet'")
+            text = f"SELECT '{name}', id // {ROWS_PER_FILE}, 'late', id FROM {name}_all AS r WHERE k IS NOT NULL"
+            found.update(con.execute(f"{text} AND NOT ({ON_TIME.format(name)})").fetchall())
+        return found
+
+
 def written(spark: Any, out: Path) -> Bag:
-    """What a sink has committed: Spark reads its log."""
-    return Counter(tuple(row) for row in spark.read.parquet(str(out)).collect())
+    """The results that a sink has committed: Spark reads its log."""
+    rows = spark.read.parquet(str(out))
+    rows = rows.where("_late IS NULL").drop("_late") if "_late" in rows.columns else rows
+    return Counter(tuple(row) for row in rows.collect())
+
+
+def written_late(spark: Any, work: Path, run: str) -> Bag:
+    """The dropped rows that a sink has committed, as `expected_late` has them."""
+    rows = spark.read.parquet(str(work / ("out" if run == "marked" else "out-late")))
+    rows = rows.where("_late IS NOT NULL").select("_late.*") if run == "marked" else rows
+    shown = rows.selectExpr("stream", "batch", "reason", "CAST(get_json_object(row, '$.id') AS bigint) AS id")
+    return Counter(tuple(row) for row in shown.collect())
 
 
 def assert_same(got: Bag, want: Bag) -> None:

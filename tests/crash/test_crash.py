@@ -17,10 +17,21 @@ import pytest
 from tests.crash.life import MOST_BATCHES, PATIENCE_S, Life, driving, live
 from tests.crash.phases import Death, draw
 from tests.crash.state import assert_no_orphans, units_ever
-from tests.crash.streams import ROWS_PER_FILE, assert_same, expected, write_streams, written
+from tests.crash.streams import (
+    LATE_RUNS,
+    ROWS_PER_FILE,
+    assert_same,
+    expected,
+    expected_late,
+    write_streams,
+    written,
+    written_late,
+)
 
 ASKED = int(os.environ.get("CRASH_KILLS", "0"))
-KILLS = dict.fromkeys(("stream", "rounds", "theta", "outer", "settled"), ASKED or 2) | {"scaling": ASKED or 3}
+KILLS = dict.fromkeys(("stream", "rounds", "theta", "outer", "settled", "marked", "late"), ASKED or 2) | {
+    "scaling": ASKED or 3
+}
 """Without a word: a few; `test_steps` dies at every step of the rounds."""
 RUNS = [run if run == "stream" else pytest.param(run, marks=pytest.mark.thorough) for run in KILLS]
 MANY = 20
@@ -54,12 +65,14 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
     if kills >= MANY:
         assert any(death.between_commits for death in deaths), "no kill came between the sink's commit and the batch's"
 
-    live(Life.end, tmp_path, driving(run, data, tmp_path, files_per_trigger=10))
+    live(Life.end, tmp_path, driving(run, data, tmp_path, files_per_trigger=1 if run in LATE_RUNS else 10))
     want = expected(data, run)
-    assert len(want) > files * ROWS_PER_FILE
+    assert len(want) > files * ROWS_PER_FILE or run in LATE_RUNS
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves
     assert_same(written(spark, tmp_path / "out"), want)
-    if run in ("rounds", "scaling", "settled"):
+    if run in LATE_RUNS:
+        assert_same(written_late(spark, tmp_path, run), expected_late(data))
+    if run in ("rounds", "scaling", "settled", "late"):
         assert_no_orphans(tmp_path)
     if run == "scaling":
         assert units_ever(tmp_path) > 6, "units hardly came and went: little was tested"

@@ -163,6 +163,15 @@ def test_times_without_a_zone_are_held_against_the_clock_on_the_wall():
     assert [m and m["reason"] for m in got.column("_late").to_pylist()] == [None, "ahead"]
 
 
+def test_a_registry_in_process_has_the_bound_too():
+    year = datetime.now(UTC) + timedelta(days=365)
+    subs = wm.local.subscriptions(s=wm.Stream(wm.testing.table("k int, ts timestamp"), time="ts", max_ahead="1 hour"))
+    subs.add("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND")
+    for rows in ([(1, 0), (1, year)], [(2, 1)]):
+        subs.push({"s": wm.testing.table("k int, ts timestamp", rows)})
+    assert subs.late == {"s": 1}
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [

@@ -197,7 +197,7 @@ class LocalRun:
         self.units = InProcess(Identity.of(self.plan))
         self.batches = 0
         self.lost: list[pa.Table] = []
-        """By batch the rows that were dropped, in the schema of `operators.late`; without `late` they are empty."""
+        """By batch the rows that were dropped, in the schema of `operators.late`; none without `late`."""
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         """The most rows kept after any batch, by alias."""
         self._holders = {alias: self._find_holders(alias) for alias in self.plan.aliases}
@@ -290,8 +290,9 @@ class LocalRun:
     ) -> list[pa.Table]:
         """One batch of wire rows, and what of it leaves; streams have `reached` these times besides."""
         flow = self.flows.under({} if self.sites is None else {"sites": self.sites.sequences})
-        wires, lost = set_aside(self.plan, flow.clock(self.units.maxima, {}), wires, self.units.batch)
-        self.lost.append(lost)
+        if self.late:
+            wires, lost = set_aside(self.plan, flow.clock(self.units.maxima, {}), wires, self.units.batch)
+            self.lost.append(lost)
         seen, messages = enter(flow, wires, self.units.batch)
         seen.include(Seen(dict(reached or {})))
         before = self.units.maxima

@@ -110,7 +110,8 @@ class StageProcessor(StatefulProcessor):
                 heard.take(kind, blob)
         manifest = self._state.read_manifest(self.identity)
         turn = unit.turn(heard, manifest, self._state.store)
-        heard.late += unit.sift(heard, turn.clock, number_of_batch())
+        if heard.candidates:
+            heard.late += unit.sift(heard, turn.clock, number_of_batch())
         yield from self._results(unit, turn, heard) if unit.is_last else self._messages(unit, turn, heard)
         after_task()
 
