@@ -126,6 +126,13 @@ def test_start_writes_dropped_rows_once_over_restarts(spark: Any, tmp_path: Path
     with pytest.raises(wm.OptionError, match="start the query with late="):
         query.start(**how).late()
 
+    grid = "SELECT a.v AS x, b.v AS y FROM s a, t b, s c WHERE a.k = b.k AND b.name = c.name WINDOW = 10 SECONDS"
+    query = wm.sql(grid, **streams_with_losses(spark, tmp_path / "in"), units=4)
+    assert any(query.plan.stages[0].routing.copies(n) > 1 for n in range(3)), "no row is copied: less is tested"
+    handle = query.start(sink="noop", checkpoint=tmp_path / "ck3", trigger="availableNow", late="memory")
+    handle.await_termination()
+    assert sorted(map(show, handle.late().collect()), key=repr) == sorted(lost, key=repr)
+
     calls: list[Any] = []
     rows = PAIR.replace("s a,", "s a [ROWS 9],")
     handle = wm.sql(rows, **streams_with_losses(spark, tmp_path / "in")).start(

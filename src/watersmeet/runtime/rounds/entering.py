@@ -29,6 +29,8 @@ from watersmeet.query.stream import COUNTED
 from watersmeet.runtime.stream.wire import wire
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
+FIRST = "_first"
+"""The unit of a row's first copy, where somebody asks for dropped rows."""
 ROWS = "rows"
 OBSERVED = "watersmeet-seen"
 """The name under which a batch's maxima are observed; they stand in Spark's own progress, too."""
@@ -87,13 +89,12 @@ def union_streams(
             columns.append(value.alias(slot))
         selected.append(wired.select(*columns))
     rows = reduce(DataFrame.union, selected).observe(OBSERVED, *_metric_columns(plan, slots))
-    aside = [AHEAD, *(row_slot(plan, stream) for stream in plan.streams)] if late else []
     rows = rows if late else rows.where(f"NOT {AHEAD}")
-    if entrance.is_sequenced:
-        return rows.select(F.lit(0).alias(UNIT), ALIAS, *aside, *slots.types), slots
-    kept = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
-    unit = _unit_column(entrance.units) if entrance.units else F.lit(0)
-    return kept.select(unit.alias(UNIT), ALIAS, *aside, *slots.types), slots
+    if not entrance.is_sequenced:
+        rows = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+    unit, first = _unit_columns(entrance.units) if entrance.units else (F.lit(0), F.lit(0))
+    aside = [first.alias(FIRST), AHEAD, *(row_slot(plan, stream) for stream in plan.streams)] if late else []
+    return rows.select(unit.alias(UNIT), ALIAS, *aside, *slots.types), slots
 
 
 def row_slot(plan: Intake, stream: str) -> str:
@@ -164,9 +165,9 @@ def _counts(source: InputPlan, slots: Slots) -> str:
     return own if counted is None else f"({own} AND NOT coalesce({counted}, false))"
 
 
-def _unit_column(per_alias: Sequence[Sequence[str]]) -> Any:
-    """The unit of a row; exploded where an alias is copied to several."""
+def _unit_columns(per_alias: Sequence[Sequence[str]]) -> tuple[Column, Column]:
+    """The unit of a row, exploded where an alias is copied to several, and the first of them."""
     if all(len(units) == 1 for units in per_alias) and len({units[0] for units in per_alias}) == 1:
-        return F.expr(per_alias[0][0])
+        return F.expr(per_alias[0][0]), F.expr(per_alias[0][0])
     cases = " ".join(f"WHEN {n} THEN array({', '.join(units)})" for n, units in enumerate(per_alias))
-    return F.explode(F.expr(f"CASE {ALIAS} {cases} END"))
+    return F.explode(F.expr(f"CASE {ALIAS} {cases} END")), F.expr(f"(CASE {ALIAS} {cases} END)[0]")

@@ -42,7 +42,7 @@ from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
-from watersmeet.runtime.rounds.entering import ALIAS, UNIT, Entrance, Slots, row_slot
+from watersmeet.runtime.rounds.entering import ALIAS, FIRST, UNIT, Entrance, Slots, row_slot
 from watersmeet.runtime.rounds.files import (
     FileStore,
     Orders,
@@ -184,8 +184,9 @@ class Posting:
         source = plan.inputs[position]
         wire = wire_of(self.task.slots, position, rows).append_column(AHEAD, rows.column(AHEAD).combine_chunks())
         wire = wire.append_column(ROW, mark_utc(rows.select([row_slot(plan, source.stream)])).column(0))
-        clock = self.flow.clock(self.orders.maxima, {})
-        lost = sift(clock, source.stream, candidates(source, wire), self.orders.batch)
+        copies = integers(rows.column(UNIT).combine_chunks()) != integers(rows.column(FIRST).combine_chunks())
+        clock, found = self.flow.clock(self.orders.maxima, {}), candidates(source, wire.filter(pa.array(~copies)))
+        lost = sift(clock, source.stream, found, self.orders.batch)
         if lost.num_rows:
             self.post.post(Message(-1, LOST, lost), -1)
         usable = find_usable(wire)
