@@ -111,7 +111,7 @@ def test_under_distinct_and_group_by(data, case, batch_rows):
 @settings(max_examples=FEW)
 def test_in_join_trees(chance: random.Random) -> None:
     """Also after restarts from the saved state."""
-    case = generate(chance, (*KINDS, "asof left"))
+    case = generate(chance, (*KINDS, "asof", "asof left"))
     try:
         test = case.start()
     except WindowError:
