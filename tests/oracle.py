@@ -50,8 +50,8 @@ class OracleQuery:
     select: Callable[[Env], tuple[Any, ...]]
     rows: Mapping[str, int] = field(default_factory=dict)
     distinct: bool = False
-    aggregates: Sequence[tuple[str, int | None]] | None = None
-    """GROUP BY: (function, position of its argument in `select`, None for count(*))."""
+    aggregates: Sequence[tuple[Any, ...]] | None = None
+    """GROUP BY: (function, position of its argument in `select`, None for count(*)), and the position of what is first or last."""
     keys: int = 0
     """GROUP BY: so many columns of `select` are the group."""
     group_window: Windows | None = None
@@ -446,10 +446,12 @@ def may_be_kept(
 def aggregate(function: str, values: Sequence[Any]) -> Any:
     """SQL's aggregates over the values of one group; NULLs are skipped, NaN is the largest number."""
     known = [v for v in values if v is not None]
-    if function == "count":
-        return len(known)
+    if function in ("count", "count_distinct"):
+        return len(known if function == "count" else {*known})
     if not known:
-        return None
+        return "[]" if function == "collect_set" else None
+    if function in MORE:
+        return MORE[function](known)
     if function in ("sum", "avg"):
         total = sum(known)
         return total if function == "sum" else float(total) / len(known)
@@ -458,6 +460,38 @@ def aggregate(function: str, values: Sequence[Any]) -> Any:
         if (less(value, best) if function == "min" else less(best, value)) is True:
             best = value
     return best
+
+
+def _squares(known: Sequence[Any], less: int) -> float | None:
+    mean = sum(known) / len(known)
+    return None if len(known) <= less else round(sum((v - mean) ** 2 for v in known) / (len(known) - less), 6)
+
+
+MORE: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "collect_set": lambda known: str(sorted({*known})),
+    "var_pop": lambda known: _squares(known, 0),
+    "var_samp": lambda known: _squares(known, 1),
+}
+"""Aggregates of whole numbers; variances are rounded, and sets are texts, as queries of tests have them."""
+
+
+def ranked(function: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """The value of the first or the last of (value, by); of several the smallest or the largest, NULL after all others."""
+    known = [(by, value) for value, by in pairs if by is not None]
+    if function == "collect_list":
+        return str([value for _, value in sorted(p for p in known if p[1] is not None)])
+    if not known:
+        return None
+    if function in ("first", "min_by"):
+        return min(known, key=lambda p: (p[0], p[1] is None, p[1] or 0))[1]
+    return max(known, key=lambda p: (p[0], p[1] is not None, p[1] or 0))[1]
+
+
+def value_of(rows: Sequence[tuple[Any, ...]], function: str, at: int | None, by: int | None = None) -> Any:
+    """An aggregate over the rows of one group."""
+    if by is not None:
+        return ranked(function, [(row[at], row[by]) for row in rows])  # type: ignore[index]
+    return aggregate(function, [1 if at is None else row[at] for row in rows])
 
 
 def groups(query: OracleQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -469,7 +503,7 @@ def groups(query: OracleQuery, rows: Sequence[tuple[Any, ...]]) -> list[tuple[An
     return [
         (
             *(group[0][: query.keys] if group else ()),
-            *(aggregate(f, [1 if at is None else row[at] for row in group]) for f, at in query.aggregates),
+            *(value_of(group, *wanted) for wanted in query.aggregates),
         )
         for group in members.values()
     ]

@@ -109,14 +109,21 @@ def group(chance: random.Random, seen: list[str]) -> Groups:
     window += f", '{start} seconds')" if start else ")"
     keys = [(chance.choice(seen), chance.choice(("k", "n"))) for _ in range(chance.choice((0, 1, 1, 2)))]
     keys = list(dict.fromkeys(keys))
-    columns = [(x, "ts"), *keys, (y, "n")]
-    at = len(columns) - 1
-    aggregates = [("count", None), ("count", at), ("sum", at), ("max", at)]
+    columns = [(x, "ts"), *keys, (y, "n"), (x, "ts"), (y, "id")]
+    at, time, number = (len(columns) - n for n in (3, 2, 1))
+    more = {
+        f"count(DISTINCT {y}.n)": ("count_distinct", at), f"round(var_pop({y}.n), 6)": ("var_pop", at), f"round(variance({y}.n), 6)": ("var_samp", at),
+        f"first({y}.n)": ("first", at, time), f"last({y}.n)": ("last", at, time), f"max_by({y}.n, {y}.id)": ("max_by", at, number),
+        f"min_by({y}.n, {y}.id)": ("min_by", at, number), f"CAST(collect_set({y}.n) AS string)": ("collect_set", at), f"CAST(collect_list({y}.n) AS string)": ("collect_list", at, time),
+    }  # fmt: skip
+    picked = chance.sample(list(more), chance.choice((0, 0, 2, 4)))
+    aggregates = [("count", None), ("count", at), ("sum", at), ("max", at), *(more[text] for text in picked)]
     shown = ["unix_micros(CAST(window.start AS timestamp)) AS s", *(f"{a}.{c} AS {a}_{c}" for a, c in keys)]
     shown += ["count(*) AS c", f"count({y}.n) AS m", f"sum({y}.n) AS t", f"max({y}.n) AS h"]
+    shown += [f"{text} AS x{n}" for n, text in enumerate(picked)]
     tail, having = f" GROUP BY {', '.join([window, *(f'{a}.{c}' for a, c in keys)])}", lambda _: True
     if chance.random() < 0.3:
-        tail, having = f"{tail} HAVING c > 1", lambda g: g[-4] > 1
+        tail, having = f"{tail} HAVING c > 1", lambda g: g[len(keys) + 1] > 1
     ends = Windows(x, 0, size * SECOND, slide * SECOND, start * SECOND)
     parts = {"keys": len(keys) + 1, "aggregates": aggregates, "group_window": ends, "having": having}
     return Groups(", ".join(shown), tail, columns, parts)

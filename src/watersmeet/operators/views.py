@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import is_bytes, is_text
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.expressions.evaluator import ask
-from watersmeet.operators.project import assign_windows, cast_column, shift_times
+from watersmeet.operators.partials import SIMPLE, compute_value, make_sql, means, merge_sql, stored_type
+from watersmeet.operators.project import assign_windows, shift_times
 from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.select import END
@@ -46,10 +47,7 @@ def make_view(plan: Plan, rows: pa.Table) -> pa.Table:
         return _cast_view(plan, quick)
     items = [f"p{n} AS {key}" for n, key in enumerate(keys)]
     for n, partial in enumerate(made.partials):
-        argument = "*" if partial.argument is None else partial.argument
-        if partial.function == "sum" and partial.type == "double":
-            argument = f"CAST({argument} AS DOUBLE)"
-        items.append(f"CAST({partial.function}({argument}) AS {_name(partial.type)}) AS v{n}")
+        items.append(f"{_make_sql(partial)} AS v{n}")
     by = [f"p{n}" for n in range(len(keys))]
     return _cast_view(plan, ask(f"SELECT {', '.join(items)} FROM _rows{_group_by(by)}", "an aggregate", _rows=rows))
 
@@ -62,9 +60,7 @@ def merge_views(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
     quick = quick_view(_keys(plan), _merges(plan), every)
     if quick is not None:
         return _cast_view(plan, quick)
-    return _cast_view(
-        plan, ask(f"{_merge_sql(plan)} FROM _views{_group_by(_keys(plan))}", "an aggregate", _views=every)
-    )
+    return _cast_view(plan, ask(f"{_merge_sql(plan)}{_group_by(_keys(plan))}", "an aggregate", _views=every))
 
 
 def update_view(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
@@ -77,7 +73,7 @@ def update_view(plan: Plan, new: pa.Table, old: Sequence[pa.Table]) -> pa.Table:
     if quick is not None:
         marks = quick.column(quick.num_columns - 1)
         return _cast_view(plan, quick.filter(pc.equal(marks, 1)).select(_names(plan)))
-    sql = f"{_merge_sql(plan)} FROM _views{_group_by(_keys(plan))} HAVING max({_NEW}) = 1"
+    sql = f"{_merge_sql(plan)}{_group_by(_keys(plan))} HAVING max({_NEW}) = 1"
     return _cast_view(plan, ask(sql, "an aggregate", _views=both))
 
 
@@ -94,7 +90,7 @@ def compute_values(plan: Plan, view: pa.Table) -> pa.Table:
 
 def empty_view(plan: Plan) -> pa.Table:
     """A view without groups."""
-    kinds = [unit_type(kind) or pa.null() for kind in _kinds(plan)]
+    kinds = [kind or pa.null() for kind in _kinds(plan)]
     return pa.schema(list(zip(_names(plan), kinds, strict=True))).empty_table()
 
 
@@ -117,12 +113,25 @@ def _merges(plan: Plan) -> tuple[Partial, ...]:
     return tuple(Partial(p.merge, f"v{n}", p.type) for n, p in enumerate(_finish(plan).partials))
 
 
+def _make_sql(partial: Partial) -> str:
+    if partial.function not in SIMPLE:
+        return make_sql(partial)
+    argument = "*" if partial.argument is None else partial.argument
+    if partial.function == "sum" and partial.type == "double":
+        argument = f"CAST({argument} AS DOUBLE)"
+    return f"CAST({partial.function}({argument}) AS {_name(partial.type)})"
+
+
 def _merge_sql(plan: Plan) -> str:
-    items = _keys(plan)
-    for n, partial in enumerate(_finish(plan).partials):
-        text = f"CAST({partial.merge}(v{n}) AS {_name(partial.type)})"
-        items.append(f"{f'coalesce({text}, 0)' if partial.function == 'count' else text} AS v{n}")
-    return f"SELECT {', '.join(items)}"
+    items, partials = _keys(plan), _finish(plan).partials
+    names = {partial: f"v{n}" for n, partial in enumerate(partials)}
+    for partial, name in names.items():
+        if partial.function not in SIMPLE:
+            text = merge_sql(partial, name, names)
+        else:
+            text = f"CAST({partial.merge}({name}) AS {_name(partial.type)})"
+        items.append(f"{f'coalesce({text}, 0)' if partial.function == 'count' else text} AS {name}")
+    return f"SELECT {', '.join(items)} FROM {means(partials, names, _keys(plan))}"
 
 
 def _group_by(names: Sequence[str]) -> str:
@@ -141,9 +150,10 @@ def _names(plan: Plan) -> list[str]:
     return [*_keys(plan), *(f"v{n}" for n in range(len(_finish(plan).partials)))]
 
 
-def _kinds(plan: Plan) -> list[str]:
+def _kinds(plan: Plan) -> list[pa.DataType | None]:
     """Their types."""
-    return [*_finish(plan).columns[: len(_keys(plan))], *(p.type for p in _finish(plan).partials)]
+    keys = [unit_type(kind) for kind in _finish(plan).columns[: len(_keys(plan))]]
+    return [*keys, *(stored_type(p) for p in _finish(plan).partials)]
 
 
 def _concat(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
@@ -151,20 +161,23 @@ def _concat(plan: Plan, views: Sequence[pa.Table]) -> pa.Table:
 
 
 def _cast_view(plan: Plan, table: pa.Table) -> pa.Table:
-    columns = [cast_column(c, kind) for c, kind in zip(table.columns, _kinds(plan), strict=True)]
+    kinds = zip(table.columns, _kinds(plan), strict=True)
+    columns = [c if kind is None or c.type == kind else c.cast(kind) for c, kind in kinds]
     return pa.table(columns, names=table.column_names).combine_chunks()
 
 
 def _value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-    if value.aggregate.function != "avg":
+    if value.aggregate.function in SIMPLE:
         return partials[0]
+    if value.aggregate.function != "avg":
+        return compute_value(value, partials)
     total, count = partials
     counted = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
     if value.type == "double":
         return pc.divide(total, counted.cast(pa.float64()))
     kind = unit_type(value.type)
     assert kind is not None
-    exact = pc.divide(total.cast(pa.decimal256(38, kind.scale - 4)), counted.cast(pa.decimal256(19, 0)))
+    exact = pc.divide(total.cast(pa.decimal256(38, total.type.scale)), counted.cast(pa.decimal256(19, 0)))
     return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)
 
 
@@ -204,6 +217,8 @@ def _is_whole(kind: pa.DataType) -> bool:
 
 def _is_exact(partial: Partial, column: pa.ChunkedArray) -> bool:
     kind = column.type
+    if partial.function not in SIMPLE:
+        return False
     if partial.function == "count":
         return True
     if partial.function == "sum":

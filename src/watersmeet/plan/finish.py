@@ -9,6 +9,8 @@ be made of. Partials of two views of a group merge into partials of their union,
     count   count, merged by sum          min, max   by themselves
     sum     sum, merged by sum            avg        sum and count
 
+Groups that end have more of them (`operators.partials`): sets, lists, the first and the last, squares.
+
 Invariant: merge(view(A), view(B)) = view(A + B), up to the order in which doubles are added.
 Implements: Lin, Ooi, Wang, Yu (2015), sections 3.4.1 (deduplicator) and 3.4.2 (two phases, updates batched by micro-batch).
 """
@@ -24,16 +26,20 @@ from watersmeet.query.join import Join
 from watersmeet.query.select import Aggregate
 from watersmeet.query.window import UNBOUNDED, horizon
 
-PartialFunction = Literal["count", "sum", "min", "max"]
+PartialFunction = Literal["count", "sum", "min", "max", "m2", "set", "list", "first", "last"]
 
 
 @dataclass(frozen=True)
 class Partial:
-    """A column of a local view: a function of a projected column, in a type; count(*) has no column."""
+    """A column of a local view: a function of a projected column, in a type; count(*) has no column. What is first or last is so by another one."""
 
     function: PartialFunction
     argument: str | None
     type: str
+    by: str | None = None
+    by_type: str = ""
+    needs: Literal["", "value", "by"] = ""
+    """Rows in which this is NULL are left out."""
 
     @property
     def merge(self) -> PartialFunction:
@@ -66,6 +72,13 @@ class FinishPlan:
     partials: tuple[Partial, ...] = ()
     values: tuple[Value, ...] = ()
 
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether Spark's own functions make the aggregates of views, exactly as they would of rows."""
+        online = ("count", "sum", "min", "max", "avg")
+        means = [v.type for v in self.values if v.aggregate.function == "avg"]
+        return all(v.aggregate.function in online for v in self.values) and set(means) <= {"double"}
+
     def keys(self, join: Join) -> tuple[str, ...]:
         """The types of the columns that tell results apart: of a group, or of the whole row."""
         return self.columns if join.grouping is None else self.columns[: join.grouping.keys]
@@ -75,7 +88,9 @@ class FinishPlan:
         return {
             "kind": "group" if join.grouping is not None else "distinct",
             "columns": [[o.expr.text, t] for o, t in zip(join.select, self.columns, strict=True)],
-            "partials": [[p.function, p.argument, p.type] for p in self.partials],
+            "partials": [
+                [p.function, p.argument, p.type, *([p.by, p.by_type, p.needs] if p.by else [])] for p in self.partials
+            ],
             "keys": len(self.keys(join)),
             "units": self.units,
             **({} if (w := join.group_window) is None else {"window": [w.alias, w.size_us, w.slide_us, w.start_us]}),

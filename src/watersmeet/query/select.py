@@ -25,7 +25,11 @@ from typing import Literal
 from watersmeet.query.expr import Expr
 from watersmeet.query.stream import INTEGERS
 
-Function = Literal["count", "sum", "min", "max", "avg"]
+Function = Literal[
+    "count", "sum", "min", "max", "avg",
+    "count_distinct", "stddev_samp", "stddev_pop", "var_samp", "var_pop", "first", "last", "min_by", "max_by", "collect_list", "collect_set",
+]  # fmt: skip
+"""The first five can be kept up to date for ever; the others are for groups that end."""
 GROUP = ""
 """The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ..., END; no stream has an empty alias."""
 END = "e"
@@ -50,11 +54,13 @@ class Distinct:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """An aggregate function; `argument` is a position in the join's SELECT, None for count(*)."""
+    """An aggregate function; `argument` is a position in the join's SELECT, None for count(*), and so is `by`, which says what is first and last."""
 
     function: Function
     argument: int | None
     text: str
+    by: int | None = None
+    skips_nulls: bool = False
 
     def __post_init__(self) -> None:
         assert self.argument is not None or self.function == "count"
@@ -115,13 +121,16 @@ def result_type(function: Function, argument: str | None) -> str | None:
     >>> result_type("sum", "int"), result_type("avg", "decimal(10,2)"), result_type("sum", "boolean")
     ('bigint', 'decimal(14,6)', None)
     """
-    if function == "count":
+    if function in ("count", "count_distinct"):
         return "bigint"
     if argument is None:
         return None
-    if function in ("min", "max"):
-        return None if argument.startswith(_UNORDERED) else argument
+    if function in ("min", "max", "first", "last", "min_by", "max_by", "collect_list", "collect_set"):
+        kind = f"array<{argument}>" if function.startswith("collect") else argument
+        return None if argument.startswith(_UNORDERED) else kind
     decimal = _DECIMAL.fullmatch(argument)
+    if function.startswith(("stddev", "var")):
+        return "double" if decimal or argument in (*INTEGERS, "float", "double") else None
     if decimal:
         digits, scale, more = int(decimal[1]), int(decimal[2]), (10, 0) if function == "sum" else (4, 4)
         return f"decimal({min(digits + more[0], MOST_DIGITS)},{min(scale + more[1], MOST_DIGITS)})"

@@ -30,6 +30,7 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.select import END, Grouping
 from watersmeet.query.session import Session
+from watersmeet.runtime.spark_aggregates import aggregate_sql
 from watersmeet.runtime.spark_versions import check_version
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
@@ -200,7 +201,7 @@ def _check_finish(join: Join, empty: Any, at: Mapping[ColumnRef, str]) -> None:
 def _check_groups(grouping: Grouping, rows: Any) -> None:
     keys = [f"p{n}" for n in range(grouping.keys)]
     aggregates = [
-        (a, F.expr(f"{a.function}({'*' if a.argument is None else f'p{a.argument}'})").alias(f"a{n}"))
+        (a, F.expr(aggregate_sql(a, lambda position: f"p{position}")).alias(f"a{n}"))
         for n, a in enumerate(grouping.aggregates)
     ]
     names = {**{f"g{n}": key for n, key in enumerate(keys)}, **{f"a{n}": f"a{n}" for n in range(len(aggregates))}}

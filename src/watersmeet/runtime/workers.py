@@ -218,9 +218,13 @@ MARK = "late "
 """What a dropped row begins with in the column of metrics, if somebody asks for dropped rows; behind it stands the row as JSON."""
 
 
+_OUT = {"timestamp": "bigint", "array<timestamp>": "array<bigint>"}
+"""Types that leave Python as others."""
+
+
 def schema_of(fields: Fields) -> str:
     """The DDL of columns that leave Python."""
-    return ", ".join(f"`{name}` {'bigint' if kind == 'timestamp' else kind}" for name, kind in fields)
+    return ", ".join(f"`{name}` {_OUT.get(kind, kind)}" for name, kind in fields)
 
 
 def with_metrics(fields: Fields) -> str:
@@ -238,6 +242,8 @@ def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]
         column = table.column(n)
         if pa.types.is_int64(field.type) and pa.types.is_timestamp(column.type):
             column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
+        if pa.types.is_list(field.type) and pa.types.is_timestamp(column.type.value_type):
+            column = column.cast(pa.large_list(field.type.value_type))
         columns[field.name] = column
     return columns
 

@@ -15,15 +15,14 @@ from sqlglot import exp
 
 from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
 from watersmeet.query.expr import Expr
-from watersmeet.query.select import END, Aggregate, Function, Grouping, Output, result_type
+from watersmeet.query.select import END, Aggregate, Grouping, Output, result_type
+from watersmeet.sql.aggregates import BY_TIME, Written, read_aggregate
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import SparkType
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group_window import WindowKey, fold_window, is_window, name_of, only_window, read_window, spell_out
 from watersmeet.sql.names import Scope
 from watersmeet.sql.refuse import is_aggregate, refuse_inside
-
-FUNCTIONS: dict[Any, Function] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.Avg: "avg"}
 
 
 def is_grouped(projections: Sequence[Any], keys: Sequence[Any] | None) -> bool:
@@ -132,8 +131,9 @@ class _Folder:
         for n, key in enumerate(self.keys):
             if show(part) == show(key):
                 return _slot(f"g{n}", _type_name(type_of(key)))
-        if type(part) in FUNCTIONS:
-            return self.aggregate(part)
+        written = read_aggregate(part)
+        if written is not None:
+            return self.aggregate(written)
         if isinstance(part, exp.Column) or is_window(part):
             where = "" if show(part) == text else f" in {text}"
             raise QueryError(
@@ -141,23 +141,42 @@ class _Folder:
             )
         return part
 
-    def aggregate(self, node: Any) -> Any:
-        function, inner = FUNCTIONS[type(node)], node.this.unnest()
-        shown = f"{function}({'*' if _is_every_row(node) else show(inner)})"
-        position, kind = None, None
-        if not _is_every_row(node):
-            refuse_nested(inner, shown)
-            self.arguments.setdefault(show(inner), inner)
-            position = len(self.keys) + list(self.arguments).index(show(inner))
+    def aggregate(self, written: Written) -> Any:
+        """A column of the group that is an aggregate, of those that there are or a new one."""
+        inner = written.argument
+        by = self._order(written)
+        shown = written.show([show(part) for part in (inner, written.by) if part is not None])
+        kind = ""
+        for part in (p for p in (inner, written.by) if p is not None):
+            refuse_nested(part, shown)
+        if not written.is_online and self.window is None:
+            first = next(iter(self.scope.specs))
+            raise UnsupportedError(
+                f"{shown} is for groups that end: add window({first}.{self.scope.specs[first].time}, '10 minutes') to GROUP BY, or apply it to the result"
+            )
+        if inner is not None:
             found = type_of(inner)
             kind = _type_name(found)
-            if found is not None and result_type(function, kind) is None and kind != "string":
+            if found is not None and result_type(written.function, kind) is None and kind != "string":
                 raise QueryError(
-                    f"{shown}: {show(inner)} is {kind}, which {function} does not take; cast it to a number"
+                    f"{shown}: {show(inner)} is {kind}, which {written.function} does not take; cast it to a number"
                 )
-        self.aggregates.setdefault(shown, Aggregate(function, position, shown))
+        position, order = (None if part is None else self._read(part) for part in (inner, by))
+        made = Aggregate(written.function, position, shown, order, written.skips_nulls)
+        self.aggregates.setdefault(shown, made)
         at = list(self.aggregates).index(shown)
-        return _slot(f"a{at}", result_type(function, kind) or "")
+        return _slot(f"a{at}", result_type(written.function, kind or None) or "")
+
+    def _order(self, written: Written) -> Any | None:
+        """What says which value is first: what is written, or the event time of the window."""
+        if written.by is not None or written.function not in BY_TIME or self.window is None:
+            return written.by
+        return self.window.column
+
+    def _read(self, node: Any) -> int:
+        """The position of an argument in the join's SELECT."""
+        self.arguments.setdefault(show(node), node)
+        return len(self.keys) + list(self.arguments).index(show(node))
 
 
 def refuse_nested(node: Any, shown: str) -> None:
@@ -173,11 +192,6 @@ def _count_rows(node: Any) -> Any:
         if isinstance(count.this, exp.Star):
             count.set("this", exp.Literal.number(1))
     return holder.this
-
-
-def _is_every_row(node: Any) -> bool:
-    """count(*), or of a literal that is not NULL."""
-    return isinstance(node, exp.Count) and isinstance(node.this.unnest(), exp.Literal | exp.Boolean)
 
 
 def _slot(name: str, spark_type: str) -> Any:

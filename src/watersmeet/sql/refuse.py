@@ -10,6 +10,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.errors import ParseError, UnsupportedError
+from watersmeet.sql.aggregates import read_aggregate
 
 _CLAUSES = {
     "with_": "a CTE (WITH) is not supported yet: name its streams in FROM directly",
@@ -51,7 +52,6 @@ NONDETERMINISTIC = {
     "aes_encrypt",
 }  # fmt: skip
 _ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
-_GROUPED = ("count", "sum", "min", "max", "avg")
 
 
 def refuse_statement(statement: Any) -> None:
@@ -161,7 +161,7 @@ def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> Non
                 f"FILTER is not supported: {_show(part)}; aggregate CASE WHEN ... THEN ... END instead"
             )
         if is_aggregate(part):
-            _refuse_aggregate(part, name, aggregated)
+            _refuse_aggregate(part, aggregated)
         if isinstance(part, exp.UDTF | exp.Explode | exp.Posexplode | exp.Inline) or name in _GENERATORS:
             raise UnsupportedError(
                 f"a generator is not supported yet: {_show(part)}; explode the source before it becomes a stream"
@@ -196,16 +196,18 @@ def is_aggregate(part: Any) -> bool:
     return (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or _name(part) in _AGGREGATES
 
 
-def _refuse_aggregate(part: Any, name: str, aggregated: bool) -> None:
+def _refuse_aggregate(part: Any, aggregated: bool) -> None:
     if not aggregated:
         raise UnsupportedError(f"an aggregate is not supported here: {_show(part)}; aggregates stand in SELECT")
-    if name not in _GROUPED or part.this is None or part.expressions or part.args.get("expression") is not None:
+    above = part.parent if isinstance(part.parent, exp.IgnoreNulls) else part
+    if read_aggregate(above) is None and part.find(exp.Distinct):
         raise UnsupportedError(
-            f"the aggregate {_show(part)} is not supported yet: there are {', '.join(_GROUPED)} of one argument; apply others to the result"
+            f"{_show(part)}: of aggregates only count takes distinct values, of one column; aggregate collect_set(x) of groups that end, or the result"
         )
-    if part.find(exp.Distinct):
+    if read_aggregate(above) is None:
         raise UnsupportedError(
-            f"an aggregate of distinct values is not supported yet: {_show(part)}; make the rows distinct in a query of their own, and aggregate its result"
+            f"the aggregate {_show(above)} is not supported yet: there are count, sum, min, max and avg of one argument, and for groups that end count(DISTINCT x), "
+            "stddev and variance, first and last, min_by and max_by, collect_list and collect_set; apply others to the result"
         )
 
 

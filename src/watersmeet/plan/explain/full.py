@@ -269,7 +269,8 @@ def _aggregate(plan: Plan, finish: FinishPlan, grouping: Grouping) -> Iterator[s
         yield from show_groups(plan.join)
         yield f"state: one row per group that has not ended, of the last {show_us(window.size_us)} and what the streams' watermarks lag behind"
         return
-    merger = f"Spark's groupBy() with dataframe(), {finish.units} mergers by hash of the group elsewhere"
+    over = "" if finish.is_mergeable else " over whole results"
+    merger = f"Spark's groupBy(){over} with dataframe(), {finish.units} mergers by hash of the group elsewhere"
     yield f"second phase: merged by {merger if finish.inside else 'Spark: groupBy() over the rows'}"
     yield "state: one row per group" + ("; groups never expire, so it grows with their number" if keys else "")
 

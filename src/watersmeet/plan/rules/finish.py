@@ -11,9 +11,10 @@ Invariant: the choice changes what is shipped, never the result.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from watersmeet.errors import QueryError
-from watersmeet.plan.finish import FinishPlan, Partial, Value
+from watersmeet.plan.finish import FinishPlan, Partial, PartialFunction, Value
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Given, Inside
 from watersmeet.plan.types import is_plain
@@ -64,8 +65,6 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
         for a in grouping.aggregates:
             if a.argument is not None and result_type(a.function, columns[a.argument]) is None:
                 return f"only Spark evaluates {a}"
-            if a.function == "avg" and a.argument is not None and columns[a.argument].startswith("decimal"):
-                return f"{a} divides decimals as only Spark does"
     return ""
 
 
@@ -79,14 +78,33 @@ def _value(aggregate: Aggregate, columns: tuple[str, ...], partials: list[Partia
     if made is None:
         return Value(aggregate, "", ())
     name = None if argument is None else f"p{argument}"
-
-    def partial(wanted: Partial) -> str:
+    names: list[str] = []
+    for wanted in _partials(aggregate, name, kind or "", made, columns):
         if wanted not in partials:
             partials.append(wanted)
-        return f"v{partials.index(wanted)}"
+        names.append(f"v{partials.index(wanted)}")
+    return Value(aggregate, made, tuple(names))
 
-    if aggregate.function != "avg":
-        return Value(aggregate, made, (partial(Partial(aggregate.function, name, made)),))
-    summed = result_type("sum", kind) if kind is not None and kind.startswith("decimal") else "double"
-    assert summed is not None
-    return Value(aggregate, made, (partial(Partial("sum", name, summed)), partial(Partial("count", name, "bigint"))))
+
+_LISTED: dict[str, PartialFunction] = {"count_distinct": "set", "collect_set": "set", "collect_list": "list"}
+_EXTREMES: dict[str, PartialFunction] = {"first": "first", "min_by": "first", "last": "last", "max_by": "last"}
+
+
+def _partials(aggregate: Aggregate, name: str | None, kind: str, made: str, columns: tuple[str, ...]) -> list[Partial]:
+    """What an aggregate is made of."""
+    function, by = aggregate.function, aggregate.by
+    order, order_type = (None, "") if by is None else (f"p{by}", columns[by])
+    if function in ("count", "sum", "min", "max"):
+        return [Partial(function, name, made)]
+    if function == "avg":
+        summed = result_type("sum", kind) if kind.startswith("decimal") else "double"
+        assert summed is not None
+        return [Partial("sum", name, summed), Partial("count", name, "bigint")]
+    if function in _LISTED:
+        return [Partial(_LISTED[function], name, kind, order, order_type)]
+    if function in _EXTREMES:
+        needs: Literal["", "value", "by"] = (
+            "by" if function.endswith("_by") else "value" if aggregate.skips_nulls else ""
+        )
+        return [Partial(_EXTREMES[function], name, kind, order, order_type, needs)]
+    return [Partial("m2", name, "double"), Partial("count", name, "bigint"), Partial("sum", name, "double")]

@@ -27,7 +27,7 @@ from watersmeet.operators.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark_versions import arrow_schema, check_connect
-from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields
+from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields, ship_rows
 from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
 from watersmeet.runtime.stream.messages import MESSAGE, Packer
 from watersmeet.runtime.stream.processor import StageProcessor
@@ -67,6 +67,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False
 def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFrame:
     any_frame = next(iter(frames.values()))
     keeps = keeps_inside(plan, streaming=any_frame.isStreaming)
+    plan = ship_rows(plan, keeps=keeps)
     flow = dataflow_of(plan, keeps=keeps)
     packed = {
         i.alias: wire(i, plan.inputs, frames[i.stream], late=late).mapInArrow(

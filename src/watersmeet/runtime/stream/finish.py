@@ -13,6 +13,7 @@ Invariant: what leaves depends on the rows and the state alone; Spark may run an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -22,6 +23,7 @@ from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, Grouping, GroupWindow
+from watersmeet.runtime.spark_aggregates import aggregate_sql
 from watersmeet.runtime.stream.late import IS_LATE, mark, unless_late
 from watersmeet.runtime.stream.projected import as_typed, keep_rows, project
 from watersmeet.runtime.workers import METRICS
@@ -32,6 +34,13 @@ def keeps_inside(plan: Plan, *, streaming: bool) -> bool:
     if not streaming or plan.finish is None or not plan.finish.inside:
         return False
     return plan.join.distinct or plan.join.group_window is not None
+
+
+def ship_rows(plan: Plan, *, keeps: bool) -> Plan:
+    """The plan whose units let whole results out, if it is Spark that aggregates, and it cannot do that over views."""
+    if keeps or plan.join.grouping is None or plan.finish is None or plan.finish.is_mergeable:
+        return plan
+    return replace(plan, finish=replace(plan.finish, inside=False))
 
 
 def last_fields(plan: Plan, *, keeps: bool) -> Fields:
@@ -118,10 +127,7 @@ def final(plan: Plan, rows: DataFrame, *, late: bool = False) -> DataFrame:
 def aggregate_rows(grouping: Grouping, rows: DataFrame) -> DataFrame:
     """Rows of a grouped join's SELECT, aggregated by Spark alone."""
     names = rows.columns
-    aggregates = [
-        F.expr(f"{a.function}({'*' if a.argument is None else names[a.argument]})").alias(f"a{n}")
-        for n, a in enumerate(grouping.aggregates)
-    ]
+    aggregates = [F.expr(aggregate_sql(a, names.__getitem__)).alias(f"a{n}") for n, a in enumerate(grouping.aggregates)]
     keys, window = [F.col(name) for name in names[: grouping.keys]], grouping.window
     if window is None:
         return of_groups(grouping, rows.groupBy(*keys).agg(*aggregates))

@@ -148,4 +148,5 @@ def partition_texts(texts: Sequence[str]) -> tuple[list[str], list[dict[str, Any
 
 def as_typed(fields: Fields) -> list[str]:
     """Columns that have left Python, in the types that they had."""
-    return [f"timestamp_micros({name})" if kind == "timestamp" else name for name, kind in fields]
+    out = {"timestamp": "timestamp_micros({0})", "array<timestamp>": "transform({0}, t -> timestamp_micros(t))"}
+    return [out.get(kind, "{0}").format(name) for name, kind in fields]
