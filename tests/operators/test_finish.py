@@ -16,6 +16,7 @@ from watersmeet.dataflow.clock import Clock, Promise
 from watersmeet.dataflow.contract import Turn
 from watersmeet.operators import aggregate, distinct
 from watersmeet.operators.aggregate import GroupUnits
+from watersmeet.operators.assemble import PlanFlows
 from watersmeet.operators.distinct import KEPT, LEFT, DistinctUnits
 from watersmeet.operators.project import project_rows
 from watersmeet.operators.views import make_view
@@ -121,3 +122,19 @@ def test_equal_rows_have_equal_hashes():
     }
     for kind, column in {**whole, pa.decimal128(5, 0): [0, 1, None], pa.binary(): [b"", b"1", None]}.items():
         assert len(set(row_hash(pa.table({"c": pa.array(column, kind)})).tolist())) == 3, kind
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT DISTINCT a.s, a.r, b.s AS z", "SELECT a.s, a.r, max(b.s) AS z", "SELECT window.start, a.s, a.r, b.s"],
+)
+def test_units_that_keep_have_their_numbers_whatever_a_batch_ships_later(query):
+    """Their state would be lost otherwise when shipping="auto" changes its mind."""
+    empty = wm.testing.table("k int, s string, r string, ts timestamp")
+    by = {"max": " GROUP BY a.s, a.r", "window": " GROUP BY window(a.ts, '5 s'), a.s, a.r, b.s"}
+    text = f"{query} FROM a, b WHERE a.k = b.k WINDOW = 5 s{next((by[word] for word in by if word in query), '')}"
+    plan = wm.sql(text, {name: wm.Stream(empty, time="ts") for name in "ab"}).plan
+    assert plan.shipping == "auto"
+    flows = [PlanFlows(plan).assemble(decided) for decided in ({}, {"shipping": ["a"]}, {"shipping": ["a", "b"]})]
+    assert len({len(flow.stages) for flow in flows}) == 1
+    assert len({type(flow.stages[-1].operator) for flow in flows}) == 1

@@ -19,16 +19,23 @@ W = "WHERE a.k = b.k"
         (f"SELECT a.k FROM s0 a, s1 b {W} AND count(*) > 1", "aggregate.*stand in SELECT"),
         (
             f"SELECT collect_list(a.v) FROM s0 a, s1 b {W}",
-            r"the aggregate COLLECT_LIST\(a.v\).*count, sum, min, max, avg",
+            r"collect_list\(a.v\) is for groups that end: add window\(a.ts",
         ),
-        (f"SELECT mean(a.v) FROM s0 a, s1 b {W}", "the aggregate MEAN"),
+        (
+            f"SELECT percentile(a.v, 0.5) FROM s0 a, s1 b {W}",
+            "the aggregate PERCENTILE.*count, sum, min, max and avg of one",
+        ),
         (f"SELECT count(a.k, b.k) FROM s0 a, s1 b {W}", "of one argument"),
         (f"SELECT count() FROM s0 a, s1 b {W}", "of one argument"),
         (
             f"SELECT a.k, count(DISTINCT b.v) FROM s0 a, s1 b {W} GROUP BY a.k",
-            r"COUNT\(DISTINCT b.v\).*query of their own",
+            r"count\(DISTINCT b.v\) is for groups that end: add window\(a.ts",
         ),
         (f"SELECT sum(DISTINCT a.v) FROM s0 a, s1 b {W}", "distinct values"),
+        (
+            f"SELECT count(DISTINCT a.v, b.v) FROM s0 a, s1 b {W} GROUP BY window(a.ts, '5 s')",
+            "only count takes distinct values, of one",
+        ),
         (f"SELECT sum(a.v) FILTER (WHERE a.v > 1) FROM s0 a, s1 b {W}", "FILTER.*CASE WHEN"),
         (f"SELECT sum(a.v) OVER (PARTITION BY a.k) FROM s0 a, s1 b {W}", "OVER"),
         (f"SELECT DISTINCT a.k FROM s0 a, s1 b {W} GROUP BY a.k", "DISTINCT with GROUP BY.*leave DISTINCT out"),

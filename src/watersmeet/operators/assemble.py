@@ -22,20 +22,22 @@ from watersmeet.operators.nearest import AsOf
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence
 from watersmeet.operators.unmatched import Extend, Through, Unmatched, Waiting
-from watersmeet.operators.windowed import Windowed
+from watersmeet.operators.windowed import WindowedUnits
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, narrow
 from watersmeet.routing.epochs import Epochs
 
 
-def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None) -> Dataflow:
-    """The dataflow of a plan; if it does not `keep` rows and groups itself, Spark does, after the last stage. `routing`, if it is not the plan's."""
+def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None, defers: bool = False) -> Dataflow:
+    """The dataflow of a plan; if it does not `keep` rows and groups itself, Spark does, after the last stage. `routing`, if it is not the plan's. `defers`: payloads of
+    other batches follow later, so holders have their stages, and units that keep have their numbers, in this one, too."""
     if plan.parts:
         return _of_tree(plan, keeps=keeps)
     begin = 1 if plan.sequenced else 0
     joins = len(plan.stages)
-    last = begin + joins + (len(plan.inputs) if plan.shipping == "semijoin" else 0)
+    defers = (defers and plan.finish is not None and keeps) or plan.shipping == "semijoin"
+    last = begin + joins + (len(plan.inputs) if defers else 0)
     out: Onward = Out(plan)
     if plan.finish is not None and keeps:
         out = ToKeepers(plan, last)
@@ -47,6 +49,7 @@ def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None) -> Dataf
             at = begin + number
             onward = out if number == joins - 1 else ToJoin(plan, number + 1, at + 1)
             stages.append(_make_join(plan, JoinUnits(plan, number, at, onward)))
+        stages += [FlowStage(Fetch(plan, i.alias, out), plan.units) for i in plan.inputs] if defers else []
     stages += make_keepers(plan) if keeps else []
     entries: dict[str, Entry] = {
         i.alias: SequenceEntry(plan, i.alias)
@@ -104,7 +107,8 @@ class PlanFlows(Flows):
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         routing = decisions.get("routing")
         epochs = Epochs.from_json(routing) if routing else None
-        return dataflow_of(defer_payloads(self.plan, decisions.get("shipping", ())), routing=epochs)
+        plan = defer_payloads(self.plan, decisions.get("shipping", ()))
+        return dataflow_of(plan, routing=epochs, defers=self.plan.shipping == "auto")
 
 
 def _make_holders(plan: Plan, out: Onward) -> list[FlowStage]:
@@ -145,5 +149,5 @@ def make_keepers(plan: Plan) -> list[FlowStage]:
 def keeping_stage(plan: Plan, finish: FinishPlan) -> FlowStage:
     """The units that keep rows or groups, whoever projects them."""
     if plan.join.group_window is not None:
-        return FlowStage(Windowed(plan), finish.units, wakes=True)
+        return FlowStage(WindowedUnits(plan), finish.units, wakes=True)
     return FlowStage(DistinctUnits(plan) if plan.join.distinct else GroupUnits(plan), finish.units)

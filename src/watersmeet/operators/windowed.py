@@ -13,7 +13,7 @@ number of rows kept is that of the open groups, times a few until segments are m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -35,10 +35,15 @@ SETTLED = f"{OTHER}settled"
 
 
 @dataclass(frozen=True)
-class Windowed:
+class WindowedUnits:
     """The units that keep groups until they end."""
 
     plan: Plan
+    bounds: list[tuple[str, int]] = field(init=False, compare=False)
+    """What results wait for."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bounds", group_bounds(self.plan.join))
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         """The groups that end, with their values."""
@@ -64,7 +69,7 @@ class Windowed:
         return {}
 
     def _cut(self, clock: Clock) -> int:
-        return LAST if clock.has_ended else clock.cut(group_bounds(self.plan.join))
+        return LAST if clock.has_ended else clock.cut(self.bounds)
 
     def _segment(self, views: list[pa.Table]) -> Segment:
         """Views as one, with the last instant of every group's window."""

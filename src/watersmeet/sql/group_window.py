@@ -76,9 +76,9 @@ def only_window(found: Sequence[WindowKey]) -> WindowKey | None:
 
 def _check_time(column: Any, shown: str, scope: Scope) -> None:
     """Watermarks speak of event times only."""
-    if isinstance(column, exp.Column) and column.name == scope.specs[column.table].time:
+    if isinstance(column, exp.Column) and column.table in scope.specs and column.name == scope.specs[column.table].time:
         return
-    inside = sorted({c.table for c in column.find_all(exp.Column)} or {next(iter(scope.specs))})
+    inside = sorted({c.table for c in column.find_all(exp.Column)} & {*scope.specs}) or list(scope.specs)
     time = f"{inside[0]}.{scope.specs[inside[0]].time}"
     raise QueryError(
         f"{shown}: {show(column)} is no event time, so nothing says when a group is complete; take {time}, or make it the stream's time, as in Stream(..., time={column.name!r})"

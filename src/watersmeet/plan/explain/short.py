@@ -92,9 +92,10 @@ def show_groups(join: Join) -> Iterator[str]:
     """When groups with a window leave."""
     window = join.group_window
     if window is not None:
-        until = ", ".join(f"{z} is {show_us(max(us, 0))} past it" for z, us in join.delays_of(window.alias).items())
+        past = {z: f"{show_us(us)} " if us > 0 else "" for z, us in join.delays_of(window.alias).items()}
+        until = ", ".join(f"{z} is {span}past its end" for z, span in past.items())
         having = "" if join.grouping is None or join.grouping.having is None else ", if HAVING holds"
-        yield f"{window}: a group leaves once{having}, when its end is passed: {until}"
+        yield f"{window}: a group leaves{having} once {until}, and is forgotten"
 
 
 def show_state(plan: Plan) -> str:
