@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.columns.arrow import place_key
-from watersmeet.kernels.placement import bucket, bucket_in_sql, first_seeds
+from watersmeet.kernels.placement import first_seeds, place_hashes, place_in_sql
 
 ARROW = {
     "boolean": pa.bool_(),
@@ -117,7 +117,7 @@ def test_spark_places_every_value_of_every_type_in_the_same_unit(spark: Any) -> 
     schema = ", ".join(f"{name} {kind}" for name, kind in names.items())
     frame = spark.createDataFrame(list(zip(*columns.values(), strict=True)), schema).coalesce(1)
     sets = [*([name] for name in names), ["k3", "k4"], ["k15", "k5", "k14"], list(names)]
-    for_spark = frame.selectExpr(*(bucket_in_sql(keys, 1_000_003) for keys in sets)).collect()
+    for_spark = frame.selectExpr(*(place_in_sql(keys, 1_000_003) for keys in sets)).collect()
     for at, keys in enumerate(sets):
-        ours = bucket(np.array(placed(*((names[k], columns[names[k]]) for k in keys))), 1_000_003)
+        ours = place_hashes(np.array(placed(*((names[k], columns[names[k]]) for k in keys))), 1_000_003)
         assert [row[at] for row in for_spark] == ours.tolist(), [names[k] for k in keys]

@@ -46,7 +46,7 @@ def content_hash(table: pa.Table) -> np.ndarray:
 def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[int, pa.Table]]:
     """One table per unit that gets rows, by the rows' hashes."""
     if table.num_rows:
-        for unit, rows in group_rows(placement.bucket(placement.hash_codes(hashes), units)):
+        for unit, rows in group_rows(placement.place_hashes(placement.hash_codes(hashes), units)):
             yield unit, table if rows is None else table.take(pa.array(rows))
 
 

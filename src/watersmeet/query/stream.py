@@ -5,6 +5,7 @@ Invariant: `Stream` says nothing about who reads the source; `StreamSpec` is wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +18,8 @@ COUNTED = "_counted"
 """The column that tuples travel with where an earlier alias of their stream has them, too: true if that one has counted the tuple."""
 TIME_TYPES = ("timestamp", "timestamp_ntz")
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
+DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+"""The name of a decimal type: digits, and those behind the point."""
 
 
 class Stream:

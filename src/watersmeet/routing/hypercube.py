@@ -31,7 +31,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.kernels.placement import bucket, bucket_in_sql
+from watersmeet.kernels.placement import place_hashes, place_in_sql
 
 Role = Literal["both", "store", "probe"]
 
@@ -116,7 +116,7 @@ class Hypercube:
             self.dimensions, self.shares, self.strides, self.find_fixed(position), strict=True
         ):
             if fixed and share > 1:
-                base.append(f"{bucket_in_sql([f'k{c}' for c in dim], share)} * {stride}")
+                base.append(f"{place_in_sql([f'k{c}' for c in dim], share)} * {stride}")
             elif not fixed:
                 free.append([c * stride for c in range(share)])
         shared = " + ".join(base)
@@ -140,7 +140,7 @@ class Hypercube:
                 free.append([c * stride for c in range(share)])
             elif share > 1:
                 code = content.spread() if dim[0] < 0 else content.key(dim)
-                base = base + bucket(code, share) * stride
+                base = base + place_hashes(code, share) * stride
         offsets = [sum(o) for o in itertools.product(*free)]
         for cell, rows in group_rows(base):
             yield Delivery("both", tuple(cell + o for o in offsets), rows)

@@ -16,10 +16,9 @@ from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import DataError, OptionError, QueryError
 from watersmeet.expressions.evaluator import evaluate, knows
 from watersmeet.plan.source_sql import Dialect
-from watersmeet.plan.types import DECIMAL
 from watersmeet.query.expr import Expr
 from watersmeet.query.session import UTC, Session
-from watersmeet.query.stream import INTEGERS
+from watersmeet.query.stream import DECIMAL, INTEGERS
 
 _EQUALS = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),

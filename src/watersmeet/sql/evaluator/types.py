@@ -5,14 +5,13 @@ A type of None says: it runs, but nobody has proven that DuckDB answers as Spark
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
 
-from watersmeet.query.stream import INTEGERS
+from watersmeet.query.stream import DECIMAL, INTEGERS
 
 NUMERIC = (*INTEGERS, "decimal", "float", "double")
 _DUCKDB = {
@@ -21,7 +20,6 @@ _DUCKDB = {
     "interval": "BIGINT",
 }  # fmt: skip
 _SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 TIMES = ("date", "timestamp_ntz", "timestamp")
 """Where two meet, the later one is what they are compared as."""
@@ -62,7 +60,7 @@ def read_type(name: str) -> SparkType | None:
     name = _SYNONYMS.get(name, name)
     if name in _DUCKDB and name != "interval":
         return SparkType(name)
-    found = _DECIMAL.fullmatch(name)
+    found = DECIMAL.fullmatch(name)
     return SparkType("decimal", int(found[1]), int(found[2])) if found else None
 
 
