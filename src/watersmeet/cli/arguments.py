@@ -109,7 +109,7 @@ def sink(text: str) -> SinkArgument:
     """`parquet:folder`, `json:folder` or `console`.
 
     >>> sink("parquet:out/results")
-    Sink(format='parquet', path='out/results')
+    SinkArgument(format='parquet', path='out/results')
     """
     format, _, path = text.partition(":")
     if format not in SINKS:

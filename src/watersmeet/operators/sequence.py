@@ -139,7 +139,7 @@ def _where_ts(table: pa.Table, test):  # type: ignore[no-untyped-def]
 class StreamCounts:
     """N_a: how many tuples of one stream lie at or before a time; times before `times[0]` are only counted.
 
-    >>> count = Counts(2, np.array([10, 20, 20]))
+    >>> count = StreamCounts(2, np.array([10, 20, 20]))
     >>> count.up_to(np.array([9, 20])).tolist(), count.before(20), count.time_of(3)
     ([2, 5], 3, 10)
     """

@@ -116,8 +116,8 @@ class CodedJoin:
     def canonical(self) -> CodedJoin:
         """The same query, however its FROM and WHERE clauses are arranged: aliases by stream, equalities by slot.
 
-        >>> a = Template(("s", "r"), (((0, "x"), (1, "y")),), ((1, "z"),))
-        >>> b = Template(("r", "s"), (((0, "y"), (1, "x")),), ((0, "z"),))
+        >>> a = CodedJoin(("s", "r"), (((0, "x"), (1, "y")),), ((1, "z"),))
+        >>> b = CodedJoin(("r", "s"), (((0, "y"), (1, "x")),), ((0, "z"),))
         >>> a == b, a.canonical == b.canonical
         (False, True)
         """

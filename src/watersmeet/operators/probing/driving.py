@@ -116,10 +116,10 @@ def output_rate(size: float, buffered: int) -> float:
 def order(policy: Policy, inputs: Sequence[WaitingInput], measured: DriverMeasures) -> tuple[str, ...]:
     """The inputs in the order in which their buffers are processed; interleaving policies have none, see `INTERLEAVED`.
 
-    >>> inputs = [Waiting("a", 10, 1000), Waiting("b", 10, 10), Waiting("c", 30, 1000)]
-    >>> order("initial_output_size", inputs, Measured()), order("output_rate", inputs, Measured())
+    >>> inputs = [WaitingInput("a", 10, 1000), WaitingInput("b", 10, 10), WaitingInput("c", 30, 1000)]
+    >>> order("initial_output_size", inputs, DriverMeasures()), order("output_rate", inputs, DriverMeasures())
     (('b', 'c', 'a'), ('b', 'a', 'c'))
-    >>> order("consumption_rate", inputs, Measured(10, 1e6, {"a": 5, "b": 20, "c": 10}))
+    >>> order("consumption_rate", inputs, DriverMeasures(10, 1e6, {"a": 5, "b": 20, "c": 10}))
     ('b', 'c', 'a')
     """
     if policy == "consumption_rate":
@@ -210,8 +210,8 @@ def cheapest(inputs: Sequence[WaitingInput], measured: DriverMeasures) -> tuple[
     """The order that minimises the objective: exact, by dynamic programming over sets of drivers.
 
     >>> thin = {("c", "a"): 1e-3, ("c", "b"): 1.0}
-    >>> measured = Measured(selectivity=lambda bound, y: thin.get((*bound, y), 1e-6))
-    >>> cheapest([Waiting("a", 1000, 1000), Waiting("b", 1000, 1000), Waiting("c", 1000, 1000)], measured)
+    >>> measured = DriverMeasures(selectivity=lambda bound, y: thin.get((*bound, y), 1e-6))
+    >>> cheapest([WaitingInput("a", 1000, 1000), WaitingInput("b", 1000, 1000), WaitingInput("c", 1000, 1000)], measured)
     ('b', 'c', 'a')
     """
     count = len(inputs)
