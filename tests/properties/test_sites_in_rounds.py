@@ -38,7 +38,8 @@ def at_sites(draw: Any, case: Case) -> dict[str, wm.Stream]:
 def prepared(case: Case, streams: dict[str, wm.Stream], **options: Any) -> LocalRun:
     specs = {name: source_of(name, s) for name, s in streams.items()}
     join = parse(case.sql(), {name: spec for name, (_, spec) in specs.items()})
-    return LocalRun(join, {name: table for name, (table, _) in specs.items()}, Options(units=1, **options))
+    tables = {name: table for name, (table, _) in specs.items()}
+    return LocalRun(join, tables, Options(units=1, **options), late=True)
 
 
 def results(run: LocalRun, batch_rows: int) -> pa.Table:
@@ -64,11 +65,14 @@ def test_late_rows_are_dropped_and_counted(data, case, batch_rows):
     case = data.draw(with_lateness(case))
     streams = data.draw(at_sites(case))
     plan = data.draw(linear_plans(prepared(case, streams).plan.sites.query))
-    got = results(prepared(case, streams, sites=wm.Sites(plan=plan)), batch_rows)
+    run = prepared(case, streams, sites=wm.Sites(plan=plan))
+    got = results(run, batch_rows)
     want = case.expected(batch_rows)
     assert bag(rows_of(got)) == bag(want.rows), case.sql()
     for stream, (least, most) in case.late_bounds(want).items():
-        assert least <= wm.local.counts(got).late.get(stream, 0) <= most, case.sql()
+        counted = wm.local.counts(got).late.get(stream, 0)
+        assert least <= counted <= most, case.sql()
+        assert counted == sum(lost.column("stream").to_pylist().count(stream) for lost in run.lost), case.sql()
 
 
 @given(st.data(), cases(far=False), st.sampled_from((1, 2, 5)))

@@ -61,34 +61,47 @@ def show(row: Any) -> tuple[Any, ...]:
     return row["stream"], row["batch"], row["reason"], content["v"], lag
 
 
-def test_a_dataframe_has_dropped_rows_among_its_results(spark: Any, tmp_path: Path) -> None:
-    """Through one stage and through three, behind a condition and a projection of Spark's, DISTINCT, and on static data."""
-    streams = streams_with_losses(spark, tmp_path)
-    texts = [
-        TREE,
-        PAIR,
+PAIRS = [(x, y) for x in (1, 2) for y in (10, 11)]
+ASKED = {
+    "a tree, through several stages": (TREE, Counter((x, y, {1: "X", 2: "U"}[x]) for x, y in PAIRS)),
+    "DISTINCT of what only Spark projects": (
         "SELECT DISTINCT soundex(a.name) AS x, b.v AS y FROM s a, t b WHERE a.k = b.k AND levenshtein(a.name, b.name) < 9 WINDOW = 10 SECONDS",
+        Counter(({1: "X000", 2: "U000"}[x], y) for x, y in PAIRS),
+    ),
+    "plain columns": (PAIR, Counter(PAIRS)),
+    "a condition of Spark's": (f"{PAIR} AND levenshtein(a.name, b.name) < 9", Counter(PAIRS)),
+    "groups that end": (
         "SELECT a.v AS x, count(*) AS n FROM s a, t b WHERE a.k = b.k WINDOW = 10 SECONDS GROUP BY window(a.ts, '1 minute'), a.v",
-    ]
-    for n, text in enumerate(texts):
-        query = wm.sql(text, **streams, units=3)
-        frame = query.dataframe(late=True)
-        rows, progress = collect(spark, frame, tmp_path / f"ck{n}")
-        plain, _ = collect(spark, query.dataframe(), tmp_path / f"plain{n}")
-        lost = [r["_late"] for r in rows if r["_late"] is not None]
-        assert sorted(map(show, lost), key=repr) == sorted(LOST, key=repr), text
-        assert all(v is None for r in rows if r["_late"] is not None for v in r[:-1])
-        assert Counter(tuple(r[:-1]) for r in rows if r["_late"] is None) == Counter(map(tuple, plain)), text
-        assert sum(sum(p.late.values()) for p in progress) == len(LOST)
+        Counter(),
+    ),
+}
+"""Queries, and their results: of groups none, since no watermark has passed their windows."""
+LESS = list(ASKED)[2:]
+
+
+@pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.thorough) if w in LESS else w for w in ASKED])
+def test_a_dataframe_has_dropped_rows_among_its_results(spark: Any, tmp_path: Path, what: str) -> None:
+    text, results = ASKED[what]
+    frame = wm.sql(text, **streams_with_losses(spark, tmp_path), units=3).dataframe(late=True)
+    rows, progress = collect(spark, frame, tmp_path / "ck")
+    lost = [r["_late"] for r in rows if r["_late"] is not None]
+    assert sorted(map(show, lost), key=repr) == sorted(LOST, key=repr)
+    assert all(v is None for r in rows if r["_late"] is not None for v in r[:-1])
+    assert Counter(tuple(r[:-1]) for r in rows if r["_late"] is None) == results
+    assert sum(sum(p.late.values()) for p in progress) == len(LOST)
+
+
+def test_static_dataframes_lose_rows_without_a_time_and_too_far_ahead(spark: Any, tmp_path: Path) -> None:
+    streams = streams_with_losses(spark, tmp_path)
     static = {
         n: wm.Stream(spark.read.parquet(str(tmp_path / n)), time="ts", **({"max_ahead": "1 hour"} if n == "s" else {}))
         for n in "st"
     }
-    query = wm.sql(texts[0], **static)
-    found = [show(r) for r in query.late().collect()]
-    assert sorted(found, key=repr) == [("s", None, reason, v, None) for _, _, reason, v, _ in (LOST[1], LOST[0])]
+    query = wm.sql(TREE, **static)
+    found = [("s", None, reason, v, None) for _, _, reason, v, _ in (LOST[1], LOST[0])]
+    assert sorted((show(r) for r in query.late().collect()), key=repr) == found
     both = query.dataframe(late=True).collect()
-    assert sorted((show(r["_late"]) for r in both if r["_late"]), key=repr) == sorted(found, key=repr)
+    assert sorted((show(r["_late"]) for r in both if r["_late"]), key=repr) == found
     assert Counter(tuple(r[:-1]) for r in both if not r["_late"]) == Counter(map(tuple, query.dataframe().collect()))
     with pytest.raises(wm.StreamError, match=r"start\(late=\.\.\.\)"):
         wm.sql(TREE, **streams).late()
