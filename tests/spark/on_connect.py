@@ -37,7 +37,7 @@ def refusal(call: Callable[[], Any]) -> list[str]:
     return []
 
 
-def rows(frame: Any) -> list[list[int]]:
+def rows(frame: Any) -> list[list[Any]]:
     return sorted(map(list, frame.collect()))
 
 
@@ -54,12 +54,16 @@ def main(folder: str) -> None:
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     streams = {name: wm.Stream(reader.parquet(f"{folder}/{name}"), time="ts") for name in "ab"}
     query = wm.sql(QUERY, **streams, units=2)
-    refused = refusal(lambda: drain(query.dataframe(), folder))
+    refused = refusal(lambda: drain(query.dataframe(late=True), folder))
     joined = wm.sql(QUERY, **static, units=2)
+    found = None if refused else spark.read.parquet(f"{folder}/out")
     seen = {
         "refused": refused,
         "static": refusal(joined.dataframe) if refused else rows(joined.dataframe()),
-        "streaming": [] if refused else rows(spark.read.parquet(f"{folder}/out")),
+        "streaming": [] if found is None else rows(found.where("_late IS NULL").drop("_late")),
+        "late": []
+        if found is None
+        else rows(found.where("_late IS NOT NULL").selectExpr("_late.batch", "_late.reason")),
         "start": refusal(lambda: query.start(sink="memory", checkpoint=f"{folder}/other")),
         "subscriptions": refusal(lambda: wm.subscriptions(streams, sink="memory", checkpoint=f"{folder}/other")),
     }

@@ -24,6 +24,7 @@ def test_a_session_of_spark_connect(tmp_path: Path) -> None:
         name: [table([(k, 10 * b + k + n, 5 * b + k) for k in range(3)]) for b in range(2)]
         for n, name in enumerate("ab")
     }
+    batches["a"].append(table([(9, 9, 0)]))
     for name, tables in batches.items():
         write(tmp_path, name, tables)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
@@ -37,6 +38,7 @@ def test_a_session_of_spark_connect(tmp_path: Path) -> None:
     runs = INSTALLED >= (4, 1)
     assert bool(seen["refused"]) != runs
     assert seen["streaming"] == (want if runs else [])
+    assert seen["late"] == ([[2, "late"]] if runs else [])
     assert seen["static"] == (want if runs else seen["refused"])
     for what in ("start", "subscriptions", *([] if runs else ["refused"])):
         kind, message = seen[what]

@@ -45,15 +45,27 @@ SCHEMA = pa.schema(
 """Of dropped rows: `lag_us` is how far the stream's watermark before the batch was past the row; `row` is the row as JSON."""
 
 
+def find_lost(clock: Clock, source: InputPlan, wire: pa.Table, batch: int) -> pa.Table:
+    """The dropped rows of an alias that count for their stream, where the clock is known."""
+    found, wanted = _describe(source, wire)
+    return sift(clock, source.stream, found, batch, wanted)
+
+
 def candidates(source: InputPlan, wire: pa.Table) -> pa.Table:
     """The rows of an alias that count for their stream if they are dropped: event time, reason if it is known, whole row."""
-    time = wire.column(TIME).combine_chunks()
-    reasons = np.full(wire.num_rows, None, object)
+    found, wanted = _describe(source, wire)
+    return found if wanted.all() else found.filter(pa.array(wanted))
+
+
+def _describe(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The same of all rows, and which of them count; nothing is copied."""
+    time, reasons = wire.column(TIME).combine_chunks(), pa.nulls(wire.num_rows, pa.string())
     if AHEAD in wire.column_names:
-        reasons[integers(wire.column(AHEAD).combine_chunks()) > 0] = TOO_FAR
-    reasons[np.asarray(pc.is_null(time).to_numpy(zero_copy_only=False), bool)] = NO_TIME
-    table = pa.table({TIME: time.cast(pa.int64()), REASON: pa.array(reasons, pa.string()), ROW: wire.column(ROW)})
-    return table.filter(pa.array(find_wanted(source, wire) & ~find_counted(wire)))
+        reasons = pc.if_else(wire.column(AHEAD).combine_chunks(), TOO_FAR, reasons)
+    if time.null_count:
+        reasons = pc.if_else(pc.is_null(time), NO_TIME, reasons)
+    found = pa.table({TIME: time.cast(pa.int64()), REASON: reasons, ROW: wire.column(ROW)})
+    return found, np.asarray(find_wanted(source, wire) & ~find_counted(wire))
 
 
 def with_reason(found: pa.Table) -> pa.Table:
@@ -61,13 +73,16 @@ def with_reason(found: pa.Table) -> pa.Table:
     return found.filter(pc.is_valid(found.column(REASON)))
 
 
-def sift(clock: Clock, stream: str, found: pa.Table, batch: int | None) -> pa.Table:
-    """The dropped rows among a stream's candidates."""
+def sift(
+    clock: Clock, stream: str, found: pa.Table, batch: int | None, wanted: np.ndarray | np.bool_ = np.True_
+) -> pa.Table:
+    """The dropped rows among a stream's candidates, of those that count."""
     times = integers(found.column(TIME).fill_null(LAST).combine_chunks())
-    is_known = np.asarray(pc.is_valid(found.column(REASON)).to_numpy(), bool)
+    dropped = np.asarray(pc.is_valid(found.column(REASON)).to_numpy(), bool)
     late = clock.late(stream, times)
-    dropped = is_known if late is None else late | is_known
-    lost = found.filter(pa.array(dropped))
+    if late is not None:
+        dropped = dropped | late
+    lost = found.filter(pa.array(dropped & wanted))
     lags = [None if ts is None else clock.lag(stream, ts) for ts in lost.column(TIME).to_pylist()]
     columns: Sequence[Any] = (
         pa.array([stream] * lost.num_rows, pa.string()),

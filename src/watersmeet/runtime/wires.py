@@ -15,7 +15,7 @@ from watersmeet.dataflow.clock import Clock, find_ahead
 from watersmeet.expressions.evaluator import evaluate
 from watersmeet.kernels.instants import LAST
 from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
-from watersmeet.operators.late import ROW, SCHEMA, candidates, sift
+from watersmeet.operators.late import ROW, SCHEMA, find_lost
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.source_sql import condition, items, own_condition
 from watersmeet.runtime.arrow_types import DUCKDB, normal
@@ -51,7 +51,7 @@ def set_aside(
     for alias, wire in wires.items():
         if ROW in wire.column_names and wire.num_rows:
             source = plan.by_alias[alias]
-            lost.append(sift(clock, source.stream, candidates(source, wire.combine_chunks()), batch))
+            lost.append(find_lost(clock, source, wire.combine_chunks(), batch))
     bare = {alias: wire.drop_columns([ROW]) if ROW in wire.column_names else wire for alias, wire in wires.items()}
     return bare, pa.concat_tables(lost)
 

@@ -37,7 +37,7 @@ from watersmeet.dataflow.contract import (
 )
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import AHEAD, WireContent, find_usable
-from watersmeet.operators.late import ROW, candidates, sift
+from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
@@ -184,9 +184,9 @@ class Posting:
         source = plan.inputs[position]
         wire = wire_of(self.task.slots, position, rows).append_column(AHEAD, rows.column(AHEAD).combine_chunks())
         wire = wire.append_column(ROW, mark_utc(rows.select([row_slot(plan, source.stream)])).column(0))
-        copies = integers(rows.column(UNIT).combine_chunks()) != integers(rows.column(FIRST).combine_chunks())
-        clock, found = self.flow.clock(self.orders.maxima, {}), candidates(source, wire.filter(pa.array(~copies)))
-        lost = sift(clock, source.stream, found, self.orders.batch)
+        first = integers(rows.column(UNIT).combine_chunks()) == integers(rows.column(FIRST).combine_chunks())
+        once = wire if first.all() else wire.filter(pa.array(first))
+        lost = find_lost(self.flow.clock(self.orders.maxima, {}), source, once, self.orders.batch)
         if lost.num_rows:
             self.post.post(Message(-1, LOST, lost), -1)
         usable = find_usable(wire)
