@@ -56,6 +56,13 @@ KEY = AB.on("a.k = b.k")
             KEY.group_by("a.k", "lower(b.name)").select("a.k", "lower(b.name) AS n", "sum(b.v) / count(*) AS m"),
             "SELECT a.k, lower(b.name) AS n, sum(b.v) / count(*) AS m FROM s0 a, s1 b WHERE a.k = b.k GROUP BY a.k, lower(b.name)",
         ),
+        (
+            KEY.window("10s")
+            .group_by("window(a.ts, '5 s', '1 s')", "b.v")
+            .having("count(*) > 2", "window.start IS NOT NULL")
+            .select("window", "b.v"),
+            "SELECT window, b.v FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 s GROUP BY window(a.ts, '5 s', '1 s'), b.v HAVING (count(*) > 2) AND (window.start IS NOT NULL)",
+        ),
         (KEY.select("count(*) AS n"), "SELECT count(*) AS n FROM s0 a, s1 b WHERE a.k = b.k"),
         (
             AB.on("b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS"),
@@ -103,6 +110,7 @@ def test_a_builder_is_a_value():
         (lambda: AB.select("DISTINCT a.k"), ParseError, r"\.distinct\(\)"),
         (lambda: AB.group_by("a.k +"), ParseError, "cannot read"),
         (lambda: AB.group_by("ROLLUP (a.k)"), UnsupportedError, "ROLLUP"),
+        (lambda: AB.having("count(*) >"), ParseError, "cannot read"),
         (lambda: AB.cross("x"), UnknownNameError, "no such alias"),
     ],
 )
@@ -120,6 +128,7 @@ def test_bad_pieces_fail_at_once(build, error, message):
         (AB, QueryError, "joined to nothing"),
         (KEY.select("a.v", "count(*)"), QueryError, "neither in GROUP BY"),
         (KEY.group_by("a.k"), QueryError, "name the columns of the group"),
+        (KEY.group_by("a.k").select("a.k").having("count(*) > 2"), UnsupportedError, "HAVING.*add window"),
         (KEY.group_by("a.k").distinct().select("a.k"), UnsupportedError, "leave"),
         (Fluent(Form((("a", "nope"), ("b", "s1")))), UnknownNameError, "'nope' is not supplied"),
         (Fluent(Form(())), ParseError, "two or more"),

@@ -110,7 +110,7 @@ class _Folder:
             item = _item(column, projections, self.scope)
             if item is not column:
                 column.replace(exp.Paren(this=item.copy()))
-        return replace(self.expression(holder.this), text=show(node))
+        return replace(self.expression(holder.this), text=show(node.unnest()))
 
     def expression(self, inner: Any) -> Expr:
         """An expression over keys and aggregates."""
