@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,32 @@ def test_groups_over_inner_joins(chance: random.Random) -> None:
 @given(st.randoms(use_true_random=False))
 def test_groups_over_trees(chance: random.Random) -> None:
     compare(generate(chance, ("asof", "asof left", *KINDS, *KINDS), grouped=True))
+
+
+def stream(chance: random.Random) -> wm.Stream:
+    """A few rows, some of them out of order, some late."""
+    times = [n * 1_000_003 + chance.choice((0, 1, 3)) * SECOND for n in range(chance.randint(2, 12))]
+    rows = pa.table({"k": [chance.choice((1, 1, 2)) for _ in times], "ts": pa.array(times, pa.timestamp("us"))})
+    idle = chance.choice((None, None, "2 seconds"))
+    return wm.Stream(rows, time="ts", lateness=chance.choice(("0 s", "3 s")), idle=idle)
+
+
+@given(st.randoms(use_true_random=False))
+@pytest.mark.filterwarnings("ignore:watersmeet dropped late rows")
+def test_groups_are_those_of_the_results(chance: random.Random) -> None:
+    """Over ROWS windows, too, and streams that fall silent: what the join lets out, grouped, and no group twice."""
+    counted, alias = chance.choice(("", "x", "y")), chance.choice("xyz")
+    tables = ", ".join(f"{name}{' [ROWS 2]' if name == counted else ''}" for name in "xyz")
+    tail = f"FROM {tables} WHERE x.k = y.k AND y.k = z.k WINDOW = {chance.choice((2, 4))} SECONDS"
+    streams, size = {name: stream(chance) for name in "xyz"}, chance.choice((2, 5)) * SECOND
+    how: Any = {"batch_rows": chance.choice((1, 2, 5)), "units": chance.choice((1, 3))}
+    rows = wm.local.run(f"SELECT {alias}.ts, x.k {tail}", streams, **how)
+    text = f"SELECT window.start, x.k, count(*) AS n {tail} GROUP BY window({alias}.ts, '{size} microseconds'), x.k"
+    groups = wm.local.run(text, streams, **how)
+    starts = [ts // size * size for ts in rows.column("ts").cast(pa.int64()).to_pylist()]
+    found = zip(groups.column("start").cast(pa.int64()).to_pylist(), *groups.to_pydict().values(), strict=True)
+    wanted = Counter(zip(starts, rows.column("k").to_pylist(), strict=True))
+    assert Counter((start, k, n) for start, _, k, n in found) == Counter((*key, n) for key, n in wanted.items())
 
 
 # ---------------------------------------------------------------- by hand
