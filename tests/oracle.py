@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracle_groups import Windows, batch_of, lags_in, leaving
-from tests.oracle_tree import NULLS, Evaluation, Tree
+from tests.oracle_tree import Evaluation, Tree, present_in
 
 Row = Mapping[str, Any]
 Env = Mapping[str, Row]
@@ -347,7 +347,7 @@ def tree_rows(
     assert query.tree is not None
     found = evaluate_tree(query, arrivals, kept, ends=ends)
     return [
-        (int(batch), max(row["ts"] for row in env.values() if row is not NULLS), query.select(env))
+        (int(batch), max(env[alias]["ts"] for alias in present_in(env)), query.select(env))
         for env, batch in found.rows(query.tree)
         if batch < math.inf and all(p.holds(env) is True for p in query.predicates)
     ]

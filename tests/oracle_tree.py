@@ -8,6 +8,8 @@ in which it leaves the node: that of its last member, or, for a row that waits (
             for every present y of the row   watermark_n(z) <= y.ts + wait[y, z]
 
 `variant` names the aliases of a row that are present; bounds of time hold between present aliases only, so waits are computed by variant.
+
+A table is there from the beginning and has no time: nobody waits for it, and it is no part of variants. A row that it is joined to leaves as it would without.
 """
 
 from __future__ import annotations
@@ -37,11 +39,23 @@ class Nulls(dict[str, Any]):
 NULLS = Nulls()
 
 
+class TableRow(dict[str, Any]):
+    """A row of a table."""
+
+
 @dataclass(frozen=True, eq=False)
 class Leaf:
     """One alias."""
 
     alias: str
+
+
+@dataclass(frozen=True, eq=False)
+class TableLeaf:
+    """A table under an alias, on the right of an inner or a left join."""
+
+    alias: str
+    rows: Sequence[TableRow]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +73,21 @@ class Node:
     asof: tuple[str, str, str] | None = None
 
 
-Tree = Leaf | Node
+Tree = Leaf | TableLeaf | Node
 Row = tuple[dict[str, Mapping[str, Any]], float]
 """An environment, and the batch in which it leaves."""
 
 
 def leaves(tree: Tree) -> tuple[str, ...]:
+    """The aliases of streams."""
+    if isinstance(tree, TableLeaf):
+        return ()
     return (tree.alias,) if isinstance(tree, Leaf) else (*leaves(tree.left), *leaves(tree.right))
 
 
 def visible(tree: Tree) -> tuple[str, ...]:
     """The aliases of a tree's rows: semi and anti joins show their left input only."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, Leaf | TableLeaf):
         return (tree.alias,)
     return visible(tree.left) if tree.kind in ("semi", "anti") else (*visible(tree.left), *visible(tree.right))
 
@@ -78,8 +95,8 @@ def visible(tree: Tree) -> tuple[str, ...]:
 @cache
 def variants(tree: Tree) -> tuple[Variant, ...]:
     """The sets of aliases that can be present in a row."""
-    if isinstance(tree, Leaf):
-        return (frozenset((tree.alias,)),)
+    if isinstance(tree, Leaf | TableLeaf):
+        return (frozenset(leaves(tree)),)
     left, right = variants(tree.left), variants(tree.right)
     if tree.kind in ("semi", "anti"):
         return left
@@ -134,14 +151,14 @@ def _directions(tree: Tree) -> Iterator[list[Window]]:
 
 
 def _nodes(tree: Tree) -> list[Node]:
-    return [] if isinstance(tree, Leaf) else [*_nodes(tree.left), *_nodes(tree.right), tree]
+    return [] if isinstance(tree, Leaf | TableLeaf) else [*_nodes(tree.left), *_nodes(tree.right), tree]
 
 
 @cache
 def delays(tree: Tree, present: Variant) -> dict[tuple[str, str], float]:
     """d[y, z]: a row of this variant can leave after batch n only if for some leaf z, for all present y, watermark_n(z) <= y.ts + d[y, z]."""
-    if isinstance(tree, Leaf):
-        return {(tree.alias, tree.alias): 0.0}
+    if isinstance(tree, Leaf | TableLeaf):
+        return {(alias, alias): 0.0 for alias in leaves(tree)}
     best = {(y, z): -math.inf for y in present for z in leaves(tree)}
     for way in _ways(tree, present):
         for pair, d in way.items():
@@ -210,7 +227,7 @@ def waits(node: Node, left: Variant) -> list[dict[tuple[str, str], float]]:
 def lacks(node: Node, present: Variant) -> bool:
     """Whether rows lack an alias that a condition of ON compares, so that it is not true."""
     nobody = dict.fromkeys({*visible(node.left), *visible(node.right)} - present, NULLS)
-    missing = [p for p in node.on if not p.aliases <= present]
+    missing = [p for p in node.on if not p.aliases & {*leaves(node)} <= present]
     return any(len(p.aliases) > 1 or p.holds(nobody) is not True for p in missing)
 
 
@@ -235,6 +252,8 @@ class Evaluation:
     def _rows(self, tree: Tree) -> Iterator[Row]:
         if isinstance(tree, Leaf):
             yield from (({tree.alias: row}, batch) for batch, row in self.tuples[tree.alias])
+        elif isinstance(tree, TableLeaf):
+            yield from (({tree.alias: row}, 0) for row in tree.rows)
         elif tree.asof is not None:
             yield from self._nearest(tree)
         else:
@@ -292,7 +311,7 @@ class Evaluation:
 
     def may_come(self, node: Node, env: Env, n: float) -> bool:
         """Whether a partner of a left row can come after batch n."""
-        present = frozenset(a for a in env if env[a] is not NULLS)
+        present = present_in(env)
         return any(
             all(self.mark(z, n) <= env[y]["ts"] + wait[y, z] for y in present)
             for wait in waits(node, present)
@@ -307,6 +326,11 @@ class Evaluation:
         return next((n for n in range(self.count) if holds(n)), self.count if self.ends else math.inf)
 
 
+def present_in(env: Env) -> Variant:
+    """The streams that have a tuple in a row."""
+    return frozenset(a for a, row in env.items() if row is not NULLS and not isinstance(row, TableRow))
+
+
 def matches(node: Node, env: Env) -> bool:
     """Whether a pair satisfies the conditions, windows and paths of a join."""
     return (
@@ -319,7 +343,7 @@ def matches(node: Node, env: Env) -> bool:
 def hopeless(node: Node, env: Env) -> bool:
     """Whether a left row can match nothing for reasons of its own: a NULL key, or a condition on itself alone that is not true."""
     mine = set(visible(node.left))
-    present = frozenset(a for a in env if env[a] is not NULLS)
+    present = present_in(env)
     if lacks(node, present | {*visible(node.right)}):
         return True
     return any(not p.aliases - mine and p.holds(env) is not True for p in node.on) or any(

@@ -1,6 +1,6 @@
 """Generated join trees: the same query as SQL for watersmeet and as a description for the oracle, with streams that arrive in batches.
 
-Streams have the columns id, k, n (small numbers and NULLs) and ts; rows come out of order, and some of them late.
+Streams have the columns id, k, n (small numbers and NULLs) and ts; rows come out of order, and some of them late. Tables have id, k and n.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import watersmeet as wm
 from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, admitted, either, evaluate_tree, less, run, same
 from tests.oracle_groups import Windows
 from tests.oracle_state import may_keep
-from tests.oracle_tree import Leaf, Node, Tree, variants, visible
+from tests.oracle_tree import Leaf, Node, TableLeaf, TableRow, Tree, leaves, variants, visible
 from watersmeet.testing import QueryTest
 from watersmeet.testing.values import from_us
 
 SECOND = 1_000_000
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
 WORDS = {"asof": "ASOF JOIN", "asof left": "ASOF LEFT JOIN", "inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT OUTER JOIN", "full": "FULL JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}  # fmt: skip
+TABLE = pa.schema({"id": pa.int64(), "k": pa.int64(), "n": pa.int64()})
 SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64(), "n": pa.int64(), "ts": pa.timestamp("us")})
 
 
@@ -45,6 +46,7 @@ class TreeCase:
     options: dict[str, Any]
     restarts: frozenset[int] = frozenset()
     """The batches after which the query stops, and starts again."""
+    tables: dict[str, list[TableRow]] = field(default_factory=dict)
 
     def expected(self) -> Outcome:
         return run(self.query, self.arrivals, ends=True)
@@ -74,7 +76,7 @@ class TreeCase:
             name: wm.Stream(SCHEMA.empty_table(), time="ts", lateness=f"{arrival.lateness_us} microseconds")
             for name, arrival in self.arrivals.items()
         }
-        return QueryTest(wm.sql(self.sql, streams, **self.options))
+        return QueryTest(wm.sql(self.sql, {**streams, **self.dimensions()}, **self.options))
 
     def rows(self, n: int) -> dict[str, list[dict[str, Any]]]:
         """The rows of a batch, by stream."""
@@ -83,6 +85,10 @@ class TreeCase:
             for name, arrival in self.arrivals.items()
             if n < len(arrival.batches)
         }
+
+    def dimensions(self) -> dict[str, wm.Table]:
+        """The tables as they are given."""
+        return {name: wm.Table(pa.Table.from_pylist(rows, schema=TABLE)) for name, rows in self.tables.items()}
 
 
 @dataclass
@@ -130,12 +136,20 @@ def group(chance: random.Random, seen: list[str]) -> Groups:
 
 
 def generate(
-    chance: random.Random, kinds: tuple[str, ...] = KINDS, most: int = 4, rows: int = 4, *, grouped: bool = False
+    chance: random.Random,
+    kinds: tuple[str, ...] = KINDS,
+    most: int = 4,
+    rows: int = 4,
+    *,
+    grouped: bool = False,
+    tables: int = 0,
 ) -> TreeCase:
-    """A case out of thin air, of up to `most` streams and `rows` rows to a batch."""
-    names = list("abcd"[: chance.randint(2, most)])
-    maker = _Maker(chance, kinds, names)
+    """A case out of thin air, of up to `most` streams and `rows` rows to a batch, with so many `tables` or fewer."""
+    names = list("abcd"[: chance.randint(1 if tables else 2, most)])
+    maker = _Maker(chance, kinds, names, tables)
     text, tree = maker.item(names)
+    if tables and not maker.tables:
+        text, tree = maker.table(text, tree)
     seen = list(visible(tree))
     where = [maker.filter(chance.choice(seen)) for _ in range(chance.choice((0, 0, 1)))]
     shown = [(alias, column) for alias in seen for column in ("id", chance.choice(("n", "k")))]
@@ -157,10 +171,12 @@ def generate(
         **parts,
     )
     options: dict[str, Any] = {"units": chance.choice((1, 3))}
-    if options["units"] > 1 and chance.random() < 0.4:
+    if options["units"] > 1 and len(names) > 1 and chance.random() < 0.4:
         options["routing"] = "random"
     arrivals = {s: arrival(chance, rows, apart) for s in streams.values()}
-    return TreeCase(sql, query, arrivals, options, frozenset(n for n in range(3) if chance.random() < 0.25))
+    restarts = frozenset(n for n in range(3) if chance.random() < 0.25)
+    dimensions = {leaf.alias: list(leaf.rows) for leaf in maker.tables}
+    return TreeCase(sql, query, arrivals, options, restarts, dimensions)
 
 
 def arrival(chance: random.Random, most: int, apart: int = 0) -> Arrival:
@@ -180,8 +196,9 @@ def arrival(chance: random.Random, most: int, apart: int = 0) -> Arrival:
 
 
 class _Maker:
-    def __init__(self, chance: random.Random, kinds: tuple[str, ...], names: list[str]) -> None:
-        self.chance, self.kinds = chance, kinds
+    def __init__(self, chance: random.Random, kinds: tuple[str, ...], names: list[str], tables: int) -> None:
+        self.chance, self.kinds, self.most_tables = chance, kinds, tables
+        self.tables: list[TableLeaf] = []
         self.items: list[str] = []
         styles = ("pairs", "pairs", "pairs", "times", "times", "all", "range", "path")
         self.style = chance.choice(styles[:-1] if "asof" in kinds else styles)
@@ -189,10 +206,36 @@ class _Maker:
         self.stops = chance.sample(names, min(len(names), 3))
         if self.style == "all":
             self.items.append(f"WINDOW = {self.seconds} SECONDS")
-        if self.style == "path":
+        if self.style == "path" and len(names) > 1:
             self.items.append(f"PATH ({', '.join(self.stops)}) = {self.seconds} SECONDS")
 
     def item(self, names: list[str]) -> tuple[str, Tree]:
+        text, tree = self._streams(names)
+        while len(self.tables) < self.most_tables and (self.chance.random() < 0.4):
+            text, tree = self.table(text, tree)
+        return text, tree
+
+    def table(self, text: str, tree: Tree) -> tuple[str, Tree]:
+        """An item of FROM, joined with a table of few rows: some keys twice, some NULL."""
+        alias, kind = f"t{len(self.tables)}", self.chance.choice(("inner", "inner", "left"))
+        rows = [
+            TableRow(id=n, k=self.chance.choice((1, 2, 2, 3, None)), n=self.chance.choice((0, 1, 2, None)))
+            for n in range(self.chance.randint(0, 4))
+        ]
+        leaf = TableLeaf(alias, rows)
+        self.tables.append(leaf)
+        seen = visible(tree)
+        host = self.chance.choice(seen)
+        on = [self._equal(host, alias) if self.chance.random() < 0.8 else self._less(host, alias)]
+        if self.chance.random() < 0.2:
+            on.append(self.filter(self.chance.choice((host, alias, alias))))
+        if self.chance.random() < 0.2:
+            on.append(self._equal(self.chance.choice(seen), alias))
+        words = f"{text} {WORDS[kind]} {alias} ON {' AND '.join(c.text for c in on)}"
+        keys = [key for c in on for key in c.keys]
+        return words, Node(kind, tree, leaf, [c.holds for c in on], keys)  # type: ignore[arg-type]
+
+    def _streams(self, names: list[str]) -> tuple[str, Tree]:
         if len(names) == 1:
             alias = names[0]
             brackets = f" [RANGE {self.seconds} SECONDS]" if self.style == "range" else ""
@@ -200,8 +243,8 @@ class _Maker:
         kind = self.chance.choice(self.kinds)
         at = self.chance.choice((len(names) - 1, len(names) - 1, 1))
         (left, its_left), (right, its_right) = self.item(names[:at]), self.item(names[at:])
-        right = f"({right})" if len(names) - at > 1 else right
-        if kind.startswith("asof") and (len(names) - at > 1 or not self._certain(its_left)):
+        right = f"({right})" if isinstance(its_right, Node) else right
+        if kind.startswith("asof") and (isinstance(its_right, Node) or not self._certain(its_left)):
             kind = "inner"
         node = (
             self._as_of(kind, its_left, its_right) if kind.startswith("asof") else self._node(kind, its_left, its_right)
@@ -210,13 +253,16 @@ class _Maker:
         return text, node
 
     def _node(self, kind: str, left: Tree, right: Tree) -> Node:
-        seen, other = visible(left), visible(right)
+        seen, other = self._with_time(left), self._with_time(right)
         x, y = self.chance.choice(self._certain(left) or seen), self.chance.choice(self._certain(right) or other)
         conditions = [self._across(x, y)]
         if self.chance.random() < 0.3:
             conditions.append(self._across(self.chance.choice(seen), self.chance.choice(other)))
+        every = (*visible(left), *visible(right))
+        if len(every) > len(seen) + len(other) and self.chance.random() < 0.4:
+            conditions.append(self._equal(self.chance.choice(visible(left)), self.chance.choice(visible(right))))
         if self.chance.random() < 0.3:
-            conditions.append(self.filter(self.chance.choice((*seen, *other))))
+            conditions.append(self.filter(self.chance.choice(every)))
         self._on = conditions
         windows: list[Any] = []
         paths: list[Any] = []
@@ -250,7 +296,7 @@ class _Maker:
         self._on = [*on, order]
         windows, span = [], self.seconds * SECOND
         if self.style == "all" or self.style == "range":
-            windows = [(a, y, -span, span) for a in visible(left)]
+            windows = [(a, y, -span, span) for a in self._with_time(left)]
         elif self.chance.random() < 0.5 or (kind == "asof left" and op in ("<=", "<")):
             self.items.append(f"WINDOW ({x}, {y}) = {self.seconds} SECONDS")
             windows = [(x, y, -span, span)]
@@ -268,6 +314,11 @@ class _Maker:
             f"{y}.ts BETWEEN {x}.ts - INTERVAL {self.seconds} SECONDS AND {x}.ts + INTERVAL {2 * self.seconds} SECONDS"
         )
         return Condition(text, Predicate(frozenset((x, y)), near))
+
+    @staticmethod
+    def _with_time(tree: Tree) -> tuple[str, ...]:
+        """The streams of a tree's rows."""
+        return tuple(a for a in visible(tree) if a in leaves(tree))
 
     @staticmethod
     def _certain(tree: Tree) -> tuple[str, ...]:
@@ -290,7 +341,7 @@ class _Maker:
         pair = frozenset((x, y))
         keys = [(frozenset((a,)), lambda env, a=a: env[a]["n"]) for a in (x, y)]
         if form == "<":
-            return Condition(f"{x}.n < {y}.n", Predicate(pair, lambda env: less(env[x]["n"], env[y]["n"])), keys)
+            return self._less(x, y)
         if form == "band":
 
             def near(env: Any) -> bool | None:
@@ -302,6 +353,12 @@ class _Maker:
             return None if None in (env[x]["n"], env[y]["n"]) else env[x]["n"] + env[y]["n"] > 1
 
         return Condition(f"{x}.n + {y}.n > 1", Predicate(pair, total))
+
+    @staticmethod
+    def _less(x: str, y: str) -> Condition:
+        keys = [(frozenset((a,)), lambda env, a=a: env[a]["n"]) for a in (x, y)]
+        holds = Predicate(frozenset((x, y)), lambda env: less(env[x]["n"], env[y]["n"]))
+        return Condition(f"{x}.n < {y}.n", holds, keys)
 
     @staticmethod
     def _equal(x: str, y: str) -> Condition:

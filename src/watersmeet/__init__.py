@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from watersmeet.query.scaling import Scaling
     from watersmeet.query.sites import Line, Sites
     from watersmeet.query.stream import Stream
+    from watersmeet.query.table import Table
     from watersmeet.runtime import local
     from watersmeet.runtime.counts import Counts
     from watersmeet.runtime.progress import Progress
@@ -58,6 +59,7 @@ __all__ = [
     "Stream",
     "StreamError",
     "Subscriptions",
+    "Table",
     "TypeMismatchError",
     "UnknownNameError",
     "UnsupportedError",
@@ -84,6 +86,7 @@ _HOMES = {
     "Sites": "query.sites",
     "Stream": "query.stream",
     "Subscriptions": "runtime.subscriptions.handle",
+    "Table": "query.table",
     "join": "api",
     "local": "runtime.local",
     "sql": "api",

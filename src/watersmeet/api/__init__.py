@@ -13,6 +13,7 @@ from watersmeet.api.query import Query
 from watersmeet.errors import StreamError
 from watersmeet.plan.options import Options
 from watersmeet.query.stream import Stream
+from watersmeet.query.table import Table
 from watersmeet.runtime import sources
 from watersmeet.runtime.given import Call
 from watersmeet.sql.parse import parse
@@ -29,13 +30,14 @@ _SUBSCRIPTIONS = Call(
     parameters=("checkpoint", "sink", "trigger", "feed", "per_query", "units", "engine", "name"),
     options=(),
     frames=("feed",),
+    tables=False,
 )
 
 
-def sql(text: str, streams: Mapping[str, Stream] | None = None, /, **named: Any) -> Query:
+def sql(text: str, streams: Mapping[str, Stream | Table] | None = None, /, **named: Any) -> Query:
     """A query from SQL text.
 
-    Streams are given in a mapping, as keywords, or both. Other keywords are options: `kernel=`, `routing=`, `order=`, `driver=`, `units=`,
+    Streams, and tables that they are joined with (`wm.Table`), are given in a mapping, as keywords, or both. Other keywords are options: `kernel=`, `routing=`, `order=`, `driver=`, `units=`,
     `shipping=`, `bandwidth=`, `runtime=`, `sites=`. A stream that is called like one of them goes into the mapping.
 
     >>> import pyarrow as pa
@@ -48,7 +50,7 @@ def sql(text: str, streams: Mapping[str, Stream] | None = None, /, **named: Any)
     return Query(lambda specs, session: parse(text, specs, session), found, Options(**options))
 
 
-def join(streams: Mapping[str, Stream] | None = None, /, **named: Any) -> JoinBuilder:
+def join(streams: Mapping[str, Stream | Table] | None = None, /, **named: Any) -> JoinBuilder:
     """A query without SQL text; the names of streams are its aliases. Streams and options are given as to `sql`.
 
     >>> import pyarrow as pa

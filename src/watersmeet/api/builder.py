@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 from watersmeet.api.query import Query, Runnable
 from watersmeet.plan.options import Choices, Options, change, suggest
 from watersmeet.query.stream import Stream
+from watersmeet.query.table import Table
 from watersmeet.sql.fluent import Fluent, Form
 
 
@@ -26,7 +27,7 @@ class JoinBuilder(Fluent, Runnable):
     JoinBuilder: SELECT * FROM a AS a, b AS b WHERE (a.user = b.user) AND WINDOW (a, b) = 10s
     """
 
-    def __init__(self, streams: Mapping[str, Stream], options: Options) -> None:
+    def __init__(self, streams: Mapping[str, Stream | Table], options: Options) -> None:
         super().__init__(Form(tuple((alias, alias) for alias in streams)))
         self._streams, self._options = dict(streams), options
 

@@ -16,7 +16,8 @@ from watersmeet.plan.options import Options
 from watersmeet.query.join import Join
 from watersmeet.query.scaling import Scaling
 from watersmeet.query.session import Session
-from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.query.stream import Stream
+from watersmeet.query.table import Spec, Table
 from watersmeet.runtime import sources
 from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.given import is_frame
@@ -127,14 +128,15 @@ class Query(Runnable):
 
     def __init__(
         self,
-        bind: Callable[[Mapping[str, StreamSpec], Session], Join],
-        streams: Mapping[str, Stream],
+        bind: Callable[[Mapping[str, Spec], Session], Join],
+        streams: Mapping[str, Stream | Table],
         options: Options,
     ) -> None:
         self._streams, self._options, self._read = dict(streams), options, bind
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
         self._join = bind(specs, sources.session(streams))
-        self._used = {i.stream: self._streams[i.stream] for i in self._join.inputs}
+        used = [*(i.stream for i in self._join.inputs), *self._join.tables.values()]
+        self._used = {name: self._streams[name] for name in used}
         sources.check(self._join, self._used)
 
     def __repr__(self) -> str:
@@ -142,7 +144,9 @@ class Query(Runnable):
 
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield "Query", " ".join(self._join.text.split())
-        yield "streams", ", ".join(f"{name} {stream.show()}" for name, stream in self._used.items())
+        for title, kind in (("streams", Stream), ("tables", Table)):
+            if found := [f"{name} {given.show()}" for name, given in self._used.items() if isinstance(given, kind)]:
+                yield title, ", ".join(found)
         yield "windows", show_windows(self._join.windows)
         yield "result", ", ".join(o.name for o in self._join.results)
 

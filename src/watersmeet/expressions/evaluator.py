@@ -131,6 +131,22 @@ def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
     return _answer(sql, what, UTC, tables)
 
 
+def match(left: pa.Table, right: pa.Table, condition: str, what: str, timezone: str) -> tuple[pa.Array, pa.Array]:
+    """The row numbers of a left outer join of `r` and `t`, in their order; NULL where a left row has no partner.
+
+    >>> found = match(pa.table({"k": [1, 2]}), pa.table({"k": [2, 2]}), "r.k = t.k", "ON", "UTC")
+    >>> [side.to_pylist() for side in found]
+    [[0, 1, 1], [None, 0, 1]]
+    """
+    sides = {
+        name: table.append_column("_number", pa.array(np.arange(table.num_rows)))
+        for name, table in (("_left", left), ("_right", right))
+    }
+    sql = f"SELECT r._number, t._number FROM _left r LEFT JOIN _right t ON {condition} ORDER BY 1, 2"
+    found = _answer(sql, what, timezone, sides)
+    return found.column(0).combine_chunks(), found.column(1).combine_chunks()
+
+
 def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     con = connection(timezone)
     import duckdb

@@ -23,7 +23,7 @@ from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
 from watersmeet.kernels import placement
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
-from watersmeet.query.stream import COUNTED
+from watersmeet.query.stream import COPY, COUNTED
 
 PASS = "_pass"
 """The wire column that is true where the alias' filters hold; it does not travel on."""
@@ -37,6 +37,34 @@ CONTENT = "_content_"
 """Prefix of the columns of a whole row, which the content hash is made of; they do not travel on."""
 HASH = "_hash"
 """The content hash: the tie-break of sequences."""
+
+
+class Copies:
+    """The rows of one task that lookups have multiplied: of the copies of a row that pass, the first counts if it is late.
+
+    Copies of a row lie together, also where a table of wire rows ends and the next begins.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+
+    def mark(self, wire: pa.Table) -> pa.Table:
+        """Wire rows that say who is counted instead of which of them are copies."""
+        if COPY not in wire.column_names:
+            return wire
+        passing = pc.is_valid(wire.column(COPY)).combine_chunks()
+        ids = integers(wire.column(COPY).drop_null().combine_chunks())
+        again = np.ones(len(ids), bool)
+        again[np.unique(ids, return_index=True)[1]] = False
+        again |= ids == self._last
+        self._last = int(ids[-1]) if len(ids) else self._last
+        counted = np.zeros(wire.num_rows, bool)
+        counted[np.asarray(passing.to_numpy(zero_copy_only=False), bool)] = again
+        wire = wire.drop_columns([COPY])
+        if COUNTED not in wire.column_names:
+            return wire.append_column(COUNTED, pa.array(counted))
+        before = wire.column(COUNTED).fill_null(False)
+        return wire.set_column(wire.column_names.index(COUNTED), COUNTED, pc.or_(before, pa.array(counted)))
 
 
 @dataclass(frozen=True)

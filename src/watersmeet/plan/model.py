@@ -20,6 +20,7 @@ from watersmeet.query.join import Input, Join
 from watersmeet.query.predicate import Predicate
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
+from watersmeet.query.table import Lookup
 from watersmeet.query.tree import Node
 from watersmeet.query.window import UNBOUNDED, reach
 from watersmeet.routing.biclique import Biclique
@@ -109,7 +110,7 @@ class InputPlan:
     required: tuple[str, ...]
     """Wire columns in which NULL can match nothing."""
     earlier: tuple[str, ...]
-    """Aliases of the same stream that stand before this one."""
+    """Aliases of the same stream that count its late tuples before this one."""
     rows: int | None = None
     payload: tuple[str, ...] = ()
     """Wire columns that are fetched for matches only."""
@@ -117,6 +118,8 @@ class InputPlan:
     """How far ahead of the clock a tuple may be; None: as far as it likes."""
     own: tuple[Expr, ...] = ()
     """Conditions without which a tuple has no partner in the join where it enters, and which it survives: its side is preserved."""
+    lookups: tuple[Lookup, ...] = ()
+    """Tables that its tuples are joined with before anything else."""
     wire_of: Mapping[ColumnRef, str] = field(init=False, compare=False, repr=False)
     """The wire columns of plain columns."""
 
@@ -310,13 +313,17 @@ class Plan:
         """How long a side's tuples can meet later ones."""
         if stage.part is not None:
             return max((hi for _, hi in self.bounds(stage, side)), default=UNBOUNDED)
+        if len(stage.sides) == 1:
+            return 0
         return max((self.join.windows.hi(side.reference, y) for y in stage.partners(side)), default=UNBOUNDED)
 
     def bounds(self, stage: Stage, side: Side) -> list[tuple[str, int]]:
-        """(stream, hi) of the partners that a side's tuples wait for in a stage."""
+        """(stream, hi) of the partners that a side's tuples wait for in a stage; alone they wait for nobody."""
         if stage.part is not None:
             waits = stage.part.node.longest(stage.sides.index(side), side.either or (side.reference,))
             return [(self.by_alias[z].stream, hi) for z, hi in waits.items()]
+        if len(stage.sides) == 1:
+            return [(self.by_alias[side.name].stream, -UNBOUNDED)]
         graph = self.join.windows
         return [(self.by_alias[y].stream, graph.hi(side.reference, y)) for y in stage.partners(side)]
 
@@ -340,6 +347,8 @@ class Plan:
             more["max_ahead"] = ahead
         if self.join.tree is not None:
             more["joins"] = self.join.tree.description()
+        if self.join.lookups:
+            more["tables"] = [[i.alias, lookup.description()] for i in self.inputs for lookup in i.lookups]
         if self.timezone != UTC and self.join.depends_on_zone:
             more["timezone"] = self.timezone
         if not self.join.session.ansi and self.join.depends_on_ansi:

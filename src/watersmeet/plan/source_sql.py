@@ -7,11 +7,11 @@ one SQL query, so a division by zero in a filtered row is nobody's error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.query.stream import COUNTED
+from watersmeet.query.stream import COPY, COUNTED
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,29 @@ def items(
         out.append((column.name, text))
     if source.earlier:
         out.append((COUNTED, _counts_elsewhere(source, inputs, dialect)))
+    if source.lookups:
+        out.append((COPY, f"CASE WHEN {_enters(source, dialect)} THEN {dialect.quote(COPY)} END"))
     return out
 
 
 def _counts_elsewhere(source: InputPlan, inputs: Sequence[InputPlan], dialect: Dialect) -> str:
     """True where an earlier alias of the same stream gets the row too, and so counts it if it is late."""
-    cases = []
-    for other in (i for i in inputs if i.alias in source.earlier):
-        parts = [p for p in [condition(other, dialect)] if p]
-        for column in other.columns:
-            if column.name in other.required:
-                text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
-                guarded = f"CASE WHEN {parts[0]} THEN {text} END" if other.filters else text
-                parts.append(f"({guarded}) IS NOT NULL")
-        cases.append(f"coalesce({' AND '.join(parts) or 'true'}, false)")
-    return " OR ".join(cases)
+    return " OR ".join(_enters(_without_tables(i), dialect) for i in inputs if i.alias in source.earlier)
+
+
+def _enters(source: InputPlan, dialect: Dialect) -> str:
+    """Where a row can match anything, its time aside."""
+    parts = [p for p in [condition(source, dialect)] if p]
+    for column in source.columns:
+        if column.name in source.required:
+            text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
+            guarded = f"CASE WHEN {parts[0]} THEN {text} END" if source.filters else text
+            parts.append(f"({guarded}) IS NOT NULL")
+    return f"coalesce({' AND '.join(parts) or 'true'}, false)"
+
+
+def _without_tables(source: InputPlan) -> InputPlan:
+    """An alias as its stream alone knows it: what it asks of tables, another alias' rows do not say."""
+    columns = tuple(c for c in source.columns if not any(ref.table for ref in c.expr.columns))
+    filters = tuple(f for f in source.filters if not any(ref.table for ref in f.columns))
+    return replace(source, columns=columns, filters=filters)

@@ -9,19 +9,25 @@ Invariant: `len(columns)` slots, numbered from 0, occur in both templates; each 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from string import Formatter
 
 
 @dataclass(frozen=True, order=True)
 class ColumnRef:
-    """A column of one alias, spelled as the stream's schema spells it."""
+    """A column of one alias, spelled as the stream's schema spells it; of a table that the alias' tuples are looked up in, `u.country`.
+
+    >>> str(ColumnRef("o", "u.country", table="u"))
+    'u.country'
+    """
 
     alias: str
     column: str
+    table: str = field(default="", compare=False)
+    """The alias of that table."""
 
     def __str__(self) -> str:
-        return f"{self.alias}.{self.column}"
+        return self.column if self.table else f"{self.alias}.{self.column}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,12 @@ class Expr:
 
 def column(alias: str, name: str) -> Expr:
     """The expression that is just one column."""
-    return Expr(f"{alias}.{name}", "{0}", "{0}", (ColumnRef(alias, name),), portable=True)
+    return column_at(ColumnRef(alias, name))
+
+
+def column_at(ref: ColumnRef) -> Expr:
+    """The same of a reference."""
+    return Expr(str(ref), "{0}", "{0}", (ref,), portable=True)
 
 
 def binary(left: Expr, op: str, right: Expr) -> Expr:

@@ -7,7 +7,7 @@ names an alias, the window graph covers exactly the aliases. A bad query cannot 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import QueryError, UnknownNameError
 from watersmeet.query.expr import Expr
@@ -15,17 +15,19 @@ from watersmeet.query.predicate import Comparison, Equality, Predicate
 from watersmeet.query.select import Distinct, Finish, Grouping, GroupWindow, Output
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import TIME_TYPES, StreamSpec
+from watersmeet.query.table import Lookup
 from watersmeet.query.tree import Node
 from watersmeet.query.window import WindowGraph, reach
 
 
 @dataclass(frozen=True)
 class Input:
-    """One alias in FROM; `rows` is n of [ROWS n]."""
+    """One alias in FROM; `rows` is n of [ROWS n], `lookups` are the tables that its tuples are joined with when they arrive."""
 
     alias: str
     stream: str
     rows: int | None = None
+    lookups: tuple[Lookup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class Join:
     `finish` is DISTINCT or GROUP BY, see `query.select`; None lets every row out. `session` is where the query was bound;
     `widened` the conditions that count time on its clock, with how many microseconds their windows are wider than they say.
     With outer, semi, anti or as-of joins there is a `tree`, whose joins have the predicates and windows; `windows` is then the graph of results in which all
-    aliases are present, `after` has conditions on results, and `notes` says which joins became others.
+    aliases are present, `after` has conditions on results, and `notes` says which joins became others. `last_lookups` are tables that results are joined with,
+    and `last_conditions` hold afterwards.
     """
 
     text: str
@@ -55,15 +58,17 @@ class Join:
     tree: Node | None = None
     after: tuple[Expr, ...] = ()
     notes: tuple[str, ...] = ()
+    last_lookups: tuple[Lookup, ...] = ()
+    last_conditions: tuple[Expr, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases
-        if len(self.inputs) < 2:
+        if len(self.inputs) < 2 and not self.tables:
             raise QueryError(f"the query reads only {self.aliases[0]!r}: a join needs two or more streams in FROM")
         if isinstance(self.finish, Grouping):
             used = [a.argument for a in self.finish.aggregates if a.argument is not None]
             assert self.finish.keys <= len(self.select) > max(used, default=-1)
-        known = set(self.aliases)
+        known = {*self.aliases, *(lookup.alias for lookup in self.last_lookups)}
         for expr in (*self.filters, *(o.expr for o in self.select)):
             unknown = expr.aliases - known
             if unknown:
@@ -104,8 +109,26 @@ class Join:
         return {z: self.windows.hi(alias, z) for z in self.aliases}
 
     def spec(self, alias: str) -> StreamSpec:
-        """The stream behind an alias."""
-        return self.streams[next(i.stream for i in self.inputs if i.alias == alias)]
+        """The stream behind an alias, with the columns that lookups add to its tuples."""
+        source = next(i for i in self.inputs if i.alias == alias)
+        spec = self.streams[source.stream]
+        more = {name: kind for lookup in source.lookups for name, kind in lookup.columns.items()}
+        return replace(spec, schema={**spec.schema, **more}) if more else spec
+
+    @property
+    def lookups(self) -> tuple[Lookup, ...]:
+        """All tables that tuples are joined with before they go to units."""
+        return tuple(lookup for source in self.inputs for lookup in source.lookups)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """All tables: the names of those supplied, by alias."""
+        return {lookup.alias: lookup.table for lookup in (*self.lookups, *self.last_lookups)}
+
+    @property
+    def last_expressions(self) -> tuple[Expr, ...]:
+        """By what results are looked up, and what holds afterwards."""
+        return (*(e for lookup in self.last_lookups for e in lookup.on), *self.last_conditions)
 
     def filters_of(self, alias: str) -> tuple[Expr, ...]:
         first = self.aliases[0]
@@ -115,7 +138,8 @@ class Join:
     def expressions(self) -> tuple[Expr, ...]:
         """All expressions of the query."""
         outputs = dict.fromkeys((*(o.expr for o in self.select), *self._of_results()))
-        return (*self.filters, *self._of_tree(), *(p.condition for p in self.predicates), *outputs)
+        conditions = (*self.filters, *self._of_tables(), *self._of_tree(), *(p.condition for p in self.predicates))
+        return (*conditions, *outputs)
 
     @property
     def depends_on_zone(self) -> bool:
@@ -135,7 +159,12 @@ class Join:
             ):
                 yield predicate.condition
         outputs = (*(o.expr for o in self.select), *self._of_results())
-        yield from (expr for expr in (*self.filters, *self._of_tree(), *outputs) if not expr.is_column)
+        conditions = (*self.filters, *self._of_tables(), *self._of_tree())
+        yield from (expr for expr in (*conditions, *outputs) if not expr.is_column)
+
+    def _of_tables(self) -> tuple[Expr, ...]:
+        """Conditions by which tables are joined."""
+        return (*(e for lookup in self.lookups for e in lookup.on), *self.last_expressions)
 
     def _of_results(self) -> tuple[Expr, ...]:
         """What the query's rows are computed by."""

@@ -16,6 +16,8 @@ from watersmeet.query.duration import parse_us, show_us
 
 COUNTED = "_counted"
 """The column that tuples travel with where an earlier alias of their stream has them, too: true if that one has counted the tuple."""
+COPY = "_copy"
+"""The column that says which rows were one row of the stream before a table was joined, where they pass; it does not travel on."""
 TIME_TYPES = ("timestamp", "timestamp_ntz")
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
@@ -70,10 +72,10 @@ class Stream:
         return f"(time {self.time}, lateness {show_us(self.lateness_us)}{idle}{ahead}{at})"
 
     def __repr__(self) -> str:
-        return f"Stream of a {_source_name(self.source)} {self.show()}"
+        return f"Stream of a {source_name(self.source)} {self.show()}"
 
 
-def _source_name(source: Any) -> str:
+def source_name(source: Any) -> str:
     """What a source is: 'streaming DataFrame', 'static DataFrame', 'Table'."""
     streaming = getattr(source, "isStreaming", None)
     return ("" if streaming is None else "streaming " if streaming else "static ") + type(source).__name__

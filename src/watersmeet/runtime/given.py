@@ -17,6 +17,7 @@ import pyarrow as pa
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.plan.options import OPTIONS, suggest
 from watersmeet.query.stream import Stream
+from watersmeet.query.table import Table
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Call:
     options: tuple[str, ...] = OPTIONS
     frames: tuple[str, ...] = ()
     """Parameters that take a DataFrame."""
+    tables: bool = True
+    """Whether it takes a `wm.Table`, too."""
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -62,7 +65,7 @@ class Call:
         """
         mapped = self._check_mapping(streams)
         for name, value in ({} if parameters is None else parameters).items():
-            if is_source(value) and not (name in self.frames and not isinstance(value, Stream)):
+            if is_source(value) and not (name in self.frames and not isinstance(value, Stream | Table)):
                 raise self._clash(name)
         for name, value in named.items():
             self._check(name, value)
@@ -101,7 +104,11 @@ class Call:
 
     def _check_wrapped(self, streams: Mapping[str, Any]) -> None:
         for name, value in streams.items():
-            if not self.plain and not isinstance(value, Stream):
+            if isinstance(value, Table) and not self.tables:
+                raise StreamError(
+                    f"{name}=wm.Table: {self.name}() takes streams only; join the table with Spark before, and give the result as wm.Stream(df, time=...)"
+                )
+            if not self.plain and not isinstance(value, Stream | Table):
                 raise StreamError(f"{name}={type(value).__name__}: {self._suggest_wrapping(name)}")
 
     def _suggest_wrapping(self, name: str) -> str:
@@ -118,12 +125,12 @@ class Call:
 
 
 def is_source(value: Any) -> bool:
-    """Whether a value is something that rows come from: a `wm.Stream`, a Spark DataFrame, an Arrow table.
+    """Whether a value is something that rows come from: a `wm.Stream` or `wm.Table`, a Spark DataFrame, an Arrow table.
 
     >>> is_source(pa.table({"k": [1]})), is_source({"a": "paris"})
     (True, False)
     """
-    return isinstance(value, Stream | pa.Table | pa.RecordBatch) or is_frame(value)
+    return isinstance(value, Stream | Table | pa.Table | pa.RecordBatch) or is_frame(value)
 
 
 def is_frame(value: Any) -> bool:

@@ -33,6 +33,7 @@ from watersmeet.dataflow.contract import (
     put,
 )
 from watersmeet.expressions.evaluator import evaluate, mask
+from watersmeet.expressions.lookup import look_up_results, schemas_by_alias
 from watersmeet.kernels.instants import LAST
 from watersmeet.operators.aggregate import GroupUnits
 from watersmeet.operators.assemble import PlanFlows, make_keepers
@@ -48,7 +49,8 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.counts import Counts
-from watersmeet.runtime.wires import make_wire, set_aside
+from watersmeet.runtime.wire_reader import WireReader
+from watersmeet.runtime.wires import set_aside
 from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import Identity, Manifest
@@ -187,11 +189,12 @@ class LocalRun:
         now_us: int = LAST,
     ) -> None:
         refuse_mismatches(join)
-        self.schemas = {i.stream: tables[i.stream].schema for i in join.inputs}
-        types = DuckDBTypes({i.alias: self.schemas[i.stream] for i in join.inputs})
+        self.schemas = {name: table.schema for name, table in tables.items()}
+        types = DuckDBTypes(schemas_by_alias(join, self.schemas))
         self.plan = build(join, types, options, "everything")
         types.evaluate_nothing(output.expr for output in join.select)
         self.late = late
+        self.reader = WireReader(self.plan, tables, late=late)
         self.wires = self.read(tables, now_us)
         self.flows: Flows = PlanFlows(self.plan) if self.plan.sites is None else SiteFlows(self.plan)
         self.units = InProcess(Identity.of(self.plan))
@@ -248,9 +251,9 @@ class LocalRun:
         return replace(counts, kept=self._kept).attach(out)
 
     def _batches(self, batch_rows: int) -> Iterator[list[pa.Table]]:
-        longest = max(w.num_rows for w in self.wires.values())
-        for begin in range(0, longest, batch_rows):
-            yield self.push({alias: wire.slice(begin, batch_rows) for alias, wire in self.wires.items()})
+        reader = self.reader
+        for begin in range(0, max(reader.count(a, wire) for a, wire in self.wires.items()), batch_rows):
+            yield self.push({a: reader.slice(a, wire, begin, batch_rows) for a, wire in self.wires.items()})
         if self.plan.sequenced or self.plan.parts or self.plan.join.group_window is not None:
             yield self.push({}, ended=True)
 
@@ -270,8 +273,7 @@ class LocalRun:
 
     def read(self, tables: Mapping[str, pa.Table], now_us: int = LAST) -> dict[str, pa.Table]:
         """Rows by stream, which arrive when the clock shows `now_us`, as wire rows by alias."""
-        given = [i for i in self.plan.inputs if i.stream in tables]
-        return {i.alias: make_wire(self.plan, i, tables[i.stream], late=self.late, now_us=now_us) for i in given}
+        return self.reader.read(tables, now_us)
 
     def rows_of(self, results: list[pa.Table]) -> pa.Table:
         """Results as rows of the query: combinations, distinct rows, or groups."""
@@ -372,6 +374,7 @@ class LocalRun:
     def _project(self, table: pa.Table) -> pa.Table:
         """SELECT over combinations: plain columns as they are, the rest by the evaluator."""
         at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
+        table, at = look_up_results(table, self.plan.join, self.reader.tables, at)
         select = self.plan.join.select
         computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
         texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]

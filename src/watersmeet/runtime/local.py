@@ -23,6 +23,7 @@ from watersmeet.plan.options import Options, change
 from watersmeet.query.session import UTC
 from watersmeet.query.sites import Sites as AtSites
 from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.query.table import Spec, Table
 from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.counts import Counts
 from watersmeet.runtime.given import Call
@@ -41,7 +42,7 @@ _RUN = Call(
     "run", "text", plain=True, parameters=("batch_rows", "late", "network", "now", "protocol", "sites", "timezone")
 )
 _EXPLAIN = Call("explain", "text", plain=True, parameters=("detail", "network", "sites", "timezone"))
-_SUBSCRIPTIONS = Call("subscriptions", plain=True, parameters=("units", "engine", "timezone"), options=())
+_SUBSCRIPTIONS = Call("subscriptions", plain=True, parameters=("units", "engine", "timezone"), options=(), tables=False)
 
 
 def __getattr__(name: str) -> Any:
@@ -63,7 +64,7 @@ def _laboratory(wanted: str) -> Any:
 
 def run(
     text: str,
-    tables: Mapping[str, pa.Table | Stream] | None = None,
+    tables: Mapping[str, pa.Table | Stream | Table] | None = None,
     /,
     *,
     batch_rows: int = BATCH_ROWS,
@@ -78,7 +79,7 @@ def run(
     """Run a query over Arrow tables, in a mapping or as keywords; other keywords are the options of `wm.sql`.
 
     A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
-    it; a `Stream` says both itself. `counts(result)` is what was counted on the way. With `late` the result has a column `_late` more,
+    it; a `Stream` says both itself. A `wm.Table` is a table without event time, which streams are joined with. `counts(result)` is what was counted on the way. With `late` the result has a column `_late` more,
     a struct, and a row for every row that was dropped (see `Query.late`). `now` is the clock that `max_ahead` of streams is held against. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
     With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays; if streams
@@ -120,7 +121,7 @@ def run(
 
 def explain(
     text: str,
-    tables: Mapping[str, pa.Table | Stream] | None = None,
+    tables: Mapping[str, pa.Table | Stream | Table] | None = None,
     /,
     *,
     sites: Mapping[str, str] | AtSites | Any = None,
@@ -164,22 +165,23 @@ def counts(result: pa.Table) -> Counts:
 
 
 def _prepare(
-    text: str, sources: Mapping[str, tuple[pa.Table, StreamSpec]], timezone: str, options: dict[str, Any], **how: Any
+    text: str, sources: Mapping[str, tuple[pa.Table, Spec]], timezone: str, options: dict[str, Any], **how: Any
 ) -> LocalRun:
     join = parse(text, {name: spec for name, (_, spec) in sources.items()}, session_in(timezone))
     tables = {name: table for name, (table, _) in sources.items()}
     return LocalRun(join, tables, change(Options(units=1), options), **how)
 
 
-def _refuse_late(sources: Mapping[str, tuple[pa.Table, StreamSpec]], late: bool) -> None:
+def _refuse_late(sources: Mapping[str, tuple[pa.Table, Spec]], late: bool) -> None:
     """A simulation has no batches, whose time and watermarks these need."""
-    bounded = [f"max_ahead= of stream {name}" for name, (_, spec) in sources.items() if spec.max_ahead_us is not None]
+    specs = {name: spec for name, (_, spec) in sources.items() if isinstance(spec, StreamSpec)}
+    bounded = [f"max_ahead= of stream {name}" for name, spec in specs.items() if spec.max_ahead_us is not None]
     for what in ["late=True", *bounded] if late else bounded:
         raise OptionError(f"{what} goes with batches, and a simulation has none: leave it out, or network= and sites=")
 
 
 def _in_rounds(
-    sources: Mapping[str, tuple[pa.Table, StreamSpec]],
+    sources: Mapping[str, tuple[pa.Table, Spec]],
     sites: Mapping[str, str] | AtSites | Any,
     network: Any,
     options: dict[str, Any],
@@ -219,6 +221,5 @@ def subscriptions(
     """
     found, _ = _SUBSCRIPTIONS.split(streams, named, {"units": units, "engine": engine, "timezone": timezone})
     sources = {name: source_of(name, given) for name, given in found.items()}
-    return LocalSubscriptions(
-        {n: s for n, (_, s) in sources.items()}, {n: t.schema for n, (t, _) in sources.items()}, units, engine, timezone
-    )
+    specs = {n: s for n, (_, s) in sources.items() if isinstance(s, StreamSpec)}
+    return LocalSubscriptions(specs, {n: t.schema for n, (t, _) in sources.items()}, units, engine, timezone)

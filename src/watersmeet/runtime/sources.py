@@ -15,6 +15,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers
 from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import StreamError
+from watersmeet.expressions.lookup import schemas_by_alias
 from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Options
@@ -22,6 +23,7 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.query.table import Spec, Table, TableSpec
 from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.given import is_frame
 
@@ -30,23 +32,31 @@ _WATERMARK_MS = "spark.watermarkDelayMs"
 ROUNDS = "rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
 
 
-def spec(name: str, stream: Stream) -> StreamSpec:
-    """What planning may know of a stream."""
-    if isinstance(stream.source, pa.Table):
-        schema = {f.name: spark_name(f.type) for f in normal(stream.source.slice(0, 0)).schema}
-        columns = stream.source.column_names
-    elif is_frame(stream.source):
-        schema = dict(stream.source.dtypes)
-        columns = stream.source.columns
-        _warn_of_watermarks(name, stream.source)
+def spec(name: str, given: Stream | Table) -> Spec:
+    """What planning may know of a stream or a table."""
+    what = _called(given)
+    if isinstance(given.source, pa.Table):
+        schema = {f.name: spark_name(f.type) for f in normal(given.source.slice(0, 0)).schema}
+        columns = given.source.column_names
+    elif is_frame(given.source):
+        schema = dict(given.source.dtypes)
+        columns = given.source.columns
+        if isinstance(given, Stream):
+            _warn_of_watermarks(name, given.source)
     else:
         raise StreamError(
-            f"stream {name}: {type(stream.source).__name__} is neither a Spark DataFrame nor a pyarrow table"
+            f"{what} {name}: {type(given.source).__name__} is neither a Spark DataFrame nor a pyarrow table"
         )
     twice = sorted({c for c in columns if columns.count(c) > 1})
     if twice:
-        raise StreamError(f"stream {name}: column {twice[0]!r} is there twice; rename one")
-    return StreamSpec(name, schema, stream.time, stream.lateness_us, stream.idle_us, stream.site, stream.max_ahead_us)
+        raise StreamError(f"{what} {name}: column {twice[0]!r} is there twice; rename one")
+    if isinstance(given, Table):
+        return TableSpec(name, schema)
+    return StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site, given.max_ahead_us)
+
+
+def _called(given: Any) -> str:
+    return "table" if isinstance(given, Table) else "stream"
 
 
 def _warn_of_watermarks(name: str, frame: Any) -> None:
@@ -65,7 +75,7 @@ def _warn_of_watermarks(name: str, frame: Any) -> None:
             )
 
 
-def session(streams: Mapping[str, Stream]) -> Session:
+def session(streams: Mapping[str, Stream | Table]) -> Session:
     """The session in which a query over these streams is bound; tables have none, and are read in UTC."""
     frames = [s.source for s in streams.values() if is_frame(s.source)]
     if not frames:
@@ -75,8 +85,9 @@ def session(streams: Mapping[str, Stream]) -> Session:
     return spark_plan.session_of(frames[0].sparkSession)
 
 
-def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
+def runtime_name(given: Mapping[str, Stream | Table], wanted: str, plan: Plan) -> str:
     """The runtime that a query's streams run on, for explain."""
+    streams = {name: stream for name, stream in given.items() if isinstance(stream, Stream)}
     if not all(is_frame(s.source) for s in streams.values()):
         return "local (in process)"
     if wanted == "rounds" or plan.shipping == "semijoin" or plan.sites is not None:
@@ -86,22 +97,23 @@ def runtime_name(streams: Mapping[str, Stream], wanted: str, plan: Plan) -> str:
     return "stream on static data (a backfill in event-time slices)"
 
 
-def check(join: Join, streams: Mapping[str, Stream]) -> None:
+def check(join: Join, given: Mapping[str, Stream | Table]) -> None:
     """Refuse a query whose streams or types do not go together, as soon as it is bound."""
-    frames = {i.alias: streams[i.stream].source for i in join.inputs}
-    _check_kinds(frames)
+    frames = {i.alias: given[i.stream].source for i in join.inputs}
+    _check_kinds(frames, {alias: given[table].source for alias, table in join.tables.items()})
     if all(is_frame(frame) for frame in frames.values()):
         from watersmeet.runtime import spark_plan
 
-        spark_plan.check(join, frames)
+        spark_plan.check(join, spark_plan.frames_by_alias(join, {name: s.source for name, s in given.items()}))
     else:
         refuse_mismatches(join)
 
 
-def _check_kinds(frames: Mapping[str, Any]) -> None:
-    """All sources, by alias, are Arrow tables, or streams of one Spark session, or static DataFrames of one."""
-    tables = [alias for alias, frame in frames.items() if not is_frame(frame)]
-    if tables and len(tables) < len(frames):
+def _check_kinds(frames: Mapping[str, Any], dimensions: Mapping[str, Any] | None = None) -> None:
+    """All sources, by alias, are Arrow tables, or streams of one Spark session, or static DataFrames of one; what they are joined with, too."""
+    every = {**frames, **(dimensions or {})}
+    tables = [alias for alias, frame in every.items() if not is_frame(frame)]
+    if tables and len(tables) < len(every):
         raise StreamError(
             f"alias {tables[0]}: an Arrow table cannot be joined with DataFrames; make it one with spark.createDataFrame, or use wm.local.run"
         )
@@ -110,27 +122,26 @@ def _check_kinds(frames: Mapping[str, Any]) -> None:
     if len({frame.isStreaming for frame in frames.values()}) > 1:
         static = [alias for alias, frame in frames.items() if not frame.isStreaming]
         raise StreamError(
-            f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all with spark.readStream, or all with spark.read"
+            f"{', '.join(static)} is static and the rest streams: Spark cannot union them; read all with spark.readStream, or all with spark.read, or give what has no event time as wm.Table(df)"
         )
-    if len({id(frame.sparkSession) for frame in frames.values()}) > 1:
+    if len({id(frame.sparkSession) for frame in every.values()}) > 1:
         raise StreamError("the streams belong to different Spark sessions; read them all with one session")
 
 
-def plan(join: Join, streams: Mapping[str, Stream], options: Options) -> Plan:
-    """The plan of a query over these streams."""
-    frames = {i.alias: streams[i.stream].source for i in join.inputs}
-    if all(isinstance(f, pa.Table) for f in frames.values()):
-        return build(
-            join, DuckDBTypes({a: normal(t.slice(0, 0)).schema for a, t in frames.items()}), options, "everything"
-        )
+def plan(join: Join, given: Mapping[str, Stream | Table], options: Options) -> Plan:
+    """The plan of a query over these streams and tables."""
+    found = {name: s.source for name, s in given.items()}
+    if all(isinstance(f, pa.Table) for f in found.values()):
+        schemas = {name: normal(table.slice(0, 0)).schema for name, table in found.items()}
+        return build(join, DuckDBTypes(schemas_by_alias(join, schemas)), options, "everything")
     from watersmeet.runtime import spark_plan
 
-    return spark_plan.plan(join, frames, options)
+    return spark_plan.plan(join, spark_plan.frames_by_alias(join, found), options)
 
 
-def dataframe(plan: Plan, streams: Mapping[str, Stream], *, late: bool = False) -> Any:
+def dataframe(plan: Plan, given: Mapping[str, Stream | Table], *, late: bool = False) -> Any:
     """The query's result as a DataFrame; with `late` also what it drops."""
-    frames = _frames(streams, "dataframe()")
+    frames = _frames(given, "dataframe()")
     from watersmeet.runtime import spark_plan
     from watersmeet.runtime.stream.dataframe import dataframe as joined
     from watersmeet.runtime.workers import probe_workers
@@ -141,9 +152,9 @@ def dataframe(plan: Plan, streams: Mapping[str, Stream], *, late: bool = False) 
     return joined(plan, frames, late=late)
 
 
-def late(plan: Plan, streams: Mapping[str, Stream]) -> Any:
+def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
     """What a query over static DataFrames drops."""
-    frames = _frames(streams, "late()")
+    frames = _frames(given, "late()")
     for name, frame in frames.items():
         if frame.isStreaming:
             raise StreamError(
@@ -156,9 +167,9 @@ def late(plan: Plan, streams: Mapping[str, Stream]) -> Any:
     return static_late(plan, frames)
 
 
-def start(plan: Plan, streams: Mapping[str, Stream], **how: Any) -> Any:
+def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
-    frames = _classic(streams, "start()")
+    frames = _classic(given, "start()")
     from watersmeet.runtime import spark_plan
     from watersmeet.runtime.rounds.handle import start as start_rounds
 
@@ -171,21 +182,23 @@ def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:
     frames = _classic(streams, "subscriptions()")
     from watersmeet.runtime.subscriptions.handle import Subscriptions
 
-    return Subscriptions({name: spec(name, stream) for name, stream in streams.items()}, frames, **how)
+    specs = {name: found for name, s in streams.items() if isinstance(found := spec(name, s), StreamSpec)}
+    return Subscriptions(specs, frames, **how)
 
 
-def _frames(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
-    for name, stream in streams.items():
+def _frames(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
+    """The DataFrames of streams, and of tables, by name; streams first."""
+    for name, stream in given.items():
         if not is_frame(stream.source):
             raise StreamError(
-                f"stream {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
+                f"{_called(stream)} {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
             )
-    return {name: s.source for name, s in streams.items()}
+    return {name: s.source for name, s in sorted(given.items(), key=lambda item: isinstance(item[1], Table))}
 
 
-def _classic(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
+def _classic(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
     """The same, of a session in this process whose version has been tested."""
-    frames = _frames(streams, what)
+    frames = _frames(given, what)
     from watersmeet.runtime.spark_versions import check_version, refuse_connect
 
     refuse_connect(frames, what)
@@ -193,17 +206,21 @@ def _classic(streams: Mapping[str, Stream], what: str) -> dict[str, Any]:
     return frames
 
 
-def source_of(name: str, given: Any) -> tuple[pa.Table, StreamSpec]:
-    """A stream's table and what planning may know of it."""
-    table = given.source if isinstance(given, Stream) else given
+def source_of(name: str, given: Any) -> tuple[pa.Table, Spec]:
+    """The rows of a stream or a table, and what planning may know of it."""
+    table = given.source if isinstance(given, Stream | Table) else given
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
-        raise StreamError(f"stream {name}: the local runtime reads pyarrow tables, not {type(table).__name__}")
+        raise StreamError(
+            f"{_called(given)} {name}: the local runtime reads pyarrow tables, not {type(table).__name__}"
+        )
     table = normal(table)
     schema = {f.name: spark_name(f.type) for f in table.schema}
     if len(schema) < len(table.schema):
-        raise StreamError(f"stream {name}: two columns have the same name; rename one")
+        raise StreamError(f"{_called(given)} {name}: two columns have the same name; rename one")
+    if isinstance(given, Table):
+        return table, TableSpec(name, schema)
     if isinstance(given, Stream):
         how = (given.time, given.lateness_us, given.idle_us, given.site, given.max_ahead_us)
         return table, StreamSpec(name, schema, *how)

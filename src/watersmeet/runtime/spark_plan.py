@@ -31,6 +31,7 @@ from watersmeet.query.join import Join
 from watersmeet.query.select import END, Grouping
 from watersmeet.query.session import Session
 from watersmeet.runtime.spark_aggregates import aggregate_sql
+from watersmeet.runtime.spark_tables import look_up, quote
 from watersmeet.runtime.spark_versions import check_version
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
@@ -59,9 +60,15 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     return build(join, SparkTypes(frames), options, inside)
 
 
+def frames_by_alias(join: Join, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The DataFrames of a query's aliases, joined with the tables that their tuples are looked up in; `given` are all by name."""
+    own = {i.alias: look_up(given[i.stream], i.lookups, given, "true") for i in join.inputs}
+    return own | {lookup.alias: given[lookup.table] for lookup in join.last_lookups}
+
+
 SPARK = Dialect(
     render=lambda expr, name: expr.spark(name),
-    quote=lambda name: "`" + name.replace("`", "``") + "`",
+    quote=quote,
     cast=lambda text, kind: f"CAST({text} AS {kind})",
 )
 
@@ -162,6 +169,8 @@ def _check(join: Join, empty: Any, at: Mapping[ColumnRef, str]) -> None:
 
 def _conditions(join: Join) -> Iterable[Expr]:
     yield from join.filters
+    yield from (e for lookup in join.lookups for e in lookup.on)
+    yield from join.last_expressions
     yield from (p.condition for p in join.predicates)
 
 

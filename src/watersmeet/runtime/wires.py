@@ -6,7 +6,7 @@ these leave it before they enter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -21,10 +21,12 @@ from watersmeet.plan.source_sql import condition, items, own_condition
 from watersmeet.runtime.arrow_types import DUCKDB, normal
 
 
-def make_wire(plan: Plan, source: InputPlan, table: pa.Table, *, late: bool = False, now_us: int = LAST) -> pa.Table:
-    """A source's table as wire rows that arrive at an instant; with `late` each brings the whole row along."""
+def make_wire(
+    plan: Plan, source: InputPlan, table: pa.Table, *, whole: Sequence[str] = (), now_us: int = LAST
+) -> pa.Table:
+    """A source's table as wire rows that arrive at an instant; each brings the columns of the whole row along, if they are wanted."""
     wire = mark_ahead(source, _compute_wire(plan, source, table), plan.timezone, now_us)
-    return wire.append_column(ROW, table.to_struct_array()) if late else wire
+    return wire.append_column(ROW, table.select(list(whole)).to_struct_array()) if whole else wire
 
 
 def mark_ahead(source: InputPlan, wire: pa.Table, timezone: str, now_us: int) -> pa.Table:

@@ -12,11 +12,12 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.errors import StreamError, UnknownNameError, UnsupportedError, WindowError
-from watersmeet.query.expr import ColumnRef, column
+from watersmeet.query.expr import ColumnRef
 from watersmeet.query.join import Input, Join
 from watersmeet.query.select import Distinct, Finish, Output
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import StreamSpec
+from watersmeet.query.table import Spec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group import group, is_grouped
@@ -25,6 +26,7 @@ from watersmeet.sql.items import WindowItem, choices_of
 from watersmeet.sql.names import Scope, find, stream_named
 from watersmeet.sql.predicates import Sorted, conjuncts, sort_conjuncts
 from watersmeet.sql.refuse import refuse_inside
+from watersmeet.sql.tables import ON, Written, hoist
 from watersmeet.sql.trees import BoundTree, Joined, has_outer, nearest_of, place, simplify, visible_in
 
 
@@ -54,36 +56,43 @@ class Draft:
     """What FROM joins; None: all tables, by inner joins. Its conditions are those of ON."""
 
 
-def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> Join:
+def bind(draft: Draft, streams: Mapping[str, Spec], session: Session) -> Join:
     """The logical query in a session, every name resolved and every condition sorted."""
     inputs, found_scope, using, star = _from(draft, streams)
     scope = replace(found_scope, session=session)
     _refuse_mixed_times(scope)
     items = [_with_aliases(item, scope) for item in draft.items]
-    aliases = tuple(scope.specs)
+    aliases = scope.streams
+    crossed = frozenset(t.alias for t in draft.tables if t.crossed)
+    numbered = frozenset(item.aliases[0] for item in items if item.kind == "rows")
     choices = choices_of(items, aliases)
     shape = _shape(draft, scope, using)
-    seen = scope.only(shape.visible)
-    where = [c for node in draft.conditions for c in conjuncts(_resolve(node, seen))]
+    where = [c for node in draft.conditions for c in conjuncts(_resolve(node, scope.only(shape.visible)))]
     notes: list[str] = []
     joined = simplify(shape, where, notes)
     assert isinstance(joined, Joined)
+    hoisted = hoist(joined, where, scope, Written({i.alias: i.stream for i in inputs}, crossed, numbered))
+    scope = replace(scope, hosts=hoisted.hosts)
+    seen = scope.only(shape.visible)
     select, finish = _select(draft, seen, [ref for ref in star if ref.alias in seen.specs])
     tree: BoundTree | Sorted
-    if has_outer(joined):
+    if has_outer(hoisted.root):
         _refuse_rows(items)
-        tree = place(joined, where, scope, choices)
+        tree = place(hoisted.root, hoisted.where, scope, choices)
     else:
-        tree = sort_conjuncts([*joined.conditions, *where], scope)
+        tree = sort_conjuncts(list(hoisted.conditions()), scope)
+    inputs = [
+        replace(i, lookups=tuple(hoisted.lookups.get(i.alias, ()))) for i in inputs if i.alias not in scope.tables
+    ]
     join = Join(
         text=draft.text,
         inputs=_with_rows(inputs, items),
-        streams={i.stream: streams[i.stream] for i in inputs},
-        filters=tuple(tree.filters),
+        streams={i.stream: spec for i in inputs if isinstance(spec := streams[i.stream], StreamSpec)},
+        filters=(*hoisted.filters, *tree.filters),
         predicates=tuple(tree.predicates),
         windows=WindowGraph.either(aliases, [[*edges, *tree.edges] for edges in choices]),
         select=select,
-        crossed=frozenset(t.alias for t in draft.tables if t.crossed),
+        crossed=crossed - scope.tables,
         timed=frozenset(frozenset((edge.old, edge.young)) for edge in tree.edges),
         finish=finish,
         session=session,
@@ -91,7 +100,10 @@ def bind(draft: Draft, streams: Mapping[str, StreamSpec], session: Session) -> J
         tree=tree.root if isinstance(tree, BoundTree) else None,
         after=tuple(tree.after) if isinstance(tree, BoundTree) else (),
         notes=tuple(notes),
+        last_lookups=tuple(hoisted.last),
+        last_conditions=tuple(hoisted.last_conditions),
     )
+    _refuse_late_finish(join)
     refuse_endless(join)
     return join
 
@@ -111,6 +123,8 @@ def _shape(draft: Draft, scope: Scope, using: Mapping[str, Sequence[Any]]) -> Jo
         ]
         right = inputs[-1]
         conditions += using.get(right, ()) if isinstance(right, str) else ()
+        for condition in conditions:
+            condition.meta[ON] = right if isinstance(right, str) else ""
         nearest = None
         if item.kind.startswith("asof"):
             before = visible_in(inputs[0])
@@ -140,6 +154,15 @@ def _resolve(node: Any, seen: Scope, every: Scope | None = None, written: str = 
         ) from None
 
 
+def _refuse_late_finish(join: Join) -> None:
+    """Units drop repeats and aggregate before results are looked up."""
+    if join.finish is not None and join.last_lookups:
+        what = "DISTINCT" if join.distinct else "GROUP BY or an aggregate"
+        raise UnsupportedError(
+            f"{join.last_lookups[0]} is joined to results, since it concerns more than the tuples of one stream, and {what} over that is not supported: join it on columns of one stream, or apply that to the query's result"
+        )
+
+
 def _refuse_rows(items: Sequence[WindowItem]) -> None:
     for item in items:
         if item.kind == "rows":
@@ -150,7 +173,7 @@ def _refuse_rows(items: Sequence[WindowItem]) -> None:
 
 def _refuse_mixed_times(scope: Scope) -> None:
     """Times with and without a zone are the same numbers in UTC only."""
-    kinds = {spec.schema[spec.time]: alias for alias, spec in scope.specs.items()}
+    kinds = {scope.specs[alias].schema[scope.specs[alias].time]: alias for alias in scope.streams}
     if len(kinds) > 1 and scope.session.timezone != UTC:
         zoned, local = kinds["timestamp"], kinds["timestamp_ntz"]
         raise StreamError(
@@ -171,11 +194,11 @@ def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tupl
 
 
 def _from(
-    draft: Draft, streams: Mapping[str, StreamSpec]
+    draft: Draft, streams: Mapping[str, Spec]
 ) -> tuple[list[Input], Scope, dict[str, list[Any]], list[ColumnRef]]:
     """Inputs, scope, the equalities of USING by alias, and what an find_column * stands for."""
     inputs: list[Input] = []
-    specs: dict[str, StreamSpec] = {}
+    specs: dict[str, Spec] = {}
     merged: dict[str, str] = {}
     equalities: dict[str, list[Any]] = {}
     star: list[ColumnRef] = []
@@ -203,6 +226,10 @@ def _from(
 def _with_aliases(item: WindowItem, scope: Scope) -> WindowItem:
     """The item with its aliases spelled as in FROM."""
     names = tuple(scope.alias(name, f"window {item.text!r}") for name in item.aliases)
+    if timeless := next((n for n in names if n in scope.tables), None):
+        raise WindowError(
+            f"window {item.text!r} names {timeless!r}, which is a table and has no event time: windows are between streams; put conditions on its columns into ON, or give it as wm.Stream(..., time=...)"
+        )
     if item.kind == "path" and (twice := next((n for n in names if names.count(n) > 1), None)):
         raise WindowError(
             f"window {item.text!r} visits {twice!r} twice: a path has different aliases; to visit a stream again, give it a second alias in FROM"
@@ -224,7 +251,7 @@ def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef], *, replayed: bo
     """The columns that one item of SELECT stands for."""
     inner, name = item_of(node)
     if is_star(inner):
-        yield from (Output(ref.column, column(ref.alias, ref.column)) for ref in _star(inner, scope, star))
+        yield from (Output(ref.column, to_expr(scope.node(ref))) for ref in _star(inner, scope, star))
         return
     refuse_inside(inner, replayed=replayed)
     expr = to_expr(scope.resolve(inner).unnest())

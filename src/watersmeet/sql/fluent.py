@@ -19,7 +19,7 @@ from sqlglot import exp
 from watersmeet.errors import ParseError, UnknownNameError, UnsupportedError, WindowError
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
-from watersmeet.query.stream import StreamSpec
+from watersmeet.query.table import Spec
 from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.items import WindowItem, read_rows, read_span
 from watersmeet.sql.names import find, identifier
@@ -58,7 +58,7 @@ class Form:
     kinds: Mapping[str, str] = field(default_factory=dict)
     """By alias how it is joined, if that is not by an inner join."""
 
-    def bind(self, streams: Mapping[str, StreamSpec], session: Session = IN_UTC) -> Join:
+    def bind(self, streams: Mapping[str, Spec], session: Session = IN_UTC) -> Join:
         """The logical query over the streams supplied, in a session."""
         if not self.aliases:
             raise ParseError("a join needs two or more streams: join(a=..., b=...)")
@@ -140,6 +140,7 @@ class Form:
 class Fluent:
     """A join in the making.
 
+    >>> from watersmeet.query.stream import StreamSpec
     >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
     >>> q = Fluent(Form((("a", "s"), ("b", "s")))).on("a.k = b.k").window("a", "b", "10s").select("a.k", "b.k + 1 AS n")
     >>> join = q._form.bind({"s": s})

@@ -78,7 +78,7 @@ def _check_time(column: Any, shown: str, scope: Scope) -> None:
     """Watermarks speak of event times only."""
     if isinstance(column, exp.Column) and column.table in scope.specs and column.name == scope.specs[column.table].time:
         return
-    inside = sorted({c.table for c in column.find_all(exp.Column)} & {*scope.specs}) or list(scope.specs)
+    inside = sorted({c.table for c in column.find_all(exp.Column)} & {*scope.streams}) or list(scope.streams)
     time = f"{inside[0]}.{scope.specs[inside[0]].time}"
     raise QueryError(
         f"{shown}: {show(column)} is no event time, so nothing says when a group is complete; take {time}, or make it the stream's time, as in Stream(..., time={column.name!r})"

@@ -1,7 +1,8 @@
 """Resolves the names of a query: streams in FROM, columns in expressions.
 
 A name that is spelled exactly as in the schema wins over one that differs in case. A resolved column is a sqlglot Column
-with `table` the alias as FROM spells it and `this` the column as the schema spells it; fields of a struct are Dots on it.
+with `table` the alias as FROM spells it and `this` the column as the schema spells it; fields of a struct are Dots on it. A column of a table
+that belongs to the tuples of another alias has that alias as its `host`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sqlglot import exp
 from watersmeet.errors import UnknownNameError
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.session import IN_UTC, Session
-from watersmeet.query.stream import StreamSpec
+from watersmeet.query.table import Spec, TableSpec
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = ("struct", "map", "array", "variant")
@@ -33,7 +34,7 @@ def find(name: str, names: Iterable[str]) -> str | None:
     return name if name in names else next((n for n in names if n.lower() == name.lower()), None)
 
 
-def stream_named(name: str, streams: Mapping[str, StreamSpec]) -> str:
+def stream_named(name: str, streams: Mapping[str, Spec]) -> str:
     """The key of a supplied stream."""
     key = find(name, streams)
     if key is None:
@@ -47,9 +48,21 @@ def stream_named(name: str, streams: Mapping[str, StreamSpec]) -> str:
 class Scope:
     """The aliases of a query in FROM's order, and the columns that USING merged (name in lower case -> alias)."""
 
-    specs: Mapping[str, StreamSpec]
+    specs: Mapping[str, Spec]
     merged: Mapping[str, str] = field(default_factory=dict)
     session: Session = IN_UTC
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """By alias of a table that of the stream whose tuples it is joined to."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The aliases of streams."""
+        return tuple(alias for alias, spec in self.specs.items() if not isinstance(spec, TableSpec))
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The aliases of tables."""
+        return frozenset(self.specs) - {*self.streams}
 
     def only(self, aliases: Collection[str]) -> Scope:
         """The scope that knows these aliases only."""
@@ -76,6 +89,8 @@ class Scope:
         return ColumnRef(alias, column)
 
     def type_of(self, ref: ColumnRef) -> str:
+        if ref.table:
+            return self.specs[ref.table].schema[ref.column.removeprefix(f"{ref.table}.")]
         return self.specs[ref.alias].schema[ref.column]
 
     def find_column(self, name: str) -> ColumnRef:
@@ -118,6 +133,7 @@ class Scope:
         """A resolved column, with its type."""
         node = exp.Column(this=identifier(ref.column), table=identifier(ref.alias))
         node.meta["spark_type"] = self.type_of(ref)
+        settle(node, self.hosts)
         return node
 
     def _split(self, parts: list[str]) -> tuple[ColumnRef, list[str]]:
@@ -138,14 +154,31 @@ def identifier(name: str) -> Any:
     return exp.to_identifier(name, quoted=_PLAIN.fullmatch(name) is None)
 
 
+def settle(node: Any, hosts: Mapping[str, str]) -> None:
+    """Let columns of tables be columns of the aliases that these are joined to."""
+    for column in node.find_all(exp.Column):
+        if column.table in hosts:
+            column.meta["host"] = hosts[column.table]
+
+
 def ref_of(column: Any) -> ColumnRef:
     """What a resolved column refers to."""
-    return ColumnRef(column.table, column.name)
+    host = column.meta.get("host")
+    return (
+        ColumnRef(column.table, column.name)
+        if host is None
+        else ColumnRef(host, f"{column.table}.{column.name}", column.table)
+    )
+
+
+def alias_of(column: Any) -> str:
+    """The alias whose tuples have a resolved column."""
+    return str(column.meta.get("host") or column.table)
 
 
 def aliases_of(node: Any) -> frozenset[str]:
     """The aliases of a resolved expression."""
-    return frozenset(column.table for column in node.find_all(exp.Column))
+    return frozenset(alias_of(column) for column in node.find_all(exp.Column))
 
 
 def _keep_sums_together(root: Any) -> None:

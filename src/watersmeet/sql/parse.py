@@ -18,7 +18,7 @@ from sqlglot.errors import ParseError as SqlglotParseError
 from watersmeet.errors import ParseError, UnsupportedError, WatersmeetError
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
-from watersmeet.query.stream import StreamSpec
+from watersmeet.query.table import Spec
 from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.expressions import SPARK
 from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
@@ -29,9 +29,10 @@ _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")
 
 
-def parse(text: str, streams: Mapping[str, StreamSpec], session: Session = IN_UTC) -> Join:
+def parse(text: str, streams: Mapping[str, Spec], session: Session = IN_UTC) -> Join:
     """The query that a text means over the streams supplied, in a session.
 
+    >>> from watersmeet.query.stream import StreamSpec
     >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
     >>> join = parse("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS", {"s": s})
     >>> join.aliases, [str(p) for p in join.predicates], join.windows.show("a", "b")
@@ -93,7 +94,7 @@ def _one(text: str, sql: str) -> Any:
     return select
 
 
-def _draft(text: str, streams: Mapping[str, StreamSpec]) -> Draft:
+def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
     tokens = tokenize(text)
     if not tokens or str(tokens[0].text).upper() not in _FIRST:
         found = f"found {str(tokens[0].text)!r}" if tokens else "the text is empty"

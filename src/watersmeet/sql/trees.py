@@ -26,7 +26,7 @@ from watersmeet.query.predicate import Predicate
 from watersmeet.query.tree import Kind, Leaf, Nearest, Node, Tree
 from watersmeet.query.window import UNBOUNDED, Edge
 from watersmeet.sql.expressions import show, to_expr
-from watersmeet.sql.names import Scope, aliases_of
+from watersmeet.sql.names import Scope, alias_of, aliases_of, ref_of
 from watersmeet.sql.predicates import sort_conjuncts
 
 _CALLED = {"left": "outer join", "full": "outer join", "anti": "anti join", "asof left": "as-of join"}
@@ -92,9 +92,9 @@ def simplify(item: Item, conditions: Sequence[Any], notes: list[str]) -> Item:
         return item
     kind, (first, *others) = item.kind, item.inputs
     if kind in ("left", "right", "full", "asof left"):
-        rejects = [_rejects(conditions, visible_in(side)) for side in (first, others[0])]
-        keeps_left = kind in ("left", "full", "asof left") and not rejects[1]
-        keeps_right = kind in ("right", "full") and not rejects[0]
+        gone = [rejects(conditions, visible_in(side)) for side in (first, others[0])]
+        keeps_left = kind in ("left", "full", "asof left") and not gone[1]
+        keeps_right = kind in ("right", "full") and not gone[0]
         kind = "full" if keeps_left and keeps_right else "left" if keeps_left else "right" if keeps_right else "inner"
         if item.kind == "asof left":
             kind = "asof left" if keeps_left else "asof"
@@ -109,10 +109,11 @@ def simplify(item: Item, conditions: Sequence[Any], notes: list[str]) -> Item:
     )
     right_sees = {"inner": [*above, *here], "full": [], "asof": [*above, *here]}.get(kind, here)
     inputs = [simplify(first, left_sees, notes), *(simplify(other, right_sees, notes) for other in others)]
-    return _flatten(Joined(kind, inputs, list(here), item.written, item.nearest))
+    return flatten(Joined(kind, inputs, list(here), item.written, item.nearest))
 
 
-def _flatten(join: Joined) -> Joined:
+def flatten(join: Joined) -> Joined:
+    """Inner joins next to each other as one."""
     if join.kind != "inner":
         return join
     inputs: list[Item] = []
@@ -126,7 +127,8 @@ def _flatten(join: Joined) -> Joined:
     return Joined("inner", inputs, [*conditions, *join.conditions], join.written)
 
 
-def _rejects(conditions: Sequence[Any], gone: Sequence[str]) -> bool:
+def rejects(conditions: Sequence[Any], gone: Sequence[str]) -> bool:
+    """Whether conditions cannot all be true where all columns of some aliases are NULL."""
     return any(True not in truth(condition, frozenset(gone)) for condition in conditions)
 
 
@@ -175,7 +177,7 @@ def is_null(node: Any, gone: frozenset[str]) -> bool:
     """Whether an expression is surely NULL where all columns of some aliases are."""
     node = node.unnest()
     if isinstance(node, exp.Column):
-        return node.table in gone
+        return alias_of(node) in gone
     if isinstance(node, exp.Null):
         return True
     if isinstance(node, exp.Dot):
@@ -193,7 +195,7 @@ def place(root: Joined, where: Sequence[Any], scope: Scope, choices: Sequence[Se
     """Every condition, and every window, to its place."""
     bound = BoundTree()
     for condition in where:
-        if not _push(root, condition):
+        if not push(root, condition):
             bound.after.append(to_expr(condition))
     tree = _Placer(scope, [list(choice) for choice in choices], bound).tree(root)
     assert isinstance(tree, Node)
@@ -201,7 +203,7 @@ def place(root: Joined, where: Sequence[Any], scope: Scope, choices: Sequence[Se
     return bound
 
 
-def _push(item: Joined, condition: Any) -> bool:
+def push(item: Joined, condition: Any) -> bool:
     """Hand a condition on results down to the join that it can be part of; whether that was possible."""
     mine = aliases_of(condition)
     at = next((n for n, part in enumerate(item.inputs) if mine and mine <= set(aliases_in(part))), None)
@@ -219,7 +221,7 @@ def _push_below(item: Joined, at: int, condition: Any) -> bool:
     if isinstance(below, str):
         item.inputs[at] = Joined("inner", [below], [condition])
         return True
-    return _push(below, condition)
+    return push(below, condition)
 
 
 class _Placer:
@@ -246,7 +248,7 @@ class _Placer:
             tuple(to_expr(condition) for condition in own),
             tuple(tuple(choice) for choice in self._windows(item, found.edges)),
             item.nearest,
-            frozenset(a for a in item.aliases if _rejects([*across, *own], [a])),
+            frozenset(a for a in item.aliases if rejects([*across, *own], [a])),
         )
         _refuse_endless(node, item)
         if node.nearest is not None and len(node.choices) > 1:
@@ -333,9 +335,12 @@ def nearest_of(
 def _order_of(node: Any, left: Sequence[str], right: Sequence[str], scope: Scope) -> Nearest | None:
     op = _SIGNS.get(type(node))
     sides = [part.unnest() for part in (node.this, node.expression)] if op is not None else []
-    if not all(isinstance(s, exp.Column) and s.name == scope.specs[s.table].time for s in sides) or op is None:
+    if (
+        not all(isinstance(s, exp.Column) and ref_of(s).column == scope.specs[alias_of(s)].time for s in sides)
+        or op is None
+    ):
         return None
-    x, y = (s.table for s in sides)
+    x, y = (alias_of(s) for s in sides)
     if x in left and y in right:
         return Nearest(x, cast(Any, op), y)
     return Nearest(y, cast(Any, _FLIPPED[op]), x) if y in left and x in right else None

@@ -8,7 +8,7 @@ bytes of the saved state: whatever a test checks after it was in them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from watersmeet.dataflow.clock import NEVER, watermarks
 from watersmeet.errors import DataError, StreamError
 from watersmeet.kernels.instants import LAST
 from watersmeet.query.session import UTC
+from watersmeet.query.stream import Stream
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.testing.compare import compare_named, compare_rows
 from watersmeet.testing.values import Rows, from_us, make_table, read_instant, to_us
@@ -50,7 +51,7 @@ class QueryTest:
         self._ended = False
 
     def batch(self, rows: Mapping[str, Rows] | None = None, /, **named: Rows) -> Self:
-        """Run one micro-batch with these rows, by stream; a stream that is not named has none."""
+        """Run one micro-batch with these rows, by stream; a stream that is not named has none. Rows of a table are all that it has from this batch on."""
         return self._step(self._read({**(rows or {}), **named}))
 
     def advance(self, to: Any = None, /, **streams: Any) -> Self:
@@ -146,15 +147,19 @@ class QueryTest:
         number = self._run.units.batch - 1
         return "before the first batch" if number < 0 else f"after batch {number}"
 
-    def _know(self, given: Mapping[str, Any]) -> None:
+    def _know(self, given: Iterable[str]) -> None:
         unknown = [name for name in given if name not in self._streams]
+        if unknown and unknown[0] in self._run.reader.tables:
+            raise StreamError(f"{unknown[0]!r} is a table and has no time; give its rows with batch()")
         if unknown:
             raise StreamError(f"the query has no stream {unknown[0]!r}; it has {', '.join(self._streams)}")
 
     def _read(self, rows: Mapping[str, Rows]) -> dict[str, pa.Table]:
-        self._know(rows)
-        tables = {name: make_table(self._run.schemas[name], some, name) for name, some in rows.items()}
-        return self._run.read(tables, self._now_us)
+        tables = self._run.reader.tables
+        self._know([name for name in rows if name not in tables])
+        made = {name: make_table(self._run.schemas[name], some, name) for name, some in rows.items()}
+        tables.update({name: table for name, table in made.items() if name in tables})
+        return self._run.read({name: table for name, table in made.items() if name not in tables}, self._now_us)
 
     def _step(self, wires: Mapping[str, pa.Table], reached: Mapping[str, int] | None = None, *, ended: bool = False) -> Self:  # fmt: skip
         if self._ended:
@@ -172,7 +177,7 @@ def _prepare(query: Query | JoinBuilder, timezone: str) -> LocalRun:
             raise StreamError(
                 f"stream {name} is a {type(stream.source).__name__}: a test has its rows in this process; declare it as wm.Stream(wm.testing.table('id bigint, ts timestamp'), time='ts')"
             )
-        if stream.source.num_rows:
+        if stream.source.num_rows and isinstance(stream, Stream):
             raise StreamError(
                 f"stream {name} has {stream.source.num_rows} rows: rows come with batch(); declare it by a table without any"
             )

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.explain.full import explain_full, show_routing
-from watersmeet.plan.explain.short import bounds, explain_short, show_joins, unproven, warnings
+from watersmeet.plan.explain.short import bounds, explain_short, show_joins, show_tables, unproven, warnings
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.query.window import UNBOUNDED, WindowGraph
 
@@ -85,6 +85,7 @@ def facts_of(plan: Plan, runtime: str) -> dict[str, Any]:
         "windows": list(_windows(plan.join.windows)),
         "alternatives": [list(_windows(way)) for way in plan.join.windows.alternatives],
         "joins": list(show_joins(plan)),
+        "tables": list(show_tables(plan)),
         "keys": [str(c) for c in plan.classes],
         "state": [{"side": b.name, "kept_us": b.kept_us, "late_us": b.late_us, "rows": b.rows} for b in bounds(plan)],
         "routing": [_routing(stage) for stage in plan.stages],

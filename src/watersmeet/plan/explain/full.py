@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from watersmeet.plan.explain.short import ENDLESS, bounds, show_groups, show_joins, show_widened, unproven
+from watersmeet.plan.explain.short import ENDLESS, bounds, show_groups, show_joins, show_tables, show_widened, unproven
 from watersmeet.plan.explain.sites import explain_sites
 from watersmeet.plan.finish import FinishPlan, bucket_us, how_often
 from watersmeet.plan.model import EARLY, INTERLEAVED, Plan, Stage
@@ -55,6 +55,7 @@ def explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_no
         *_session(plan),
         ("windows", [*_windows(plan), *show_widened(plan.join)]),
         *([("joins", list(show_joins(plan)))] if plan.parts or plan.join.notes else []),
+        *([("tables", list(show_tables(plan)))] if plan.join.tables else []),
         ("keys", [f"K{n} ({c.type}): {c}" for n, c in enumerate(plan.classes)] or ["none"]),
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),

@@ -21,6 +21,7 @@ def explain_short(plan: Plan, runtime: str, routing: str) -> str:
         ("windows", show_windows(plan.join.windows)),
         *(("", text) for text in show_widened(plan.join)),
         *(("joins" if n == 0 else "", text) for n, text in enumerate(show_joins(plan))),
+        *(("tables" if n == 0 else "", text) for n, text in enumerate(show_tables(plan))),
         *(("groups", text) for text in show_groups(plan.join)),
         ("state", show_state(plan)),
         *(("warning", text) for text in (*warnings(plan), *unproven(plan, runtime))),
@@ -55,6 +56,15 @@ def show_widened(join: Join) -> list[str]:
         f"wider by {show_us(us)} than {text}: {'numbers are not exact' if 'CAST(' in text else clocks}; the condition decides"
         for text, us in join.widened
     ]
+
+
+def show_tables(plan: Plan) -> Iterator[str]:
+    """Where each table is joined."""
+    for source in plan.inputs:
+        for lookup in source.lookups:
+            yield f"{lookup}: joined to {source.alias} before its units, anew in every micro-batch; {lookup.alias}'s columns travel with {source.alias}"
+    for lookup in plan.join.last_lookups:
+        yield f"{lookup}: joined to results, with the table as it is in the micro-batch in which they leave"
 
 
 _LEAVES = {"semi": "with its first partner", "anti": "without a partner"}
@@ -148,7 +158,7 @@ def bounds(plan: Plan) -> Iterator[StateBound]:
             kept = plan.retention_us(stage, side)
             if kept >= UNBOUNDED and stage.part is not None and stage.part.node.nearest is not None:
                 kept = 0  # of each key the last, and what is younger
-            late = max(plan.join.spec(y).lateness_us for y in stage.partners(side))
+            late = max((plan.join.spec(y).lateness_us for y in stage.partners(side)), default=0)
             rows = plan.by_alias[side.name].rows if not side.carried else None
             yield StateBound("+".join(side.real_aliases), None if kept >= UNBOUNDED else max(kept, 0), late, rows)
 

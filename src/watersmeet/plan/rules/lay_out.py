@@ -14,7 +14,7 @@ from watersmeet.plan.model import TIME, InputPlan, Part, Plan, Residual, WireCol
 from watersmeet.plan.options import Given
 from watersmeet.plan.rules.tree import own_conditions
 from watersmeet.plan.types import Types
-from watersmeet.query.expr import ColumnRef, Expr, column
+from watersmeet.query.expr import ColumnRef, Expr, column, column_at
 from watersmeet.query.predicate import Band, Comparison, Predicate
 from watersmeet.query.tree import Leaf
 
@@ -22,7 +22,8 @@ from watersmeet.query.tree import Leaf
 def lay_out(plan: Plan, given: Given) -> Plan:
     """Lay out every input, and name the residuals' columns on the wire."""
     types = given.types
-    needed = [ref for e in (*(o.expr for o in plan.join.select), *plan.after, *plan.final) for ref in e.columns]
+    results = (*(o.expr for o in plan.join.select), *plan.after, *plan.final, *plan.join.last_expressions)
+    needed = [ref for e in results for ref in e.columns if ref.alias in plan.join.aliases]
     times = [ColumnRef(alias, plan.join.spec(alias).time) for alias in plan.join.aliases] if plan.join.distinct else []
     output = tuple(dict.fromkeys([*needed, *times]))
     inputs = tuple(_input(plan, types, position, output) for position in range(len(plan.join.inputs)))
@@ -66,12 +67,20 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
     ]
     for ref in (*(ref for e in (*plan.inside, *later) for ref in e.columns), *output):
         if ref.alias == source.alias:
-            travel(column(ref.alias, ref.column))
-    earlier = tuple(i.alias for i in plan.join.inputs[:position] if i.stream == source.stream)
+            travel(column_at(ref))
     return InputPlan(
         source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
-        tuple(dict.fromkeys(required)), earlier, source.rows, own=tuple(own), max_ahead_us=spec.max_ahead_us,
+        tuple(dict.fromkeys(required)), _earlier(plan, position), source.rows, own=tuple(own), max_ahead_us=spec.max_ahead_us,
+        lookups=source.lookups,
     )  # fmt: skip
+
+
+def _earlier(plan: Plan, position: int) -> tuple[str, ...]:
+    """The aliases of the same stream that count before an alias: those whose tuples are looked up nowhere come first, since all others know what those get."""
+    inputs = plan.join.inputs
+    same = [n for n, i in enumerate(inputs) if i.stream == inputs[position].stream]
+    same.sort(key=lambda n: (bool(inputs[n].lookups), n))
+    return tuple(inputs[n].alias for n in same[: same.index(position)])
 
 
 def entering(plan: Plan, alias: str) -> tuple[Part, int] | None:

@@ -4,6 +4,7 @@
     keys that link all aliases             a hypercube over the keys                 copies along the keys one lacks
     two streams, a bounded difference      a biclique by ranges of values            stored once; a probe visits a subgroup
     two streams, any other condition       a biclique at random                      stored once; a probe visits a side
+    one stream, looked up in tables        spread by content
     three or more that keys do not link    a pipeline of such joins, or a hypercube with a dimension for every stream
                                            that has no key: whichever is estimated to ship and store less
 
@@ -72,6 +73,10 @@ class _Placer:
             )
         if wanted.name in ("hash", "hypercube"):
             return self._in_one(self._grid())
+        if len(self.plan.inputs) == 1:
+            raise OptionError(
+                f"routing={wanted.name!r} joins streams, and this query has one: leave routing='auto', which spreads it"
+            )
         if wanted.name == "matrix":
             self._two("matrix")
             return self._in_one(grid((frozenset(), frozenset()), self.units, (0, 1)))
@@ -81,9 +86,9 @@ class _Placer:
         return self._in_one(self._biclique(wanted))
 
     def _auto(self) -> Plan:
-        if self.plan.is_keyed:
+        if self.plan.is_keyed and len(self.plan.inputs) > 1:
             return self._in_one(grid(self.classes_of, self.units))
-        if self.units < 2 or self.plan.sequenced:
+        if self.units < 2 or self.plan.sequenced or len(self.plan.inputs) == 1:
             return self._in_one(self._grid())
         if len(self.plan.inputs) == 2:
             return self._in_one(self.route(self._singles(), at_random=False))

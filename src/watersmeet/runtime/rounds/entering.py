@@ -61,7 +61,7 @@ class Entrance:
 
     @classmethod
     def of(cls, plan: Plan) -> Entrance:
-        if len(plan.stages) != 1 or plan.sequenced or plan.parts:
+        if len(plan.stages) != 1 or plan.sequenced or plan.parts or plan.join.lookups:
             return cls((), bool(plan.sequenced))
         per_alias = [plan.stages[0].routing.units_in_sql(position) for position in range(len(plan.inputs))]
         return cls(per_alias if all(per_alias) else ())
@@ -75,7 +75,7 @@ def union_streams(
     plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False
 ) -> tuple[DataFrame, Slots]:
     """The union of all aliases' wire rows, observed and routed; all rows to one unit, the sequencer, if there is one."""
-    wires = [wire(source, plan.inputs, frames[source.stream], late=late) for source in plan.inputs]
+    wires = [wire(source, plan, frames, late=late) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
     for source, wired in zip(plan.inputs, wires, strict=True):

@@ -240,7 +240,7 @@ class Orders(Document):
     """The aliases whose payloads followed later in the batch before, where stored tuples are to be turned."""
     batch: int = 0
     maxima: dict[str, int] = field(default_factory=dict)
-    """Highest event times before the batch, where source tasks tell what is late."""
+    """Highest event times before the batch: source tasks tell what is late, and a unit that runs for the first time has no manifest to say so."""
 
     def report_name(self, partition: int) -> str:
         return f"{self.attempt}.{self.job}.{partition}"

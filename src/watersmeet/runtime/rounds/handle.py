@@ -89,8 +89,8 @@ def start(
     scaling: Scaling | None = None,
     late: Any = None,
 ) -> Handle:
-    """Start a query over streaming DataFrames, by stream."""
-    if not all(f.isStreaming for f in frames.values()):
+    """Start a query over streaming DataFrames, and tables that they are joined with, by name."""
+    if not all(frames[name].isStreaming for name in plan.streams):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     trigger_of(trigger)
     folder, to, lost = folder_of(checkpoint), sink(sink_), None if late is None else sink(late, "late")
@@ -101,7 +101,7 @@ def start(
     folder.prepare()
     flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
     flows.under({})  # what cannot run is said now
-    steps = Supersteps(flows, outlet_of(plan), frames, folder, query=plan, late=lost is not None)
+    steps = Supersteps(flows, outlet_of(plan, frames), frames, folder, query=plan, late=lost is not None)
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
     decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
     return launch(Protocol(plan, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
@@ -117,9 +117,9 @@ def _check_apart(results: Sink, lost: Sink | None) -> None:
         )
 
 
-def outlet_of(plan: Plan) -> Outlet:
+def outlet_of(plan: Plan, frames: Mapping[str, DataFrame]) -> Outlet:
     """What leaves the units of a plan becomes its rows."""
-    return Outlet(final_fields(plan), partial(final, plan))
+    return Outlet(final_fields(plan), partial(final, plan, frames), bool(plan.join.last_lookups))
 
 
 def folder_of(checkpoint: Any) -> StateFolder:

@@ -89,6 +89,8 @@ class Outlet:
 
     fields: Fields
     select: Callable[[DataFrame], DataFrame]
+    reads_tables: bool = False
+    """Whether Spark joins what leaves with tables: a frame that has run keeps what it has read of them."""
 
 
 class Supersteps:
@@ -136,7 +138,7 @@ class Supersteps:
 
     def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship]) -> DataFrame:
         """The results of a step over `count` shares."""
-        if (step, count) not in self._frames:
+        if (step, count) not in self._frames or self.outlet.reads_tables:
             shares = self.spark.range(0, count, 1, count)
             if step is HandLost:
                 self._frames[step, count] = shares.mapInArrow(step(self.task), FIELDS).select(*typed())
@@ -190,8 +192,7 @@ class _Running:
             self._reship()
         if self.steps.posts:
             tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
-            before = {} if self.batch.deliver_late is None else self.state.maxima
-            orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs, maxima=before)
+            orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
             self.rounds.post(self._job(orders, run_all, self.entered, tasks))
             last = -1
         else:
@@ -255,7 +256,10 @@ class _Running:
         self.state.shipping = {**self.state.shipping, "stored": list(after)}
 
     def _orders(self, **what: Any) -> Orders:
-        return Orders(self.attempt, self._jobs, batch=self.batch.state.batch, decisions=self.batch.decisions, **what)
+        state, decisions = self.state, self.batch.decisions
+        return Orders(
+            self.attempt, self._jobs, maxima=dict(state.maxima), batch=state.batch, decisions=decisions, **what
+        )
 
     def _states(self) -> dict[int, str]:
         return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}

@@ -36,7 +36,7 @@ from watersmeet.dataflow.contract import (
     stage_of,
 )
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import AHEAD, WireContent, find_usable
+from watersmeet.operators.enter import AHEAD, Copies, WireContent, find_usable
 from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import TIME, Plan
@@ -106,6 +106,7 @@ class Task:
         forget_all_but(self.folder, {i.id for m in states.values() for infos in m.segments.values() for i in infos})
         for unit in sorted(arrivals):
             state, store = states.get(unit) or Manifest.fresh(self.identity), FileStore(self.folder, orders.attempt)
+            state.maxima = dict(orders.maxima)
             clock = flow.clock(state.maxima, seen)
             turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
             for item in flow.operator(unit).step(turn):
@@ -160,6 +161,7 @@ class Posting:
         self.entered: dict[str, list[int]] = {}
         """By alias: tuples, their bytes without payload, bytes of payload."""
         self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
+        self.copies = [Copies() for _ in self.aliases]
         self.numbered = 0
         """Tuples that have been given a number."""
 
@@ -170,27 +172,29 @@ class Posting:
         table = enlarge(pa.Table.from_batches(held))
         held.clear()
         for position, mine in by_alias(table):
+            wire = self.copies[position].mark(wire_of(self.task.slots, position, mine))
             if AHEAD in mine.column_names:
-                mine = self._set_aside(position, mine)
-            wire = self._narrow(position, wire_of(self.task.slots, position, mine))
+                usable = self._set_aside(position, mine, wire)
+                if not usable.all():
+                    mine, wire = mine.filter(pa.array(usable)), wire.filter(pa.array(usable))
+            wire = self._narrow(position, wire)
             if self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
 
-    def _set_aside(self, position: int, rows: pa.Table) -> pa.Table:
-        """An alias' rows that have a time, and one that is not too far ahead; all that is dropped is posted for those who ask."""
+    def _set_aside(self, position: int, rows: pa.Table, wire: pa.Table) -> np.ndarray:
+        """Which of an alias' rows have a time, and one that is not too far ahead; all that is dropped is posted for those who ask."""
         plan = self.task.flows.plan
         source = plan.inputs[position]
-        wire = wire_of(self.task.slots, position, rows).append_column(AHEAD, rows.column(AHEAD).combine_chunks())
+        wire = wire.append_column(AHEAD, rows.column(AHEAD).combine_chunks())
         wire = wire.append_column(ROW, mark_utc(rows.select([row_slot(plan, source.stream)])).column(0))
         first = integers(rows.column(UNIT).combine_chunks()) == integers(rows.column(FIRST).combine_chunks())
         once = wire if first.all() else wire.filter(pa.array(first))
         lost = find_lost(self.flow.clock(self.orders.maxima, {}), source, once, self.orders.batch)
         if lost.num_rows:
             self.post.post(Message(-1, LOST, lost), -1)
-        usable = find_usable(wire)
-        return rows if usable.all() else rows.filter(pa.array(usable))
+        return find_usable(wire)
 
     def _narrow(self, position: int, wire: pa.Table) -> pa.Table:
         """An alias' wire rows, with references in place of a payload that follows later."""
@@ -373,7 +377,7 @@ def enter_all(flow: Dataflow, arrivals: Arrivals) -> Arrivals:
     """Wire rows that Spark has brought to the one unit where all enter, as their entries send them."""
     out: Arrivals = {}
     for alias, tables in ((alias, tables) for inbox in arrivals.values() for alias, tables in inbox.items()):
-        for message in (m for table in tables for m in flow.entries[alias].read(table)[1]):
+        for message in (m for table in tables for m in flow.entries[alias].read(Copies().mark(table))[1]):
             put(out, message)
     return out
 

@@ -50,7 +50,7 @@ ends the batch."""
 
 
 def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
-    """The query's result as a DataFrame over these sources, by stream; with `late` also what it drops."""
+    """The query's result as a DataFrame over these sources, by name, streams, then tables; with `late` also what it drops."""
     any_frame = next(iter(frames.values()))
     check_connect(any_frame)
     if not any_frame.isStreaming:
@@ -70,7 +70,7 @@ def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFra
     plan = ship_rows(plan, keeps=keeps)
     flow = dataflow_of(plan, keeps=keeps)
     packed = {
-        i.alias: wire(i, plan.inputs, frames[i.stream], late=late).mapInArrow(
+        i.alias: wire(i, plan, frames, late=late).mapInArrow(
             Packer(flow, i.alias, not any_frame.isStreaming, i if late else None), MESSAGE
         )
         for i in plan.inputs
@@ -78,7 +78,7 @@ def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFra
     left = carry(flow, packed, Identity.of(plan), last_fields(plan, keeps=keeps))
     reports = F.collect_list(F.expr(REPORTS) if late else METRICS)
     observed = left.observe(f"{OBSERVED}-{plan.fingerprint()}", reports.alias("units"))
-    return finish_rows(plan, observed, len(flow.stages) - 1, keeps=keeps, late=late)
+    return finish_rows(plan, observed, len(flow.stages) - 1, frames, keeps=keeps, late=late)
 
 
 def carry(flow: Dataflow, packed: Mapping[str, DataFrame], identity: Identity, fields: Fields) -> DataFrame:

@@ -24,9 +24,13 @@ from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, Grouping, GroupWindow
 from watersmeet.runtime.spark_aggregates import aggregate_sql
+from watersmeet.runtime.spark_tables import look_up_results
 from watersmeet.runtime.stream.late import IS_LATE, mark, unless_late
 from watersmeet.runtime.stream.projected import as_typed, keep_rows, project
 from watersmeet.runtime.workers import METRICS
+
+Frames = Mapping[str, DataFrame]
+"""DataFrames by the names of streams and tables."""
 
 
 def keeps_inside(plan: Plan, *, streaming: bool) -> bool:
@@ -48,20 +52,22 @@ def last_fields(plan: Plan, *, keeps: bool) -> Fields:
     return final_fields(plan) if keeps else join_fields(plan)
 
 
-def finish_rows(plan: Plan, left: DataFrame, last: int, *, keeps: bool, late: bool = False) -> DataFrame:
-    """The query's rows, from what has left the last stage, number `last`, metrics included; with `late` also what it drops."""
+def finish_rows(
+    plan: Plan, left: DataFrame, last: int, frames: Frames, *, keeps: bool, late: bool = False
+) -> DataFrame:
+    """The query's rows, from what has left the last stage, number `last`, metrics included; with `late` also what it drops. `frames` has the tables, by name."""
     wanted = f"{METRICS} IS NULL OR {IS_LATE}" if late else f"{METRICS} IS NULL"
     if plan.finish is None or keeps:
-        return final(plan, left.where(wanted), late=late)
+        return final(plan, frames, left.where(wanted), late=late)
     if left.isStreaming and (plan.join.distinct or plan.join.group_window is not None):
-        return final(plan, keep_rows(plan, left, last).where(wanted), late=late)
+        return final(plan, frames, keep_rows(plan, left, last).where(wanted), late=late)
     rows = left.where(f"{METRICS} IS NULL")
     if plan.join.distinct:
-        return final(plan, project(plan, rows).drop(METRICS).dropDuplicates())
+        return final(plan, frames, project(plan, rows).drop(METRICS).dropDuplicates())
     assert plan.join.grouping is not None
     if plan.finish.inside:
         return _merge_views(plan, plan.finish, rows)
-    return aggregate_rows(plan.join.grouping, select_rows(plan, rows))
+    return aggregate_rows(plan.join.grouping, select_rows(plan, frames, rows))
 
 
 # ---------------------------------------------------------------- GROUP BY
@@ -100,23 +106,25 @@ def _value(value: Value, merges: Mapping[str, str]) -> str:
     return f"CAST({parts[0]} AS {value.type})" if value.aggregate.function == "sum" else parts[0]
 
 
-def select_rows(plan: Plan, rows: DataFrame, *, late: bool = False) -> DataFrame:
-    """Results as rows of the join's SELECT: conditions that are Spark's, and the projection; with `late`, dropped rows are among them."""
+def select_rows(plan: Plan, frames: Frames, rows: DataFrame, *, late: bool = False) -> DataFrame:
+    """Results as rows of the join's SELECT: conditions that are Spark's, tables that results are joined with, and the projection; with `late`, dropped rows are among them."""
     select = list(plan.join.select)
-    if not plan.after and all(o.expr.spark_template == "{0}" for o in select):
+    if not plan.after and not plan.join.last_lookups and all(o.expr.spark_template == "{0}" for o in select):
         typed = dict(zip(plan.output, as_typed(result_fields(plan)), strict=False))
         return rows.select(*(F.expr(typed[o.expr.columns[0]]).alias(o.name) for o in select), *mark(late))
     named, at = _rename(plan, rows, late=late)
     for expr in plan.after:
         named = named.where(unless_late(expr.spark(lambda ref: at[ref]), late, "true"))
+    if plan.join.last_lookups:
+        named, at = look_up_results(named, plan.join, frames, at, f"{METRICS} IS NULL" if late else "true")
     texts = [(unless_late(o.expr.spark(lambda ref: at[ref]), late), o.name) for o in select]
     return named.select(*(F.expr(text).alias(name) for text, name in texts), *mark(late))
 
 
-def final(plan: Plan, rows: DataFrame, *, late: bool = False) -> DataFrame:
+def final(plan: Plan, frames: Frames, rows: DataFrame, *, late: bool = False) -> DataFrame:
     """What leaves the last units as the query's rows: results, distinct rows or groups; with `late`, dropped rows are among them."""
     if plan.finish is None:
-        return select_rows(plan, rows, late=late)
+        return select_rows(plan, frames, rows, late=late)
     fields = final_fields(plan)
     typed = [F.expr(text).alias(name) for text, (name, _) in zip(as_typed(fields), fields, strict=True)]
     if plan.join.grouping is not None:

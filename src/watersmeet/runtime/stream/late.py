@@ -65,7 +65,7 @@ def static_late(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
     """What a query drops of static DataFrames: rows without a time, or too far ahead."""
     found = []
     for source in plan.inputs:
-        rows = wire(source, plan.inputs, frames[source.stream], late=True)
+        rows = wire(source, plan, frames, late=True)
         ahead = f" OR {AHEAD}" if source.max_ahead_us is not None else ""
         found.append(rows.where(f"{TIME} IS NULL{ahead}").mapInArrow(StaticLate(plan, source), FIELDS))
     return reduce(DataFrame.union, found).select(*typed())

@@ -25,6 +25,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import block_bytes, enlarge, from_bytes, integers, mark_utc, slice_by_bytes, to_bytes
 from watersmeet.dataflow.clock import NEVER, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, first_unit, stage_of
+from watersmeet.operators.enter import Copies
 from watersmeet.operators.late import ROW, candidates
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.routing.labels import labels
@@ -139,24 +140,24 @@ class Packer:
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        seen, held, size, any_rows = Seen(), list[pa.RecordBatch](), 0, False
+        seen, copies, held, size, any_rows = Seen(), Copies(), list[pa.RecordBatch](), 0, False
         for batch in batches:
             any_rows = any_rows or batch.num_rows > 0
             held.append(batch)
             size += batch.nbytes
             if size >= FLUSH_BYTES:
-                yield from self._flush(held, seen, last=False)
+                yield from self._flush(held, copies, seen, last=False)
                 held, size = [], 0
         if any_rows:
-            yield from self._flush(held, seen, last=True)
+            yield from self._flush(held, copies, seen, last=True)
         held.clear()
         after_task()
 
-    def _flush(self, held: list[pa.RecordBatch], seen: Seen, last: bool) -> Iterator[pa.RecordBatch]:
+    def _flush(self, held: list[pa.RecordBatch], copies: Copies, seen: Seen, last: bool) -> Iterator[pa.RecordBatch]:
         entry, messages = self.flow.entries[self.alias], iter(list[Message]())
         units, found = self.flow.stages[entry.stage].units, list[Message]()
         if held:
-            table = enlarge(mark_utc(pa.Table.from_batches(held)))
+            table = copies.mark(enlarge(mark_utc(pa.Table.from_batches(held))))
             if self.asked is not None:
                 found = list(deal_candidates(self.asked, table, entry.stage, units))
                 table = table.drop_columns([ROW])

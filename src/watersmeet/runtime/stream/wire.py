@@ -6,21 +6,25 @@ dropped rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from watersmeet.dataflow.contract import Intake
 from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.plan.source_sql import condition, items, own_condition
 from watersmeet.runtime.spark_plan import SPARK
+from watersmeet.runtime.spark_tables import look_up
 
 
-def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame, *, late: bool = False) -> DataFrame:
-    """A source's rows as wire rows: Spark computes filters, keys and operands; with `late` each brings the whole row along."""
-    columns = [F.expr(text).alias(name) for name, text in items(source, inputs, SPARK, wrap_plain=True)]
+def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
+    """A source's rows as wire rows: Spark joins them with tables, and computes filters, keys and operands; with `late` each brings the whole row along."""
+    whole = frames[source.stream]
+    frame = look_up(whole, source.lookups, frames, _is_usable(source))
+    columns = [F.expr(text).alias(name) for name, text in items(source, plan.inputs, SPARK, wrap_plain=True)]
     passes = condition(source, SPARK)
     if passes is not None:
         columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
@@ -28,12 +32,19 @@ def wire(source: InputPlan, inputs: Sequence[InputPlan], frame: DataFrame, *, la
     if own is not None:
         columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
     if source.rows is not None:
-        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in frame.columns]
+        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in whole.columns]
     if source.max_ahead_us is not None:
         columns.append(F.expr(_is_ahead(source, source.max_ahead_us)).alias(AHEAD))
     if late:
-        columns.append(F.struct(*_whole_row(frame)).alias(ROW))
+        columns.append(F.struct(*_whole_row(whole)).alias(ROW))
     return frame.select(*columns)
+
+
+def _is_usable(source: InputPlan) -> str:
+    """Whether a row has an event time that is not too far ahead: others are looked up nowhere."""
+    time = next(c for c in source.columns if c.name == TIME)
+    known = f"{time.expr.spark(lambda ref: SPARK.quote(ref.column))} IS NOT NULL"
+    return known if source.max_ahead_us is None else f"{known} AND NOT {_is_ahead(source, source.max_ahead_us)}"
 
 
 def _is_ahead(source: InputPlan, max_ahead_us: int) -> str:
