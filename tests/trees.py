@@ -226,7 +226,8 @@ class _Maker:
         self.tables.append(leaf)
         seen = visible(tree)
         host = self.chance.choice(seen)
-        on = [self._equal(host, alias) if self.chance.random() < 0.8 else self._less(host, alias)]
+        link = self.chance.choice((self._equal, self._equal, self._equal, self._less, self._equal_or_null))
+        on = [link(host, alias)]
         if self.chance.random() < 0.2:
             on.append(self.filter(self.chance.choice((host, alias, alias))))
         if self.chance.random() < 0.2:
@@ -353,6 +354,12 @@ class _Maker:
             return None if None in (env[x]["n"], env[y]["n"]) else env[x]["n"] + env[y]["n"] > 1
 
         return Condition(f"{x}.n + {y}.n > 1", Predicate(pair, total))
+
+    @staticmethod
+    def _equal_or_null(x: str, y: str) -> Condition:
+        """A condition that does not reject NULLs of x."""
+        holds = Predicate(frozenset((x, y)), lambda env: either(env[x]["k"] is None, same(env[x]["k"], env[y]["k"])))
+        return Condition(f"({x}.k IS NULL OR {x}.k = {y}.k)", holds)
 
     @staticmethod
     def _less(x: str, y: str) -> Condition:

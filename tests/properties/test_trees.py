@@ -34,8 +34,9 @@ def test_tables_in_trees_equal_the_oracle_batch_by_batch(chance: random.Random) 
 @given(st.randoms(use_true_random=False))
 def test_late_rows_are_counted_before_tables_multiply_them(chance: random.Random) -> None:
     """Once for every row that finds one in the table, however many it finds."""
-    case = generate(chance, ("inner",), 1, tables=1)
+    case = generate(chance, ("inner",), 1, rows=12, tables=1)
     case.sql = "SELECT a.id, t0.id AS t FROM s0 a JOIN t0 ON t0.k = a.k"
+    case.tables["t0"] *= 2
     keys = [row["k"] for row in case.tables["t0"] if row["k"] is not None]
     late = [row for row in case.expected().late_rows["s0"] if row["ts"] is None or row["k"] in keys]
     test = case.start()
