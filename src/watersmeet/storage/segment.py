@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import threading
 import uuid
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -273,6 +274,13 @@ class SegmentStore(Protocol):
 def info_of(segment: Segment) -> SegmentInfo:
     """The manifest's entry of a segment."""
     return SegmentInfo(segment.id, segment.rows, int(segment.table.nbytes), segment.min_ts, segment.max_ts)
+
+
+def damage(blob: bytes | pa.Buffer, info: SegmentInfo) -> str | None:
+    """What is wrong with the bytes of a segment; None: they are what was written."""
+    if len(blob) != info.file_bytes:
+        return f"is damaged: it has {len(blob)} bytes, not {info.file_bytes}"
+    return None if zlib.crc32(blob) == info.checksum else "is damaged: its checksum is not what the manifest says"
 
 
 SEGMENT_BYTES = 32 * 2**20

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.errors import CheckpointError
-from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, info_of
+from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
 
 LIMIT_BYTES = 2 * 2**30
 PRUNE_EVERY = 256
@@ -191,10 +191,3 @@ class BlobStore:
                     f"corrupt checkpoint: segment {info.id} with {info.rows} rows {problem}; start with a new checkpoint folder"
                 )
         return Segment(info.id, from_bytes(blob).combine_chunks())
-
-
-def damage(blob: bytes | pa.Buffer, info: SegmentInfo) -> str | None:
-    """What is wrong with the bytes of a segment; None: they are what was written."""
-    if len(blob) != info.file_bytes:
-        return f"is damaged: it has {len(blob)} bytes, not {info.file_bytes}"
-    return None if zlib.crc32(blob) == info.checksum else "is damaged: its checksum is not what the manifest says"

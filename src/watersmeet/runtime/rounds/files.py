@@ -28,8 +28,8 @@ from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
 from watersmeet.storage.manifest import REMEDY, Document
-from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, info_of
-from watersmeet.storage.stores import HOST_CACHE, damage
+from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
+from watersmeet.storage.stores import HOST_CACHE
 
 _cached: dict[str, set[str]] = {}
 """Ids of segments that this process has in its cache, by the state folder they belong to."""
