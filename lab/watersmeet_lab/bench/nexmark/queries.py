@@ -134,6 +134,11 @@ _Q9_SPARK = f"""
     )
 """
 
+_Q13 = """
+    SELECT b.auction, b.bidder, b.price, b.date_time, s.value
+    FROM bid b JOIN side_input s ON b.auction % 10000 = s.key
+"""
+
 _TWO_AGGREGATIONS = "an average of maxima is two aggregations. Spark runs a second one in append mode only, where a group without a window never leaves"
 
 ALL = (
@@ -160,6 +165,7 @@ ALL = (
     ),
     NexmarkQuery("q8", "new users who sell", ("person", "auction"), _Q8, _Q8_DUCKDB, _Q8_SPARK),
     NexmarkQuery("q9", "winning bids", ("auction", "bid"), f"\n    SELECT {_WON}{_WINNING}", _Q9_DUCKDB, _Q9_SPARK),
+    NexmarkQuery("q13", "bids with a side input", ("bid",), _Q13, _Q13, _Q13, tables=("side_input",)),
     NexmarkQuery("q20", "bids with their auction", ("bid", "auction"), _Q20, _Q20, _Q20),
     NexmarkQuery("q23", "bids of people who sell", ("bid", "person", "auction"), _Q23, _Q23, _Q23),
 )

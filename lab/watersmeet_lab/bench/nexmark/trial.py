@@ -101,6 +101,7 @@ def bind(spark: Any, query: NexmarkQuery, frames: Mapping[str, Any], units: int)
     named: dict[str, Any] = {
         name: wm.Stream(frame, time="date_time", lateness=LATENESS) for name, frame in frames.items() if name in STREAMS
     }
+    named |= {name: wm.Table(frames[name]) for name in query.tables}
     named |= {name: wm.Stream(spark.sql(DERIVED[name]), time="date_time") for name in query.derived}
     return wm.sql(query.text, named, units=units)
 
