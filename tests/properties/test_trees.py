@@ -63,3 +63,8 @@ def compare(case: TreeCase) -> None:
 def test_the_partner_of_an_as_of_join_is_within_the_windows_of_all_left_aliases() -> None:
     """The last tuple before may be too far from another member of the left side, and one before it not."""
     compare(generate(random.Random(5185), ("asof", "asof left", "inner", "left", "full", "semi", "anti", "right")))
+
+
+def test_a_tuple_that_has_left_says_nothing_of_an_equal_one_that_comes_later() -> None:
+    """Both have no partner, and both leave, though they have the same times and keys."""
+    compare(generate(random.Random(7112), KINDS, rows=6, grouped=True))

@@ -101,7 +101,7 @@ class Waiting:
         if (
             not self.is_semi and len(self.side.real_aliases) > 1
         ):  # what leaves may lie behind the cut, and must not leave again
-            notes.append(self.notes(left.filter(pa.array(_times(left) >= self.cut(turn.clock)))))
+            notes.append(as_left(self.notes(left.filter(pa.array(_times(left) >= self.cut(turn.clock))))))
         self._settle(turn, pa.concat_tables(notes))
         if left.num_rows:
             yield left
@@ -115,17 +115,19 @@ class Waiting:
     def _without_partner(self, turn: Turn, old: Sequence[Segment], new: Segment | None, met: pa.Table) -> pa.Table:
         """Tuples whose wait is over, and which have had no partner."""
         settled = turn.state.extra.get(MET + self.side.name, NEVER)
-        over: list[pa.Table] = []
+        known, out = pa.concat_tables([self._known(turn), met]), list[pa.Table]()
         for segment in (*old, *(() if new is None else (new,))):
             going = self.is_over(segment.table, turn.clock)
             if segment is not new:
                 going &= segment.ts >= settled
-            if going.any():
-                over.append(segment.table.filter(pa.array(going)))
-        if not over:
-            return NOTHING
-        rows = pa.concat_tables(over).combine_chunks()
-        return rows.filter(pa.array(~is_among(self.hashed(rows), pa.concat_tables([self._known(turn), met]))))
+            if not going.any():
+                continue
+            rows = self.hashed(segment.table.filter(pa.array(going)).combine_chunks())
+            gone = is_among(rows, known)
+            if segment is not new:  # equal tuples that have left: what is new has not
+                gone |= is_among(as_left(rows), known)
+            out.append(rows.filter(pa.array(~gone)))
+        return pa.concat_tables(out) if out else NOTHING
 
     def hashed(self, rows: pa.Table) -> pa.Table:
         """Tuples with their hashes."""
@@ -235,6 +237,14 @@ def drop_known(notes: pa.Table, known: pa.Table) -> pa.Table:
     old = np.zeros(len(n1), bool)
     old[at[(n1[at] == k1) & (n2[at] == k2)]] = True
     return notes.take(pa.array(order[~old]))
+
+
+def as_left(notes: pa.Table) -> pa.Table:
+    """Notes of tuples that have left without a partner: they tell nothing of equal tuples that come later."""
+    if not notes.num_rows:
+        return notes
+    flipped = pa.array(~integers(notes.column(H2).combine_chunks()))
+    return notes.set_column(notes.column_names.index(H2), H2, flipped)
 
 
 def is_among(rows: pa.Table, notes: pa.Table) -> np.ndarray:
