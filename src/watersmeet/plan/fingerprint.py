@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from watersmeet.routing.biclique import Biclique
+from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.sites import BySite
 
 _INPUTS = ("streams and aliases", "streams and aliases", "columns and their types", "filters", "[ROWS n]")
 """What the places of an input's description are, see `Plan.description`."""
@@ -56,6 +60,22 @@ def find_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     ['filters', 'windows']
     """
     return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def describe_placement(stages: Sequence[Any]) -> list[Any]:
+    """What routing places, as JSON."""
+    if len(stages) == 1 and isinstance(stages[0].routing, Hypercube):
+        grid = stages[0].routing
+        return [grid.kind, list(grid.shares), [list(d) for d in grid.dimensions]]
+    return [[[s.name for s in stage.sides], _describe(stage.routing)] for stage in stages]
+
+
+def _describe(routing: Hypercube | Biclique | BySite) -> Any:
+    if isinstance(routing, Biclique):
+        return routing.to_json()
+    if isinstance(routing, BySite):
+        return [routing.kind, list(routing.names), list(routing.unit_of)]
+    return [routing.kind, list(routing.shares), [list(d) for d in routing.dimensions]]
 
 
 def _digest(what: Any, length: int) -> str:

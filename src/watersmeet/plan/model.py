@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import describe_placement, fingerprint
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.types import Kind, exact
 from watersmeet.query.expr import ColumnRef, Expr
@@ -370,7 +370,7 @@ class Plan:
                 [r.text for r in self.residuals] + [e.text for e in (*self.inside, *self.after, *self.final)]
             ),
             "windows": [list(row) for row in self.join.windows.bounds],
-            "routing": _placement(self.stages),
+            "routing": describe_placement(self.stages),
         }
 
     def __repr__(self) -> str:
@@ -385,22 +385,6 @@ class Plan:
     def fingerprint(self) -> str:
         """Changes when, and only when, state stored under one plan is of no use to another."""
         return fingerprint(self.description())
-
-
-def _placement(stages: tuple[Stage, ...]) -> list[Any]:
-    """What routing places, as JSON."""
-    if len(stages) == 1 and isinstance(stages[0].routing, Hypercube):
-        grid = stages[0].routing
-        return [grid.kind, list(grid.shares), [list(d) for d in grid.dimensions]]
-    return [[[s.name for s in stage.sides], _describe(stage.routing)] for stage in stages]
-
-
-def _describe(routing: Hypercube | Biclique | BySite) -> Any:
-    if isinstance(routing, Biclique):
-        return routing.to_json()
-    if isinstance(routing, BySite):
-        return [routing.kind, list(routing.names), list(routing.unit_of)]
-    return [routing.kind, list(routing.shares), [list(d) for d in routing.dimensions]]
 
 
 def _derive(frozen: object, **fields: object) -> None:

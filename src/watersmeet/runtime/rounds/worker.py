@@ -173,10 +173,8 @@ class Posting:
         held.clear()
         for position, mine in by_alias(table):
             wire = self.copies[position].mark(wire_of(self.task.slots, position, mine))
-            if AHEAD in mine.column_names:
-                usable = self._set_aside(position, mine, wire)
-                if not usable.all():
-                    mine, wire = mine.filter(pa.array(usable)), wire.filter(pa.array(usable))
+            if AHEAD in mine.column_names and not (usable := self._set_aside(position, mine, wire)).all():
+                mine, wire = mine.filter(pa.array(usable)), wire.filter(pa.array(usable))
             wire = self._narrow(position, wire)
             if self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
