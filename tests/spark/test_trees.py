@@ -38,6 +38,33 @@ def write(case: TreeCase, folder: Path, batches: Iterable[int]) -> None:
             os.utime(folder / name / f"{n}.parquet", (10**9 + n, 10**9 + n))
 
 
+def play_in_two_lives(spark: Any, tmp_path: Path, case: TreeCase, runtime: str) -> None:
+    """Run a case over a restart after its first batch; every batch has the oracle's rows."""
+    wanted, count = case.expected(), count_of(case)
+    out: dict[int, Counter[Any]] = defaultdict(Counter)
+
+    def sink(frame: Any, number: int) -> None:
+        out[number].update(counted(frame.collect()))
+
+    for batches in (range(1), range(1, count)):
+        write(case, tmp_path, batches)
+        schema = spark.read.parquet(str(tmp_path / next(iter(case.arrivals)))).schema
+        streams = {}
+        for name, arrival in case.arrivals.items():
+            source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
+            streams[name] = wm.Stream(source, time="ts", lateness=f"{arrival.lateness_us} microseconds")
+        query = wm.sql(case.sql, streams, **case.options)
+        if runtime == "stream":
+            writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
+            writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+        else:
+            query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
+    assert max(out, default=0) < count
+    for number in range(count):
+        assert out[number] == counted(wanted.in_batch(number)), (number, case.sql)
+    assert sum(out.values(), Counter()), "a query without results tests little"
+
+
 @pytest.mark.parametrize("title", SEEDS)
 def test_static(spark: Any, tmp_path: Path, title: str) -> None:
     seed, most = SEEDS[title]
@@ -66,26 +93,4 @@ def test_streaming(spark: Any, tmp_path: Path, title: str, runtime: str) -> None
     seed, most = SEEDS[title]
     kinds = ("asof", "asof left") if title == "as of" else KINDS
     case = generate(random.Random(seed), kinds, most, rows=12)
-    wanted, count = case.expected(), count_of(case)
-    out: dict[int, Counter[Any]] = defaultdict(Counter)
-
-    def sink(frame: Any, number: int) -> None:
-        out[number].update(counted(frame.collect()))
-
-    for batches in (range(1), range(1, count)):
-        write(case, tmp_path, batches)
-        schema = spark.read.parquet(str(tmp_path / next(iter(case.arrivals)))).schema
-        streams = {}
-        for name, arrival in case.arrivals.items():
-            source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
-            streams[name] = wm.Stream(source, time="ts", lateness=f"{arrival.lateness_us} microseconds")
-        query = wm.sql(case.sql, streams, **case.options)
-        if runtime == "stream":
-            writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-            writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-        else:
-            query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
-    assert max(out, default=0) < count
-    for number in range(count):
-        assert out[number] == counted(wanted.in_batch(number)), (number, case.sql)
-    assert sum(out.values(), Counter()), "a query without results tests little"
+    play_in_two_lives(spark, tmp_path, case, runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.oracle import Arrival, run
-from tests.spark.test_trees import count_of, write
+from tests.spark.test_trees import count_of, play_in_two_lives, write
 from tests.trees import KINDS, TreeCase, counted, generate
 
 pytestmark = pytest.mark.spark
@@ -40,29 +40,7 @@ RUNS += [pytest.param(*run, marks=pytest.mark.thorough) for run in THOROUGH]
 @pytest.mark.parametrize(("runtime", "title"), RUNS)
 def test_streaming(spark: Any, tmp_path: Path, runtime: str, title: str) -> None:
     """The query stops after the first batch, and goes on from its checkpoint; no group leaves twice."""
-    case = make(title)
-    wanted, count = case.expected(), count_of(case)
-    out: dict[int, Counter[Any]] = defaultdict(Counter)
-
-    def sink(frame: Any, number: int) -> None:
-        out[number].update(counted(frame.collect()))
-
-    for batches in (range(1), range(1, count)):
-        write(case, tmp_path, batches)
-        schema = spark.read.parquet(str(tmp_path / next(iter(case.arrivals)))).schema
-        streams = {}
-        for name, arrival in case.arrivals.items():
-            source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
-            streams[name] = wm.Stream(source, time="ts", lateness=f"{arrival.lateness_us} microseconds")
-        query = wm.sql(case.sql, streams, **case.options)
-        if runtime == "stream":
-            writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-            writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-        else:
-            query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
-    for number in range(count):
-        assert out[number] == counted(wanted.in_batch(number)), (number, case.sql)
-    assert sum(out.values(), Counter()), "a query without results tests little"
+    play_in_two_lives(spark, tmp_path, make(title), runtime)
 
 
 @pytest.mark.parametrize("title", ["tree", "projected by Spark"])
