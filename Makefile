@@ -37,7 +37,7 @@ python:
 	  echo "watersmeet needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is $$($(PYTHON) --version); name another: make PYTHON=python3.12" >&2; exit 1; }
 
 java: python
-	@$(PYTHON) -I src/watersmeet/runtime/java.py
+	@$(PYTHON) -I src/watersmeet/runtime/spark/java.py
 
 # The stamp is newer than both pyproject.toml as long as what is installed is what they say.
 $(READY): pyproject.toml lab/pyproject.toml | python

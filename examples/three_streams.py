@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import watersmeet as wm
 from watersmeet.runtime.progress import read
-from watersmeet.runtime.session import local_session
+from watersmeet.runtime.spark.session import local_session
 
 MINUTE = 60_000_000
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00 UTC

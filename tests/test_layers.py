@@ -200,7 +200,7 @@ def test_the_check_sees_a_violation(module, source):
             "from pyspark.sql import DataFrame\nfrom watersmeet.storage import segment",
         ),
         ("watersmeet.extensions", "from importlib.metadata import EntryPoint, entry_points"),
-        ("watersmeet.runtime.workers", "from importlib.metadata import version"),
+        ("watersmeet.runtime.spark.workers", "from importlib.metadata import version"),
         ("watersmeet_lab.bench.trials.trial", "import watersmeet as wm\nimport pyspark"),
         ("watersmeet_lab.kernels.catalogue", "from watersmeet.kernels import catalogue\nimport numpy as np"),
         ("watersmeet_lab.reproduce.wjoin.lab", "from watersmeet_lab.kernels.catalogue import named"),

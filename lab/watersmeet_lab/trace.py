@@ -128,7 +128,7 @@ def trace_start() -> set[str]:
 
 def _on_spark(run: Callable[[watersmeet.Query, Path], Any]) -> set[str]:
     """Trace a query over two folders of files, one file to a batch."""
-    from watersmeet.runtime.session import local_session
+    from watersmeet.runtime.spark.session import local_session
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

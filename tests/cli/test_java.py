@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.runtime import java
+from watersmeet.runtime.spark import java
 
 
 def fake_java(home: Path, says: str) -> None:

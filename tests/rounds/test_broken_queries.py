@@ -21,8 +21,8 @@ from tests.rounds.test_subscriptions import SCHEMA, Life, Sink, batch_of, in_mem
 from watersmeet.errors import BrokenQueryError, CheckpointError
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.subscription import Computed
-from watersmeet.runtime.failures import first_to_fail
 from watersmeet.runtime.rounds.checkpoint import INTENTS
+from watersmeet.runtime.spark.failures import first_to_fail
 from watersmeet.storage.manifest import Intent
 
 GOOD = sql(5)

@@ -21,7 +21,7 @@ from tests.starved import until_ended
 from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.runtime.session import start_query
+from watersmeet.runtime.spark.session import start_query
 
 US = 1_000_000
 BASE_US = 1_767_225_600 * US

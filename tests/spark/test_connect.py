@@ -14,7 +14,7 @@ import pytest
 import watersmeet as wm
 from tests.spark.on_connect import QUERY
 from tests.spark.streams import table, write
-from watersmeet.runtime.spark_versions import INSTALLED
+from watersmeet.runtime.spark.versions import INSTALLED
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from tests.properties.test_spark import AB, ABC, BATCH_ROWS, case, equal, found
 from tests.properties.test_spark import write as write_case
 from tests.spark.streams import Runtime, entrance, stream, table, write
 from tests.starved import until_ended
-from watersmeet.runtime.session import start_query
+from watersmeet.runtime.spark.session import start_query
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ import watersmeet as wm
 from tests.spark.streams import RUNTIMES, Runtime, run, stream, table, write
 from tests.starved import until_ended
 from watersmeet.runtime.progress import read
-from watersmeet.runtime.session import start_query
+from watersmeet.runtime.spark.session import start_query
 
 pytestmark = pytest.mark.spark
 

@@ -23,10 +23,10 @@ from watersmeet.dataflow.contract import Dataflow, FlowStage, Message, Turn, Yie
 from watersmeet.errors import CheckpointError
 from watersmeet.operators.enter import JoinEntry
 from watersmeet.plan.model import Plan
-from watersmeet.runtime import session
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.spark import session
 from watersmeet.storage.manifest import seal
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from tests.clocks import CHANGES, table
 from tests.spark.streams import run, stream, write
 from tests.sql.test_zones import CONDITIONS
 from watersmeet.errors import OptionError
-from watersmeet.runtime import spark_plan
+from watersmeet.runtime.spark import plan as spark_plan
 from watersmeet.runtime.subscriptions import handle
 
 pytestmark = pytest.mark.spark

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import watersmeet as wm
-from watersmeet.runtime.session import local_session
+from watersmeet.runtime.spark.session import local_session
 from watersmeet_lab.bench.data import START, START_US
 
 WAYS = ("full", "semijoin", "auto")

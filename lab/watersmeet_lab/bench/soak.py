@@ -30,7 +30,7 @@ from watersmeet.operators.join import JoinUnits
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.checkpoint import SEGMENTS, StateFolder
-from watersmeet.runtime.session import local_session
+from watersmeet.runtime.spark.session import local_session
 from watersmeet_lab.bench.data import START, START_US
 from watersmeet_lab.bench.memory import Peak, descendants, sample
 

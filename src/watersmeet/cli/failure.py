@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.runtime.failures import from_worker
+from watersmeet.runtime.spark.failures import from_worker
 
 OURS, THEIRS = 2, 1
 """Exit codes: a mistake that the message explains, and a failure of Spark."""

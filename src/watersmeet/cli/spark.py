@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import THEIRS, report_errors
-from watersmeet.runtime.session import LOCAL_MANAGER, SETTING, local_session
+from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING, local_session
 
 LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
 """The command keeps checkpoints in local folders only."""

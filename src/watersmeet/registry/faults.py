@@ -4,7 +4,7 @@
     everything else                                                                     the queries': BrokenQueryError
 
 A unit does not know which of its queries breaks it, since they are compiled and evaluated together; the runtime finds out by running
-the batch without some of them (`runtime.failures`).
+the batch without some of them (`runtime.spark.failures`).
 
 Invariant: an error of the machine is never turned into one of a query, at whatever depth it was raised.
 """

@@ -80,7 +80,7 @@ def session(streams: Mapping[str, Stream | Table]) -> Session:
     frames = [s.source for s in streams.values() if is_frame(s.source)]
     if not frames:
         return IN_UTC
-    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.spark import plan as spark_plan
 
     return spark_plan.session_of(frames[0].sparkSession)
 
@@ -102,7 +102,7 @@ def check(join: Join, given: Mapping[str, Stream | Table]) -> None:
     frames = {i.alias: given[i.stream].source for i in join.inputs}
     _check_kinds(frames, {alias: given[table].source for alias, table in join.tables.items()})
     if all(is_frame(frame) for frame in frames.values()):
-        from watersmeet.runtime import spark_plan
+        from watersmeet.runtime.spark import plan as spark_plan
 
         spark_plan.check(join, spark_plan.frames_by_alias(join, {name: s.source for name, s in given.items()}))
     else:
@@ -134,7 +134,7 @@ def plan(join: Join, given: Mapping[str, Stream | Table], options: Options) -> P
     if all(isinstance(f, pa.Table) for f in found.values()):
         schemas = {name: normal(table.slice(0, 0)).schema for name, table in found.items()}
         return build(join, DuckDBTypes(schemas_by_alias(join, schemas)), options, "everything")
-    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.spark import plan as spark_plan
 
     return spark_plan.plan(join, spark_plan.frames_by_alias(join, found), options)
 
@@ -142,9 +142,9 @@ def plan(join: Join, given: Mapping[str, Stream | Table], options: Options) -> P
 def dataframe(plan: Plan, given: Mapping[str, Stream | Table], *, late: bool = False) -> Any:
     """The query's result as a DataFrame; with `late` also what it drops."""
     frames = _frames(given, "dataframe()")
-    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.spark import plan as spark_plan
+    from watersmeet.runtime.spark.workers import probe_workers
     from watersmeet.runtime.stream.dataframe import dataframe as joined
-    from watersmeet.runtime.workers import probe_workers
 
     spark = next(iter(frames.values())).sparkSession
     spark_plan.check_session(plan.join, spark)
@@ -160,7 +160,7 @@ def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
             raise StreamError(
                 f"stream {name} is a streaming DataFrame: what is dropped is known as it runs; give start(late=...) a sink and ask handle.late(), or use dataframe(late=True)"
             )
-    from watersmeet.runtime import spark_plan
+    from watersmeet.runtime.spark import plan as spark_plan
     from watersmeet.runtime.stream.late import static_late
 
     spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
@@ -170,8 +170,8 @@ def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
 def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
     frames = _classic(given, "start()")
-    from watersmeet.runtime import spark_plan
     from watersmeet.runtime.rounds.handle import start as start_rounds
+    from watersmeet.runtime.spark import plan as spark_plan
 
     spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return start_rounds(plan, frames, **how)
@@ -199,7 +199,7 @@ def _frames(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
 def _classic(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
     """The same, of a session in this process whose version has been tested."""
     frames = _frames(given, what)
-    from watersmeet.runtime.spark_versions import check_version, refuse_connect
+    from watersmeet.runtime.spark.versions import check_version, refuse_connect
 
     refuse_connect(frames, what)
     check_version(next(iter(frames.values())).sparkSession)

@@ -21,13 +21,13 @@ from watersmeet.query.table import Spec
 from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group import group, is_grouped
-from watersmeet.sql.group_window import refuse_endless
-from watersmeet.sql.items import WindowItem, choices_of
 from watersmeet.sql.names import Scope, find, stream_named
 from watersmeet.sql.predicates import Sorted, conjuncts, sort_conjuncts
 from watersmeet.sql.refuse import refuse_inside
 from watersmeet.sql.tables import ON, Written, hoist
 from watersmeet.sql.trees import BoundTree, Joined, has_outer, nearest_of, place, simplify, visible_in
+from watersmeet.sql.windows.group_window import refuse_endless
+from watersmeet.sql.windows.items import WindowItem, choices_of
 
 
 @dataclass(frozen=True)

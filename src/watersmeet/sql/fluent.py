@@ -21,10 +21,10 @@ from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec
 from watersmeet.sql.bind import Draft, FromItem, bind
-from watersmeet.sql.items import WindowItem, read_rows, read_span
 from watersmeet.sql.names import find, identifier
 from watersmeet.sql.parse import parse_condition, parse_keys, parse_projections
 from watersmeet.sql.trees import Joined
+from watersmeet.sql.windows.items import WindowItem, read_rows, read_span
 
 Span = str | timedelta
 KINDS = {

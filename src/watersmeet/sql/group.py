@@ -20,9 +20,17 @@ from watersmeet.sql.aggregates import BY_TIME, Written, read_aggregate
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import SparkType
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
-from watersmeet.sql.group_window import WindowKey, fold_window, is_window, name_of, only_window, read_window, spell_out
 from watersmeet.sql.names import Scope
 from watersmeet.sql.refuse import is_aggregate, refuse_inside
+from watersmeet.sql.windows.group_window import (
+    WindowKey,
+    fold_window,
+    is_window,
+    name_of,
+    only_window,
+    read_window,
+    spell_out,
+)
 
 
 def is_grouped(projections: Sequence[Any], keys: Sequence[Any] | None) -> bool:

@@ -24,7 +24,7 @@ from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import NUMERIC
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, aliases_of
-from watersmeet.sql.time_conditions import time_condition
+from watersmeet.sql.windows.time_conditions import time_condition
 
 _COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _SIGNS = {**_COMPARATORS, exp.EQ: "="}

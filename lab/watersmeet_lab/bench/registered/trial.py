@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from watersmeet.runtime.session import local_session
+from watersmeet.runtime.spark.session import local_session
 from watersmeet_lab.bench.registered.systems import SYSTEMS, Load, Outcome
 from watersmeet_lab.bench.registered.watch import Limits
 from watersmeet_lab.bench.registered.workload import queries

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from watersmeet.runtime.rounds.supersteps import run_all
-from watersmeet.runtime.session import LOCAL_MANAGER, SETTING
+from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING
 from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, SCHEMA
 from watersmeet_lab.bench.trials.systems import CONF, System, checksum, counted, query, results

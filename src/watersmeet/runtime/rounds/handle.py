@@ -31,7 +31,6 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
-from watersmeet.runtime.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.progress import Moment, Progress, moment
 from watersmeet.runtime.rounds.checkpoint import (
     COMMITS,
@@ -48,11 +47,12 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, SinkFolder, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
-from watersmeet.runtime.session import start_query
 from watersmeet.runtime.sources import ROUNDS
+from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
+from watersmeet.runtime.spark.session import start_query
+from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
-from watersmeet.runtime.workers import probe_workers
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import OTHER, REMEDY, REWRITTEN, BatchManifest, Identity, Intent
 

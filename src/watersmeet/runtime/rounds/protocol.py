@@ -3,7 +3,7 @@
     1  manifest n is there: all was done, return
     2  write intent n                              a replay reads it instead of deciding again
     3  run the rounds from manifest n-1            files carry the attempt's id; a registered query that breaks them is struck
-                                                   out of intent n, and they run again (`runtime.failures`)
+                                                   out of intent n, and they run again (`runtime.spark.failures`)
     4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's);
        likewise the sink of dropped rows
     5  commit manifest n
@@ -32,12 +32,12 @@ from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.shipping import WHOLE
-from watersmeet.runtime.failures import Striking, run_without_culprits
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, SparkLogs, StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
+from watersmeet.runtime.spark.failures import Striking, run_without_culprits
 from watersmeet.storage.manifest import REMEDY, REWRITTEN, BatchManifest, Identity, Intent
 
 SWEEP_EVERY = 100

@@ -36,7 +36,7 @@ from pyspark.sql import DataFrame
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.runtime.rounds.checkpoint import absolute, arrow_address
 from watersmeet.runtime.rounds.supersteps import run_all
-from watersmeet.runtime.spark_versions import SINKS
+from watersmeet.runtime.spark.versions import SINKS
 
 SHOWN_ROWS = 20
 _FILE_SYSTEMS = ("file", "hdfs", "webhdfs", "viewfs", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "dbfs", "oss", "cosn", "obs", "o3fs", "ofs")  # fmt: skip

@@ -33,9 +33,9 @@ from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
 from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Enter, Hand, HandLost, Post, Reship, Task
-from watersmeet.runtime.spark_versions import arrow_schema, repartition_by_id
+from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
+from watersmeet.runtime.spark.workers import schema_of
 from watersmeet.runtime.stream.late import FIELDS, typed
-from watersmeet.runtime.workers import schema_of
 from watersmeet.storage.manifest import BatchManifest, Identity
 
 Run = Callable[[DataFrame], None]

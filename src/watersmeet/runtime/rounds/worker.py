@@ -52,8 +52,8 @@ from watersmeet.runtime.rounds.files import (
     forget_all_but,
     open_parcels,
 )
+from watersmeet.runtime.spark.workers import after_task, columns_of, errors_first, result_batches
 from watersmeet.runtime.stream.late import ARROW
-from watersmeet.runtime.workers import after_task, columns_of, errors_first, result_batches
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentInfo
 

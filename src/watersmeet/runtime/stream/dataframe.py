@@ -26,14 +26,14 @@ from watersmeet.operators.assemble import dataflow_of
 from watersmeet.operators.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
-from watersmeet.runtime.spark_versions import arrow_schema, check_connect
+from watersmeet.runtime.spark.versions import arrow_schema, check_connect
+from watersmeet.runtime.spark.workers import METRICS, with_metrics
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields, ship_rows
 from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
 from watersmeet.runtime.stream.messages import MESSAGE, Packer
 from watersmeet.runtime.stream.processor import StageProcessor
 from watersmeet.runtime.stream.static import StageBackfill
 from watersmeet.runtime.stream.wire import wire
-from watersmeet.runtime.workers import METRICS, with_metrics
 from watersmeet.storage.manifest import Identity
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

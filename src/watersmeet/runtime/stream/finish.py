@@ -23,11 +23,11 @@ from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, Grouping, GroupWindow
-from watersmeet.runtime.spark_aggregates import aggregate_sql
-from watersmeet.runtime.spark_tables import look_up_results
+from watersmeet.runtime.spark.aggregates import aggregate_sql
+from watersmeet.runtime.spark.tables import look_up_results
+from watersmeet.runtime.spark.workers import METRICS
 from watersmeet.runtime.stream.late import IS_LATE, mark, unless_late
 from watersmeet.runtime.stream.projected import as_typed, keep_rows, project
-from watersmeet.runtime.workers import METRICS
 
 Frames = Mapping[str, DataFrame]
 """DataFrames by the names of streams and tables."""

@@ -22,8 +22,8 @@ from watersmeet.operators.enter import AHEAD
 from watersmeet.operators.late import SCHEMA, candidates, sift, with_reason
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.runtime.late import LATE_COLUMN
+from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, columns_of, errors_first, result_batches
 from watersmeet.runtime.stream.wire import wire
-from watersmeet.runtime.workers import MARK, METRICS, after_task, columns_of, errors_first, result_batches
 
 FIELDS = "stream string, ts bigint, lag_us bigint, batch bigint, reason string, row string"
 """Of dropped rows as they leave Python."""

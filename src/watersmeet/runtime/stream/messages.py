@@ -29,7 +29,7 @@ from watersmeet.operators.enter import Copies
 from watersmeet.operators.late import ROW, candidates
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.workers import after_task, errors_first
+from watersmeet.runtime.spark.workers import after_task, errors_first
 
 MESSAGE = "unit bigint, kind string, from_ts bigint, blob binary"
 SCHEMA = pa.schema([("unit", pa.int64()), ("kind", pa.string()), ("from_ts", pa.int64()), ("blob", pa.binary())])

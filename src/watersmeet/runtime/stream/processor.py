@@ -24,6 +24,16 @@ from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
+from watersmeet.runtime.spark.workers import (
+    MARK,
+    after_task,
+    aside_columns,
+    columns_of,
+    drop_diary,
+    errors_first,
+    metrics_columns,
+    pandas_frame,
+)
 from watersmeet.runtime.stream.messages import (
     CANDIDATES,
     FURTHER,
@@ -33,16 +43,6 @@ from watersmeet.runtime.stream.messages import (
     read_further,
     rows_of,
     tell,
-)
-from watersmeet.runtime.workers import (
-    MARK,
-    after_task,
-    aside_columns,
-    columns_of,
-    drop_diary,
-    errors_first,
-    metrics_columns,
-    pandas_frame,
 )
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentStore

@@ -31,10 +31,10 @@ from watersmeet.operators.project import Fields, cast_column, final_fields, join
 from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
-from watersmeet.runtime.spark_versions import arrow_schema
+from watersmeet.runtime.spark.versions import arrow_schema
+from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, errors_first, with_metrics
 from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, in_blocks, record_batches, rows_of, tell
 from watersmeet.runtime.stream.processor import StageProcessor
-from watersmeet.runtime.workers import MARK, METRICS, after_task, errors_first, with_metrics
 from watersmeet.storage.manifest import Identity
 
 

@@ -23,9 +23,9 @@ from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Report, Turn,
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels
+from watersmeet.runtime.spark.workers import columns_of, errors_first, metrics_columns, result_batches
 from watersmeet.runtime.stream.messages import record_batches, rows_of
 from watersmeet.runtime.stream.processor import Heard, Unit
-from watersmeet.runtime.workers import columns_of, errors_first, metrics_columns, result_batches
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.stores import MemoryStore
 

@@ -16,8 +16,8 @@ from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.plan.source_sql import condition, items, own_condition
-from watersmeet.runtime.spark_plan import SPARK
-from watersmeet.runtime.spark_tables import look_up
+from watersmeet.runtime.spark.plan import SPARK
+from watersmeet.runtime.spark.tables import look_up
 
 
 def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:

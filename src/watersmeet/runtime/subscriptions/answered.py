@@ -15,7 +15,7 @@ from typing import Any
 from watersmeet.registry.rjoin.shape import Shape, index_columns
 from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.subscription import Subscription
-from watersmeet.runtime.failures import STRUCK
+from watersmeet.runtime.spark.failures import STRUCK
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.subscriptions.versions import LEAVES, RegistryView
 

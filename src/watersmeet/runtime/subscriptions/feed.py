@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.errors import CheckpointError, StreamError
-from watersmeet.runtime.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
+from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.subscriptions.log import Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.storage.manifest import REMEDY

@@ -28,7 +28,8 @@ from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
-from watersmeet.runtime.spark_plan import ANSI, ZONE, session_of
+from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
+from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.answered import Answered
@@ -39,7 +40,6 @@ from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
-from watersmeet.runtime.workers import probe_workers
 from watersmeet.storage.manifest import BatchManifest
 
 MOST_UNITS = 8

@@ -27,8 +27,8 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
 from watersmeet.registry.shared.process import forget
 from watersmeet.runtime.arrow_types import normal, session_in
-from watersmeet.runtime.failures import run_without_culprits
 from watersmeet.runtime.in_process import InProcess, enter
+from watersmeet.runtime.spark.failures import run_without_culprits
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept

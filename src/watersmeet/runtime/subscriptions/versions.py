@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.shared.block import Registered
 from watersmeet.registry.subscription import Subscription
-from watersmeet.runtime.failures import STRUCK
+from watersmeet.runtime.spark.failures import STRUCK
 from watersmeet.storage.manifest import REMEDY, Document
 
 KEPT_REFUSALS = 1_000

@@ -45,7 +45,7 @@ from watersmeet.sql.evaluator.types import (
     read_type,
 )
 from watersmeet.sql.evaluator.unix_times import cast_seconds
-from watersmeet.sql.time_conditions import span_us
+from watersmeet.sql.windows.time_conditions import span_us
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}
 _NARROW = 18

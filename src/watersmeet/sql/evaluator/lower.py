@@ -37,7 +37,7 @@ from watersmeet.sql.evaluator.types import (
     paren,
     read_type,
 )
-from watersmeet.sql.time_conditions import interval_us
+from watersmeet.sql.windows.time_conditions import interval_us
 
 
 def for_duckdb(node: Any) -> tuple[Any, bool]:

@@ -43,7 +43,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.operators.project import Fields
-from watersmeet.runtime.spark_versions import is_connect
+from watersmeet.runtime.spark.versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
 _ASKED: set[str] = set()

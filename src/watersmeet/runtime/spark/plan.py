@@ -30,9 +30,9 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.select import END, Grouping
 from watersmeet.query.session import Session
-from watersmeet.runtime.spark_aggregates import aggregate_sql
-from watersmeet.runtime.spark_tables import look_up, quote
-from watersmeet.runtime.spark_versions import check_version
+from watersmeet.runtime.spark.aggregates import aggregate_sql
+from watersmeet.runtime.spark.tables import look_up, quote
+from watersmeet.runtime.spark.versions import check_version
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 

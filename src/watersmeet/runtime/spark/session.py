@@ -30,10 +30,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.runtime.java import java_problem
-from watersmeet.runtime.spark_versions import CHECKPOINTING
+from watersmeet.runtime.spark.java import java_problem
+from watersmeet.runtime.spark.versions import CHECKPOINTING
+from watersmeet.runtime.spark.workers import trust_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
-from watersmeet.runtime.workers import trust_workers
 
 _GB = 2**30
 _STDERR = 2

@@ -21,7 +21,7 @@ from watersmeet.query.select import GroupWindow
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sql.expressions import show
 from watersmeet.sql.names import Scope
-from watersmeet.sql.time_conditions import interval_us
+from watersmeet.sql.windows.time_conditions import interval_us
 
 NAME = "window"
 _USAGE = "write window(o.ts, '10 minutes'), with a slide or a slide and a start time after it if they are wanted"

@@ -18,8 +18,8 @@ import watersmeet
 from tests.matrix import VERSIONS, main
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.kernels.placement import hash_codes
-from watersmeet.runtime import spark_versions
-from watersmeet.runtime.spark_versions import (
+from watersmeet.runtime.spark import versions as spark_versions
+from watersmeet.runtime.spark.versions import (
     TESTED,
     arrow_schema,
     check_connect,
@@ -28,7 +28,7 @@ from watersmeet.runtime.spark_versions import (
     refuse_connect,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SOURCES = sorted([*Path(watersmeet.__file__).parent.rglob("*.py"), *(ROOT / "lab" / "watersmeet_lab").rglob("*.py")])
 
 
@@ -123,7 +123,7 @@ _TELLS = re.compile(r"pyspark\.__version__|(spark|session|sparkContext)\.version
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
 def test_one_module_knows_the_versions(path: Path) -> None:
-    if path.name != "spark_versions.py":
+    if path.name != "versions.py":
         assert suspicions(path.read_text()) == []
 
 

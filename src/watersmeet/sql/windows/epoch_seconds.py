@@ -22,7 +22,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from watersmeet.query.window import Edge
-from watersmeet.sql.items import LONGEST_US
+from watersmeet.sql.windows.items import LONGEST_US
 
 SECOND_US = 1_000_000
 ABOVE_US = {"floor": SECOND_US - 1, "double": 100}

@@ -37,9 +37,9 @@ from sqlglot import exp
 from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us, unit_us
 from watersmeet.query.window import Edge
-from watersmeet.sql.epoch_seconds import epoch_edges
-from watersmeet.sql.items import LONGEST_US
 from watersmeet.sql.names import Scope, ref_of
+from watersmeet.sql.windows.epoch_seconds import epoch_edges
+from watersmeet.sql.windows.items import LONGEST_US
 
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _DAY_US = 86_400_000_000

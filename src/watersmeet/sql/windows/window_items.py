@@ -22,7 +22,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
 from watersmeet.sql.expressions import SPARK
-from watersmeet.sql.items import WindowItem, read_rows, read_span
+from watersmeet.sql.windows.items import WindowItem, read_rows, read_span
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}

@@ -17,10 +17,9 @@ import pytest
 
 from watersmeet import __version__
 from watersmeet.errors import DataError, WorkerError
-from watersmeet.runtime import workers
-from watersmeet.runtime.failures import from_worker
-from watersmeet.runtime.stream.processor import MANIFEST, StageProcessor, UnitMap
-from watersmeet.runtime.workers import (
+from watersmeet.runtime.spark import workers
+from watersmeet.runtime.spark.failures import from_worker
+from watersmeet.runtime.spark.workers import (
     PACKAGES,
     REPORT,
     Sieve,
@@ -29,6 +28,7 @@ from watersmeet.runtime.workers import (
     problem_of_failure,
     problem_of_report,
 )
+from watersmeet.runtime.stream.processor import MANIFEST, StageProcessor, UnitMap
 
 
 def report(*flags: str) -> dict[str, Any]:
@@ -218,6 +218,6 @@ def test_a_heap_that_has_grown_is_frozen_again(settled: None) -> None:
 
 
 def test_a_process_that_has_run_tasks_ends_without_a_word() -> None:
-    code = "import duckdb, gc; from watersmeet.runtime.workers import after_task; after_task(); assert gc.get_freeze_count()"
+    code = "import duckdb, gc; from watersmeet.runtime.spark.workers import after_task; after_task(); assert gc.get_freeze_count()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stderr == "", "DuckDB has counted what is left of it"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from watersmeet.errors import CheckpointError, DataError
-from watersmeet.runtime.failures import from_worker
 from watersmeet.runtime.rounds.handle import Handle
+from watersmeet.runtime.spark.failures import from_worker
 
 WORKER = """[STREAM_FAILED] Query [id = 96fe, runId = 810e] terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 4327, in invoke_udf

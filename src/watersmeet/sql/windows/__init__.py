@@ -1,0 +1,1 @@
+"""Everything that a query says of time: window items, conditions on event times, groups by window()."""
