@@ -44,7 +44,7 @@ $(READY): pyproject.toml lab/pyproject.toml | python
 	@echo "setting up $(VENV); the first time takes some minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --editable ./lab --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[spark]" --editable ./lab --group dev
 	@touch $(READY)
 
 fmt: $(READY)

@@ -108,7 +108,7 @@ def virtualenv(version: str) -> str:
     for command in (
         [sys.executable, "-m", "venv", str(folder)],
         [*pip, "pip>=25.1"],
-        [*pip, "--editable", ".", "--editable", "./lab", "--group", "dev", f"pyspark=={version}.*"],
+        [*pip, "--editable", ".[spark]", "--editable", "./lab", "--group", "dev", f"pyspark=={version}.*"],
     ):
         subprocess.run(command, cwd=ROOT, check=True)
     ready.touch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -72,3 +74,57 @@ def test_a_command_that_nobody_has():
     result = command("cobol")
     assert result.exit_code == 2
     assert "No such command 'cobol'" in result.stderr
+
+
+WITHOUT_SPARK = """
+import sys
+
+
+class NoSpark:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "pandas"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+sys.meta_path.insert(0, NoSpark())
+from importlib import util
+found = util.find_spec
+util.find_spec = lambda name, package=None: None if name == "pyspark" else found(name, package)
+"""
+
+
+def run_without_spark(code: str) -> subprocess.CompletedProcess[str]:
+    """A program in an interpreter that has neither pyspark nor pandas."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK + code], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_joins_in_process_need_no_spark():
+    done = run_without_spark(
+        "import pyarrow as pa, watersmeet as wm\n"
+        "t = pa.table({'k': [1, 2], 'ts': pa.array([0, 1], pa.timestamp('us'))})\n"
+        "print(wm.local.run('SELECT a.k FROM t a LEFT JOIN t b ON a.k = b.k + 1 WINDOW = 1 SECOND', t=t).num_rows)\n"
+        "print(wm.testing.QueryTest, wm.local.explain('SELECT a.k FROM t a, t b WHERE a.k = b.k WINDOW = 1 SECOND', t=t))\n"
+        "wm.local.subscriptions(t=t)\n"
+        "assert not {'pyspark', 'pandas'} & set(sys.modules)\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("2\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        ("import watersmeet as wm; wm.Handle", "wm.Handle"),
+        ("from watersmeet import Subscriptions", "wm.Subscriptions"),
+        ("sys.argv[1:] = ['demo']; from watersmeet.cli import app; app()", "watersmeet demo"),
+        ("sys.argv[1:] = ['run', 'SELECT 1']; from watersmeet.cli import app; app()", "watersmeet run"),
+        ("sys.argv[1:] = ['explain', 'SELECT 1']; from watersmeet.cli import app; app()", "watersmeet explain"),
+    ],
+)
+def test_what_needs_spark_names_what_to_install(code, wanted):
+    done = run_without_spark(code)
+    assert done.returncode != 0
+    message = f"{wanted} needs Spark, and this Python has no pyspark: pip install 'watersmeet[spark]'"
+    assert message in " ".join(done.stderr.split())

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "runtime": _FLOWING | {"operators", "sites", "sites.planning", "registry", "sql", "extensions"},
     "api": {"sql", "query", "plan", "runtime", "errors"},
     "testing": {"api", "columns", "runtime", "dataflow", "kernels", "query", "errors"},
-    "__init__": {"query", "plan", "api", "runtime", "testing", "errors"},
+    "__init__": {"query", "plan", "api", "runtime", "testing", "errors", "extensions"},
     "__main__": {"cli"},
 }
 LAYERS = {*MAY_IMPORT, "cli"}

@@ -94,6 +94,7 @@ _HOMES = {
     "testing": "testing",
 }
 _HOMES |= {name: "errors" for name in __all__ if name.endswith("Error")}
+_ON_SPARK = {"Handle", "Subscriptions"}
 import_module(f"{__name__}.sql")
 del globals()["sql"]
 # An import names a package in its parent when it is loaded first, and this name is to be the function.
@@ -106,6 +107,10 @@ def __getattr__(name: str) -> Any:
         return version("watersmeet")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _ON_SPARK:
+        from watersmeet.extensions import require_spark
+
+        require_spark(f"wm.{name}")
     home = import_module(f"{__name__}.{_HOMES[name]}")
     found = home if home.__name__.endswith(f".{name}") else getattr(home, name)
     globals()[name] = found

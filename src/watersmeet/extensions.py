@@ -5,7 +5,7 @@
     watersmeet.commands   the command's word      a `typer.Typer` with one command
     watersmeet.lab        local                   a module: what `wm.local` simulates
 
-All pieces that this distribution knows by name come with the laboratory, `watersmeet-lab`.
+All pieces that this distribution knows by name come with the laboratory, `watersmeet-lab`. Spark is optional, too: platforms bring their own.
 
 Invariant: only this module asks what is installed, and no piece is imported before it is asked for. A piece that is not there is an
 error that names the distribution to install.
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from watersmeet.errors import OptionError
@@ -49,3 +50,11 @@ def explain_missing(wanted: str) -> str:
 def load(group: Group, name: str, wanted: str) -> Any:
     """The piece itself."""
     return require(group, name, wanted).load()
+
+
+def require_spark(wanted: str) -> None:
+    """An error that begins with what the user asked for, if there is no Spark."""
+    if find_spec("pyspark") is None:
+        raise OptionError(
+            f"{wanted} needs Spark, and this Python has no pyspark: pip install 'watersmeet[spark]'; wm.local runs without it"
+        )

@@ -28,7 +28,8 @@ def test_what_is_announced_is_installed_and_loads(group, name, value):
 def test_both_distributions_have_one_version():
     product = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert LAB["version"] == product["version"]
-    assert f"watersmeet=={product['version']}" in LAB["dependencies"]
+    assert f"watersmeet[spark]=={product['version']}" in LAB["dependencies"]
+    assert product["optional-dependencies"]["lab"] == [f"watersmeet-lab=={LAB['version']}"]
     assert LAB["requires-python"] == product["requires-python"]
 
 

@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from watersmeet.cli.arguments import check_query, query_text, sink, sources, trigger
 from watersmeet.cli.failure import report_errors
-from watersmeet.extensions import find_pieces, load
+from watersmeet.extensions import find_pieces, load, require_spark
 from watersmeet.plan import options
 from watersmeet.plan.model import Policy
 
@@ -103,6 +103,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the generated streams.")] = 1,
 ) -> None:
     """Watch three live streams join on a local Spark, each pair with its own window."""
+    with report_errors():
+        require_spark("watersmeet demo")
     from watersmeet.cli.demo import demo as show
 
     show(seconds, seed)
@@ -138,6 +140,7 @@ def run(
 ) -> None:
     """Join folders of files, as streams or (--static) as they are now."""
     with report_errors():
+        require_spark("watersmeet run")
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
         to, when = sink(sink_), trigger(trigger_)
@@ -174,6 +177,7 @@ def explain(
 ) -> None:
     """Print the plan of a query: windows, state, warnings, fingerprint. Nothing runs."""
     with report_errors():
+        require_spark("watersmeet explain")
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
         choices = _options(units, kernel, routing, driver, runtime, shipping)

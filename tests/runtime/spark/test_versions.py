@@ -51,7 +51,7 @@ def test_what_is_accepted_is_what_is_installed_and_what_the_matrix_runs() -> Non
     assert [".".join(map(str, version)) for version in TESTED] == list(VERSIONS)
     project: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (oldest, newest), above = (TESTED[0], TESTED[-1]), TESTED[-1][1] + 1
-    assert f"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{above}" in project["dependencies"]
+    assert f"pyspark>={oldest[0]}.{oldest[1]},<{newest[0]}.{above}" in project["optional-dependencies"]["spark"]
 
 
 def test_a_matrix_of_other_versions_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
