@@ -14,7 +14,7 @@ SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix crash bench demo docs clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster crash bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-fast  tests without Spark only"
 	@echo "make test-all   the same tests with many more generated cases"
 	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2 and 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
+	@echo "make cluster    a cluster of Spark on hosts of its own, in network namespaces (root): hosts die and others come"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
@@ -74,6 +75,10 @@ test-all: java check
 
 matrix: java
 	@$(PYTHON) -m tests.matrix $(SPARKS) -- $(TESTS)
+
+cluster: java $(READY)
+	@$(BIN)/python -m pytest -m spark tests/cluster
+	@echo "make cluster: all passed"
 
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash

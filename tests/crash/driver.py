@@ -17,6 +17,7 @@ It is a user's script: it knows the public surface and nothing of the tests.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
@@ -40,19 +41,19 @@ ROWS_QUERY = QUERY.replace("FROM a,", "FROM a [ROWS 60],")
 
 
 def session() -> Any:
-    """A small Spark for short lives: it compiles little and starts fast."""
+    """A small Spark for short lives: it compiles little and starts fast. CRASH_SPARK has other settings, as JSON."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.master": "local[2]",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    return SparkSession.builder.config(map=settings | json.loads(os.environ.get("CRASH_SPARK", "{}"))).getOrCreate()
 
 
 QUERIES = {
