@@ -423,10 +423,10 @@ class Case:
 
 
 def canonical(value: Any) -> Any:
-    """A value that a bag can count: NaN is one value, a time is whole microseconds."""
+    """A value that a bag can count: NaN is one value, a time is whole microseconds. Before 4.2 Spark gives binary values that change."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
-    return value
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def rounded(rows: Any) -> list[tuple[Any, ...]]:
