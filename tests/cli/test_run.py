@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections import Counter
@@ -18,7 +17,7 @@ from typer.testing import CliRunner
 import watersmeet as wm
 from watersmeet.cli import app
 
-from .command import COMMAND
+from .command import COMMAND, ENVIRONMENT
 
 QUERY = "SELECT c.k, c.v, o.v AS w FROM clicks c, orders o WHERE c.k = o.k AND c.v < o.v DWINDOW (c, o) = 2 SECONDS"
 OPTIONS = (
@@ -75,7 +74,7 @@ def test_stop_go_on_and_refuse(spark, tmp_path, monkeypatch):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env=ENVIRONMENT,
     )
     assert running.stdout is not None
     assert running.stdout.readline().startswith("batch 0: 1,200 rows")
