@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -67,13 +67,19 @@ def run(
     return Counter(tuple(r) for r in rows), progress
 
 
-def drain(query: Any, checkpoint: Path, sink: Path | None, runtime: Runtime) -> tuple[list[Any], list[Progress]]:
-    """The same, with results as rows. Checkpoints are written without processes; the crash tests write them as Spark does by default."""
+def drain(
+    query: Any,
+    checkpoint: Path,
+    sink: Path | None,
+    runtime: Runtime,
+    shown: Callable[[Any], Any] = lambda batch: batch,
+) -> tuple[list[Any], list[Progress]]:
+    """The same, with results as rows, of batches as they are shown. Checkpoints are written without processes; the crash tests write them as Spark does by default."""
     name = f"t{uuid.uuid4().hex}"
     collected: list[Any] = []
 
     def collect(batch: Any, _: int) -> None:
-        collected.extend(batch.collect())
+        collected.extend(shown(batch).collect())
 
     if runtime == "stream":
         frame = query.dataframe()

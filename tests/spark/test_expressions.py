@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -146,15 +146,20 @@ def session(spark: Any, zone: str, *, ansi: bool) -> Iterator[None]:
         spark.conf.set("spark.sql.ansi.enabled", "true")
 
 
+def tag(name: str, frame: Any) -> Any:
+    """The rows of a frame as texts: Python has no times beyond its years."""
+    safe = name.replace("'", "")
+    return frame.selectExpr(f"'{safe}' AS tag", "to_json(struct(*)) AS row")
+
+
 def bag(frames: dict[str, Any]) -> Counter[Any]:
-    """The rows of all frames in one job, by the frame's name, as texts; zero has no sign."""
-    tagged = [f.selectExpr(f"'{_safe(name)}' AS tag", "to_json(struct(*)) AS row") for name, f in frames.items()]
-    rows = reduce(lambda x, y: x.union(y), tagged).collect()
+    """The rows of all frames in one job, by the frame's name."""
+    return count(reduce(lambda x, y: x.union(y), [tag(name, frame) for name, frame in frames.items()]).collect())
+
+
+def count(rows: Sequence[Any]) -> Counter[Any]:
+    """Rows as texts; zero has no sign."""
     return Counter((r.tag, unsigned(r.row)) for r in rows)
-
-
-def _safe(name: str) -> str:
-    return name.replace("'", "")
 
 
 def unsigned(row: str) -> str:
@@ -191,9 +196,8 @@ def test_streaming(spark: Any, folder: Path, tmp_path: Path, runtime: Any) -> No
                 if runtime == "rounds" and query.plan.finish is not None and not query.plan.finish.inside:
                     assert not case.ansi
                     continue
-                rows, _ = drain(query, tmp_path / f"ck{n}-{m}", None, runtime)
-                found = spark.createDataFrame(rows, spark.sql(asked[name].sparks).schema)
-                assert bag({name: found}) == bag({name: spark.sql(asked[name].sparks)}), (case, name)
+                rows, _ = drain(query, tmp_path / f"ck{n}-{m}", None, runtime, partial(tag, name))
+                assert count(rows) == bag({name: spark.sql(asked[name].sparks)}), (case, name)
 
 
 def test_rounds_refuse_distinct_rows_that_only_spark_projects(spark: Any, folder: Path, tmp_path: Path) -> None:
