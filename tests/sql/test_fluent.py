@@ -4,83 +4,102 @@ from datetime import timedelta
 
 import pytest
 
+from watersmeet.api import JoinBuilder
 from watersmeet.errors import ParseError, QueryError, UnknownNameError, UnsupportedError, WindowError
-from watersmeet.sql.fluent import Fluent, Form
+from watersmeet.plan.options import Options
 from watersmeet.sql.parse import parse
 
-AB = Fluent(Form((("a", "s0"), ("b", "s1"))))
-ABC = Fluent(Form((("a", "s0"), ("b", "s1"), ("c", "s2")))).on("a.k = b.k", "b.k = c.k")
+
+def join(*aliases: str) -> JoinBuilder:
+    return JoinBuilder(dict.fromkeys(aliases), Options())
+
+
+AB = join("a", "b")
+ABC = join("a", "b", "c").on("a.k = b.k", "b.k = c.k")
 KEY = AB.on("a.k = b.k")
+
+
+@pytest.fixture
+def streams(streams):
+    """By alias."""
+    return {"a": streams["s0"], "b": streams["s1"], "c": streams["s2"]}
 
 
 @pytest.mark.parametrize(
     ("builder", "sql"),
     [
-        (KEY, "SELECT * FROM s0 a, s1 b WHERE a.k = b.k"),
-        (KEY.window("10s"), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 SECONDS"),
-        (KEY.within(timedelta(seconds=1.5)), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WITHIN 1.5 SECONDS"),
-        (KEY.window("a", "b", "10s"), "SELECT * FROM s0 a, s1 b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS"),
+        (KEY, "SELECT * FROM a, b WHERE a.k = b.k"),
+        (KEY.window("10s"), "SELECT * FROM a, b WHERE a.k = b.k WINDOW = 10 SECONDS"),
+        (KEY.within(timedelta(seconds=1.5)), "SELECT * FROM a, b WHERE a.k = b.k WITHIN 1.5 SECONDS"),
+        (KEY.window("a", "b", "10s"), "SELECT * FROM a, b WHERE a.k = b.k WINDOW (a, b) = 10 SECONDS"),
         (
             KEY.dwindow("b", "a", "1 hour 30 minutes"),
-            "SELECT * FROM s0 a, s1 b WHERE a.k = b.k DWINDOW (b, a) = 90 MINUTES",
+            "SELECT * FROM a, b WHERE a.k = b.k DWINDOW (b, a) = 90 MINUTES",
         ),
         (
             ABC.window("a", "b", "5s").window("b", "c", "7s"),
-            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k WINDOW (a, b) = 5 s AND WINDOW (b, c) = 7 s",
+            "SELECT * FROM a, b, c WHERE a.k = b.k AND b.k = c.k WINDOW (a, b) = 5 s AND WINDOW (b, c) = 7 s",
         ),
         (
             ABC.dwindow("a", "b", "5s").dwindow("b", "c", "7s"),
-            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k DWINDOW (a, b) = 5 s AND DWINDOW (b, c) = 7 s",
+            "SELECT * FROM a, b, c WHERE a.k = b.k AND b.k = c.k DWINDOW (a, b) = 5 s AND DWINDOW (b, c) = 7 s",
         ),
         (
             ABC.path("a", "b", "c", "5s"),
-            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k PATH (a, b, c) = 5 s",
+            "SELECT * FROM a, b, c WHERE a.k = b.k AND b.k = c.k PATH (a, b, c) = 5 s",
         ),
         (
             ABC.path("c", "a", "b", ("5s", timedelta(seconds=7))),
-            "SELECT * FROM s0 a, s1 b, s2 c WHERE a.k = b.k AND b.k = c.k PATH (c, a, b) = (5 s, 7 s)",
+            "SELECT * FROM a, b, c WHERE a.k = b.k AND b.k = c.k PATH (c, a, b) = (5 s, 7 s)",
         ),
-        (KEY.range("a", "5s").rows("b", 3), "SELECT * FROM s0 a [RANGE 5 s], s1 b [ROWS 3] WHERE a.k = b.k"),
+        (KEY.range("a", "5s").rows("b", 3), "SELECT * FROM a [RANGE 5 s], b [ROWS 3] WHERE a.k = b.k"),
         (
             AB.on("a.k = b.k", "a.v < b.v").where("a.v > 1 OR a.v < 0"),
-            "SELECT * FROM s0 a, s1 b WHERE a.k = b.k AND a.v < b.v AND (a.v > 1 OR a.v < 0)",
+            "SELECT * FROM a, b WHERE a.k = b.k AND a.v < b.v AND (a.v > 1 OR a.v < 0)",
         ),
-        (KEY.select("a.k", "b.v * 2 AS w, b.j"), "SELECT a.k, b.v * 2 AS w, b.j FROM s0 a, s1 b WHERE a.k = b.k"),
-        (KEY.select("b.*"), "SELECT b.* FROM s0 a, s1 b WHERE a.k = b.k"),
-        (AB.cross("b"), "SELECT * FROM s0 a CROSS JOIN s1 b"),
+        (KEY.select("a.k", "b.v * 2 AS w, b.j"), "SELECT a.k, b.v * 2 AS w, b.j FROM a, b WHERE a.k = b.k"),
+        (KEY.select("b.*"), "SELECT b.* FROM a, b WHERE a.k = b.k"),
+        (AB.cross("b"), "SELECT * FROM a CROSS JOIN b"),
         (
             KEY.window("10s").distinct().select("a.k"),
-            "SELECT DISTINCT a.k FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 s",
+            "SELECT DISTINCT a.k FROM a, b WHERE a.k = b.k WINDOW = 10 s",
         ),
         (
             KEY.group_by("a.k", "lower(b.name)").select("a.k", "lower(b.name) AS n", "sum(b.v) / count(*) AS m"),
-            "SELECT a.k, lower(b.name) AS n, sum(b.v) / count(*) AS m FROM s0 a, s1 b WHERE a.k = b.k GROUP BY a.k, lower(b.name)",
+            "SELECT a.k, lower(b.name) AS n, sum(b.v) / count(*) AS m FROM a, b WHERE a.k = b.k GROUP BY a.k, lower(b.name)",
         ),
         (
             KEY.window("10s")
             .group_by("window(a.ts, '5 s', '1 s')", "b.v")
             .having("count(*) > 2", "window.start IS NOT NULL")
             .select("window", "b.v"),
-            "SELECT window, b.v FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 10 s GROUP BY window(a.ts, '5 s', '1 s'), b.v HAVING (count(*) > 2) AND (window.start IS NOT NULL)",
+            "SELECT window, b.v FROM a, b WHERE a.k = b.k WINDOW = 10 s GROUP BY window(a.ts, '5 s', '1 s'), b.v HAVING (count(*) > 2) AND (window.start IS NOT NULL)",
         ),
-        (KEY.select("count(*) AS n"), "SELECT count(*) AS n FROM s0 a, s1 b WHERE a.k = b.k"),
+        (KEY.select("count(*) AS n"), "SELECT count(*) AS n FROM a, b WHERE a.k = b.k"),
         (
             AB.on("b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS"),
-            "SELECT * FROM s0 a, s1 b WHERE b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS",
+            "SELECT * FROM a, b WHERE b.ts BETWEEN a.ts AND a.ts + INTERVAL 5 SECONDS",
         ),
     ],
 )
-def test_same_as_sql_and_its_own_text(builder, sql, streams):
-    fluent = builder._form.bind(streams)
-    for other in (parse(sql, streams), parse(fluent.text, streams)):
-        assert fluent.inputs == other.inputs
-        assert fluent.predicates == other.predicates
-        assert fluent.filters == other.filters
-        assert fluent.windows.bounds == other.windows.bounds
-        assert [w.bounds for w in fluent.windows.alternatives] == [w.bounds for w in other.windows.alternatives]
-        assert fluent.select == other.select
-        assert fluent.finish == other.finish
-        assert (fluent.crossed, fluent.timed) == (other.crossed, other.timed)
+def test_same_as_sql(builder, sql, streams):
+    fluent, other = builder._form.bind(streams), parse(sql, streams)
+    assert fluent.inputs == other.inputs
+    assert fluent.predicates == other.predicates
+    assert fluent.filters == other.filters
+    assert fluent.windows.bounds == other.windows.bounds
+    assert [w.bounds for w in fluent.windows.alternatives] == [w.bounds for w in other.windows.alternatives]
+    assert fluent.select == other.select
+    assert fluent.finish == other.finish
+    assert (fluent.crossed, fluent.timed) == (other.crossed, other.timed)
+
+
+@pytest.mark.parametrize("alias", ["select", "order", "window", "odd name", "left", "from", "path"])
+def test_an_alias_may_be_a_word_of_sql(alias, streams):
+    made = join(alias, "b").on(f"`{alias}`.k = b.k").window(alias, "b", "10s").rows(alias, 3)
+    found = made._form.bind({alias: streams["a"], "b": streams["b"]})
+    assert found.aliases == (alias, "b")
+    assert found.windows.show(alias, "b") == f"|b - {alias}| <= 10 s"
 
 
 def test_a_builder_is_a_value():
@@ -106,11 +125,13 @@ def test_a_builder_is_a_value():
         (lambda: AB.on("a.k = b.k) OR (1 = 1"), ParseError, "unexpected"),
         (lambda: AB.on("a.k = b.k; SELECT 1"), ParseError, "unexpected"),
         (lambda: AB.on(None), ParseError, "expected a text"),
-        (lambda: AB.select("a.k FROM s0 a WHERE 1 = 1 --"), ParseError, "not a column|cannot read"),
+        (lambda: AB.select("a.k FROM a WHERE 1 = 1 --"), ParseError, "not a column|cannot read"),
         (lambda: AB.select("DISTINCT a.k"), ParseError, r"\.distinct\(\)"),
         (lambda: AB.group_by("a.k +"), ParseError, "cannot read"),
         (lambda: AB.group_by("ROLLUP (a.k)"), UnsupportedError, "ROLLUP"),
         (lambda: AB.having("count(*) >"), ParseError, "cannot read"),
+        (lambda: AB.range("x", "10s"), UnknownNameError, "no such alias"),
+        (lambda: AB.rows("x", 3), UnknownNameError, "no such alias"),
         (lambda: AB.cross("x"), UnknownNameError, "no such alias"),
     ],
 )
@@ -123,15 +144,13 @@ def test_bad_pieces_fail_at_once(build, error, message):
     ("builder", "error", "message"),
     [
         (KEY.window("a", "x", "10s"), UnknownNameError, "no alias 'x'"),
-        (KEY.range("x", "10s"), UnknownNameError, "no alias 'x'"),
         (KEY.window("a", "a", "10s"), WindowError, "twice"),
         (AB, QueryError, "joined to nothing"),
         (KEY.select("a.v", "count(*)"), QueryError, "neither in GROUP BY"),
         (KEY.group_by("a.k"), QueryError, "name the columns of the group"),
         (KEY.group_by("a.k").select("a.k").having("count(*) > 2"), UnsupportedError, "HAVING.*add window"),
         (KEY.group_by("a.k").distinct().select("a.k"), UnsupportedError, "leave"),
-        (Fluent(Form((("a", "nope"), ("b", "s1")))), UnknownNameError, "'nope' is not supplied"),
-        (Fluent(Form(())), ParseError, "two or more"),
+        (join("nope", "b"), UnknownNameError, "'nope' is not supplied"),
     ],
 )
 def test_bad_queries_fail_when_bound(builder, error, message, streams):
@@ -144,9 +163,9 @@ def test_bad_queries_fail_when_bound(builder, error, message, streams):
     [("left", "LEFT JOIN"), ("right", "RIGHT JOIN"), ("full", "FULL JOIN"), ("semi", "LEFT SEMI JOIN"), ("anti", "LEFT ANTI JOIN")],
 )  # fmt: skip
 def test_outer_joins_are_those_of_sql(streams, method, word):
-    q = getattr(Fluent(Form((("a", "s0"), ("b", "s1"), ("c", "s2")))).on("a.k = b.k", "a.k = c.k"), method)("c")
+    q = getattr(join("a", "b", "c").on("a.k = b.k", "a.k = c.k"), method)("c")
     q = q.window("10s").where("a.v > 0").select("a.k")
-    text = f"SELECT a.k FROM s0 AS a JOIN s1 AS b ON (a.k = b.k) {word} s2 AS c ON (a.k = c.k) WHERE (a.v > 0) AND WINDOW = 10s"
+    text = f"SELECT a.k FROM a AS a JOIN b AS b ON (a.k = b.k) {word} c AS c ON (a.k = c.k) WHERE (a.v > 0) AND WINDOW = 10s"
     assert q._form.text == text
     if method == "right":
         assert q._form.bind(streams).tree is None, "WHERE rejects its NULLs"
@@ -157,7 +176,7 @@ def test_outer_joins_are_those_of_sql(streams, method, word):
 
 
 def test_a_join_of_no_alias_is_refused():
-    made = Fluent(Form((("a", "s0"), ("b", "s1"))))
+    made = join("a", "b")
     with pytest.raises(UnknownNameError, match=r"left\('x'\): no such alias; the aliases are a, b"):
         made.left("x")
     with pytest.raises(UnknownNameError, match=r"anti\('a'\): the first alias is joined to nothing before it"):

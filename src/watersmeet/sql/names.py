@@ -151,7 +151,12 @@ class Scope:
 
 def identifier(name: str) -> Any:
     """Quoted only where it must be, so that texts stay readable."""
-    return exp.to_identifier(name, quoted=_PLAIN.fullmatch(name) is None)
+    return exp.to_identifier(name, quoted=not is_plain(name))
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name needs no quotes for its letters."""
+    return _PLAIN.fullmatch(name) is not None
 
 
 def settle(node: Any, hosts: Mapping[str, str]) -> None:
