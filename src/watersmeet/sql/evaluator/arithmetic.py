@@ -26,21 +26,18 @@ from watersmeet.sql.evaluator.types import (
     STRING,
     TIMES,
     TIMESTAMP,
-    TIMESTAMP_NTZ,
     Lower,
     Rule,
     SparkType,
     Typed,
     arithmetic,
     as_decimal,
-    call,
     cast,
     cast_between,
     common,
-    guard,
+    duckdb,
     interval,
     literal_type,
-    number,
     paren,
     read_type,
 )
@@ -94,18 +91,15 @@ def _shift(node: Any, left: Typed, right: Typed) -> Typed:
 def _subtract_times(left: Typed, right: Typed) -> Typed:
     """The difference of two points is that of their local times."""
     if left.kind == right.kind == "timestamp_ntz":
-        return Typed(exp.Sub(this=call("epoch_us", left.node), expression=call("epoch_us", right.node)), INTERVAL)
-    return Typed(call("wm_apart", left.cast(TIMESTAMP), right.cast(TIMESTAMP)), INTERVAL)
+        return Typed(duckdb("epoch_us(y) - epoch_us(x)", y=left.node, x=right.node), INTERVAL)
+    return Typed(duckdb("wm_apart(y, x)", y=left.cast(TIMESTAMP), x=right.cast(TIMESTAMP)), INTERVAL)
 
 
 def _move(point: Typed, us: int) -> Typed:
     """Whole days are added in local time, the rest of the span to the instant."""
-    if point.kind == "timestamp_ntz":
-        return Typed(exp.Add(this=point.node, expression=call("to_microseconds", number(us))), point.type)
-    days = abs(us) // _DAY_US * (1 if us > 0 else -1)
-    if days == 0:
-        return Typed(exp.Add(this=point.node, expression=call("to_microseconds", number(us))), point.type)
-    return Typed(call("wm_shift", point.node, number(days), number(us - days * _DAY_US)), point.type)
+    days = 0 if point.kind == "timestamp_ntz" else abs(us) // _DAY_US * (1 if us > 0 else -1)
+    text = f"wm_shift(t, {days}, {us - days * _DAY_US})" if days else f"t + to_microseconds({us})"
+    return Typed(duckdb(text, t=point.node), point.type)
 
 
 def _neg(node: Any, lower: Lower) -> Typed:
@@ -125,17 +119,15 @@ def _neg(node: Any, lower: Lower) -> Typed:
     )
 
 
-def _zero(divisor: Any, dividend: Any) -> Any:
-    """Spark raises on a zero divisor unless the dividend is NULL."""
-    empty = exp.Not(this=exp.Is(this=paren(dividend.copy()), expression=exp.Null()))
-    return exp.And(this=exp.EQ(this=paren(divisor.copy()), expression=number(0)), expression=empty)
+def _divide(text: str, n: Any, d: Any, what: str = "DIVIDE_BY_ZERO: division by zero") -> Any:
+    """A quotient of n by d, as text; Spark raises on a zero divisor unless the dividend is NULL, where DuckDB answers NULL."""
+    return duckdb(f"CASE WHEN d = 0 AND NOT n IS NULL THEN error('{what}') ELSE {text} END", n=n, d=d)
 
 
 def _div(node: Any, lower: Lower) -> Typed:
     left, right = lower(node.this), lower(node.expression)
     n, d = (operand.node if operand.type == DOUBLE else cast(operand.node, DOUBLE) for operand in (left, right))
-    slash = exp.Div(this=n, expression=d, typed=False, safe=True)  # so flagged, sqlglot adds nothing
-    quotient = guard(_zero(d, n), "DIVIDE_BY_ZERO: division by zero", exp.Paren(this=slash))
+    quotient = _divide("(n / nullif(d, 0))", n, d)
     known = all(operand.type is not None and operand.kind in NUMERIC for operand in (left, right))
     if known and "decimal" in (left.kind, right.kind) and not {"float", "double"} & {left.kind, right.kind}:
         return Typed(_as_decimal_quotient(quotient, left, right), None)
@@ -163,28 +155,16 @@ def _mod(node: Any, lower: Lower) -> Typed:
     meet = common(left.type, right.type) if left.type is not None and right.type is not None else None
     proven = meet is not None and (meet.kind in INTEGERS or meet.kind in ("float", "double"))
     n, d = (operand.cast(meet) if meet is not None else operand.node for operand in (left, right))
-    rest: Any = exp.Mod(this=paren(n), expression=paren(d))
+    text = "n % d"
     if meet is not None and meet.kind in INTEGERS:  # the smallest number % -1 is an overflow to DuckDB, 0 to Spark
-        rest = exp.Case(
-            ifs=[
-                exp.If(
-                    this=exp.EQ(this=paren(d.copy()), expression=number(-1)),
-                    true=exp.Mod(this=paren(n.copy()), expression=cast(number(1), meet)),
-                )
-            ],
-            default=rest,
-        )
-    return Typed(guard(_zero(d, n), "REMAINDER_BY_ZERO: remainder by zero", rest), meet if proven else None)
+        text = f"CASE WHEN d = -1 THEN n % CAST(1 AS {meet.duckdb}) ELSE n % d END"
+    return Typed(_divide(text, n, d, "REMAINDER_BY_ZERO: remainder by zero"), meet if proven else None)
 
 
 def _int_div(node: Any, lower: Lower) -> Typed:
     left, right = lower(node.this), lower(node.expression)
-    n, d = cast(left.node, BIGINT), cast(right.node, BIGINT)
-    value = cast(exp.IntDiv(this=n, expression=d), BIGINT)
-    return Typed(
-        guard(_zero(d, n), "DIVIDE_BY_ZERO: division by zero", value),
-        BIGINT if {left.kind, right.kind} <= {*INTEGERS} else None,
-    )
+    quotient = _divide("CAST(n // d AS BIGINT)", cast(left.node, BIGINT), cast(right.node, BIGINT))
+    return Typed(quotient, BIGINT if {left.kind, right.kind} <= {*INTEGERS} else None)
 
 
 def _abs(node: Any, lower: Lower) -> Typed:
@@ -202,11 +182,9 @@ def _cast(node: Any, lower: Lower) -> Typed:
         return cast_seconds(inner, to)
     value = inner.node
     if to.kind in INTEGERS and inner.kind in ("float", "double", "decimal"):
-        value = call("trunc", value)
+        value = duckdb("trunc(x)", x=value)
     if to == TIMESTAMP and inner.kind == "string":  # a text without an offset is a local time
-        made = (
-            cast_between(cast(value, TIMESTAMP_NTZ), "timestamp_ntz", to) if _is_local(node.this) else cast(value, to)
-        )
+        made = cast_between(value, "timestamp_ntz" if _is_local(node.this) else "", to)
     else:
         made = cast_between(value, inner.kind, to)
     return Typed(made, to if _cast_is_proven(node.this, inner.type, to) else None)

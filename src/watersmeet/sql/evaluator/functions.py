@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from sqlglot import exp
@@ -21,7 +22,7 @@ from watersmeet.sql.evaluator.types import (
     call,
     cast,
     common_of,
-    number,
+    duckdb,
     paren,
 )
 from watersmeet.sql.evaluator.unix_times import NAMED_UNIX_TIMES, UNIX_TIMES
@@ -56,12 +57,9 @@ def _concat(node: Any, lower: Lower) -> Typed:
         else [lower(node.this), lower(node.expression)]
     )
     strings = [operand.node if operand.type in (STRING, None) else cast(operand.node, STRING) for operand in operands]
-    joined = strings[0]
-    for part in strings[1:]:
-        joined = exp.DPipe(this=joined, expression=part, safe=True)
-    return Typed(
-        exp.Paren(this=joined), STRING if all(operand.type in (STRING, NULL) for operand in operands) else None
-    )
+    joined = reduce(lambda x, y: exp.DPipe(this=x, expression=y, safe=True), strings)
+    known = all(operand.type in (STRING, NULL) for operand in operands)
+    return Typed(exp.Paren(this=joined), STRING if known else None)
 
 
 def _like(node: Any, lower: Lower) -> Typed:
@@ -78,44 +76,28 @@ def _like(node: Any, lower: Lower) -> Typed:
 
 def _length(node: Any, lower: Lower) -> Typed:
     inner = lower(node.this)
-    return Typed(cast(call("length", inner.node), INT), INT if inner.type == STRING else None)
+    return Typed(duckdb("CAST(length(x) AS INTEGER)", x=inner.node), INT if inner.type == STRING else None)
+
+
+_BEGIN = "CASE WHEN a > 0 THEN a - 1 WHEN a < 0 THEN CAST(length(s) AS BIGINT) + a ELSE 0 END"
+_CUT = "substring(s, greatest(b, 0) + 1, greatest(greatest(b + CAST(n AS BIGINT), 0) - greatest(b, 0), 0))"
 
 
 def _substring(node: Any, lower: Lower) -> Typed:
     """Spark counts from 1, takes 0 for 1, and counts negative starts from the end, then clips; a negative length is 0."""
     text, start = lower(node.this), lower(node.args["start"])
-    size = lower(node.args["length"]) if node.args.get("length") is not None else Typed(number(2**31 - 1), INT)
-    length, at = cast(call("length", text.node.copy()), BIGINT), cast(start.node, BIGINT)
-    positive, negative = (op(this=at.copy(), expression=number(0)) for op in (exp.GT, exp.LT))
-    begin = exp.Case(
-        ifs=[
-            exp.If(this=positive, true=exp.Sub(this=at.copy(), expression=number(1))),
-            exp.If(this=negative, true=exp.Add(this=length, expression=at.copy())),
-        ],
-        default=number(0),
-    )
-    first = call("greatest", begin, number(0))
-    end = call("greatest", exp.Add(this=begin.copy(), expression=cast(size.node, BIGINT)), number(0))
-    width = call("greatest", exp.Sub(this=end, expression=first.copy()), number(0))
-    proven = text.type == STRING and start.kind == "int" and size.kind == "int"
-    cut = exp.Case(
-        ifs=[exp.If(this=_any_null(start, size), true=exp.Null())],
-        default=call("substring", text.node, exp.Add(this=first, expression=number(1)), width),
-    )
-    return Typed(cut, STRING if proven else None)
-
-
-def _any_null(*operands: Typed) -> Any:
-    """greatest() skips NULLs, so they are caught first."""
-    first, second = (exp.Is(this=paren(operand.node.copy()), expression=exp.Null()) for operand in operands)
-    return exp.Or(this=first, expression=second)
+    size = lower(node.args["length"]) if node.args.get("length") is not None else Typed(duckdb(f"{2**31 - 1}"), INT)
+    begin = duckdb(_BEGIN, a=cast(start.node, BIGINT), s=text.node)
+    skips_null = f"CASE WHEN a IS NULL OR n IS NULL THEN NULL ELSE {_CUT} END"  # greatest() skips NULLs
+    made = duckdb(skips_null, a=start.node, n=size.node, s=text.node, b=begin)
+    return Typed(made, STRING if text.type == STRING and start.kind == size.kind == "int" else None)
 
 
 def _isnan(node: Any, lower: Lower) -> Typed:
     """NULL is not NaN: false, not NULL."""
     inner = lower(node.this)
     return Typed(
-        call("coalesce", call("isnan", inner.node), exp.false()), BOOLEAN if inner.kind in ("float", "double") else None
+        duckdb("coalesce(isnan(x), FALSE)", x=inner.node), BOOLEAN if inner.kind in ("float", "double") else None
     )
 
 
@@ -123,14 +105,9 @@ def _field(name: str) -> Rule:
     """year(), hour(), ...: Spark answers INT."""
 
     def rule(node: Any, lower: Lower) -> Typed:
-        inner = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
-        value = lower(inner)
-        return Typed(
-            cast(call(name, value.node), INT),
-            INT
-            if value.kind in TIMES and (value.kind != "date" or name in ("year", "quarter", "month", "day"))
-            else None,
-        )
+        value = lower(node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this)
+        known = value.kind in TIMES and (value.kind != "date" or name in ("year", "quarter", "month", "day"))
+        return Typed(duckdb(f"CAST({name}(x) AS INTEGER)", x=value.node), INT if known else None)
 
     return rule
 
@@ -145,40 +122,21 @@ def _date_trunc(node: Any, lower: Lower) -> Typed:
     )
 
 
-def _is_null(node: Any, lower: Lower) -> Typed:
-    inner = lower(node.expressions[0])
-    return Typed(
-        exp.Paren(this=exp.Is(this=paren(inner.node), expression=exp.Null())),
-        BOOLEAN if inner.type is not None else None,
-    )
+def _null_test(text: str) -> Rule:
+    """isnull(x), isnotnull(x)."""
 
+    def rule(node: Any, lower: Lower) -> Typed:
+        inner = lower(node.expressions[0])
+        return Typed(duckdb(text, x=inner.node), BOOLEAN if inner.type is not None else None)
 
-def _is_not_null(node: Any, lower: Lower) -> Typed:
-    test = _is_null(node, lower)
-    return Typed(exp.Not(this=test.node), test.type)
+    return rule
 
 
 def _pmod(node: Any, lower: Lower) -> Typed:
     """The remainder that is not negative (for a positive divisor): ((a % n) + n) % n where a % n < 0."""
-    a, n = node.expressions
-    rest = lower(exp.Mod(this=exp.Paren(this=a.copy()), expression=exp.Paren(this=n.copy())))
-    again = lower(
-        exp.Mod(
-            this=exp.Paren(
-                this=exp.Add(
-                    this=exp.Paren(this=exp.Mod(this=exp.Paren(this=a.copy()), expression=exp.Paren(this=n.copy()))),
-                    expression=exp.Paren(this=n.copy()),
-                )
-            ),
-            expression=exp.Paren(this=n.copy()),
-        )
-    )
-    return Typed(
-        exp.Case(
-            ifs=[exp.If(this=exp.LT(this=rest.node, expression=number(0)), true=again.node)], default=rest.node.copy()
-        ),
-        None,
-    )
+    a, n = (exp.Paren(this=part) for part in node.expressions)
+    rest, again = (lower(duckdb(text, a=a, n=n)).node for text in ("a % n", "((a % n) + n) % n"))
+    return Typed(duckdb("CASE WHEN x < 0 THEN y ELSE x END", x=rest, y=again), None)
 
 
 def _day_of_week(first: int) -> Rule:
@@ -187,21 +145,15 @@ def _day_of_week(first: int) -> Rule:
     def rule(node: Any, lower: Lower) -> Typed:
         inner = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
         value = lower(inner.this if isinstance(inner, exp.TsOrDsToDate) else inner)
-        shifted = exp.Mod(
-            this=exp.Paren(this=exp.Add(this=call("isodow", value.node), expression=number(6 * (1 - first)))),
-            expression=number(7),
-        )
-        return Typed(
-            cast(exp.Add(this=exp.Paren(this=shifted), expression=number(first)), INT),
-            INT if value.kind in TIMES else None,
-        )
+        text = f"CAST(((isodow(x) + {6 * (1 - first)}) % 7) + {first} AS INTEGER)"
+        return Typed(duckdb(text, x=value.node), INT if value.kind in TIMES else None)
 
     return rule
 
 
 _NAMED: dict[str, Rule] = {
-    "isnull": _is_null,
-    "isnotnull": _is_not_null,
+    "isnull": _null_test("(x IS NULL)"),
+    "isnotnull": _null_test("NOT (x IS NULL)"),
     "pmod": _pmod,
     "weekday": _day_of_week(0),
     **NAMED_UNIX_TIMES,

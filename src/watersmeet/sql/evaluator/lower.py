@@ -18,7 +18,6 @@ from sqlglot import exp
 from watersmeet.sql.evaluator.arithmetic import ARITHMETIC
 from watersmeet.sql.evaluator.functions import FUNCTIONS
 from watersmeet.sql.evaluator.types import (
-    BIGINT,
     BOOLEAN,
     INTERVAL,
     NULL,
@@ -31,9 +30,9 @@ from watersmeet.sql.evaluator.types import (
     cast,
     common,
     common_of,
+    duckdb,
     interval,
     literal_type,
-    number,
     paren,
     read_type,
 )
@@ -90,7 +89,7 @@ def _paren(node: Any, lower: Lower) -> Typed:
 
 def _interval(node: Any, _: Lower) -> Typed:
     us = interval_us(node)
-    return Typed(node.copy(), None) if us is None else Typed(cast(number(us), BIGINT), INTERVAL)
+    return Typed(node.copy(), None) if us is None else Typed(duckdb(f"CAST({us} AS BIGINT)"), INTERVAL)
 
 
 def _comparison(node: Any, lower: Lower) -> Typed:
@@ -128,7 +127,7 @@ def _between(node: Any, lower: Lower) -> Typed:
     value = lower(node.this)
     low = _compare(exp.GTE, value, lower(node.args["low"]))
     high = _compare(exp.LTE, Typed(value.node.copy(), value.type), lower(node.args["high"]))
-    return Typed(exp.Paren(this=exp.And(this=low.node, expression=high.node)), _boolean(low, high))
+    return Typed(duckdb("(low AND high)", low=low.node, high=high.node), _boolean(low, high))
 
 
 def _in(node: Any, lower: Lower) -> Typed:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from watersmeet.query.stream import DECIMAL, INTEGERS
 
@@ -172,7 +173,7 @@ def cast(node: Any, to: SparkType) -> Any:
 def cast_between(node: Any, of: str, to: SparkType) -> Any:
     """The cast from a kind of type; local times become instants by macro, see `expressions.evaluator`."""
     if to == TIMESTAMP and of in _LOCAL_TIMES:
-        return call("wm_instant", cast(node, TIMESTAMP_NTZ))
+        return duckdb("wm_instant(CAST(x AS TIMESTAMP))", x=node)
     return cast(node, to)
 
 
@@ -181,25 +182,31 @@ def call(name: str, *args: Any) -> Any:
     return exp.Anonymous(this=name, expressions=list(args))
 
 
+def duckdb(text: str, **parts: Any) -> Any:
+    """The tree of DuckDB text, in which names stand for other trees.
+
+    >>> from sqlglot import parse_one
+    >>> duckdb("length(x) * y", x=parse_one("a || b"), y=parse_one("c + 1")).sql("duckdb")
+    'LENGTH(a || b) * (c + 1)'
+    """
+    holder = exp.Paren(this=_read(text).copy())
+    for name in list(holder.find_all(exp.Column)):
+        part = parts[name.name].copy()
+        name.replace(part if isinstance(name.parent, exp.Func | exp.Paren) else paren(part))
+    return holder.this
+
+
+@lru_cache(1024)
+def _read(text: str) -> Any:
+    return parse_one(text, dialect="duckdb")
+
+
 def paren(node: Any) -> Any:
-    return (
-        node
-        if isinstance(node, exp.Paren | exp.Column | exp.Cast | exp.Anonymous | exp.Literal)
-        else exp.Paren(this=node)
-    )
+    """A tree that goes with any operator."""
+    simple = (exp.Paren, exp.Column, exp.Cast, exp.Anonymous, exp.Literal)
+    return node if isinstance(node, simple) else exp.Paren(this=node)
 
 
 def interval(operand: Typed) -> Any:
     """An operand for DuckDB's own operations: spans are BIGINTs of microseconds inside proven expressions, INTERVALs outside."""
-    return call("to_microseconds", operand.node) if operand.kind == "interval" else operand.node
-
-
-def number(value: int) -> Any:
-    """A whole number, with its sign."""
-    literal = exp.Literal.number(abs(value))
-    return exp.Paren(this=exp.Neg(this=literal)) if value < 0 else literal
-
-
-def guard(wrong: Any, message: str, value: Any) -> Any:
-    """The value, or an error where `wrong` holds: DuckDB answers NULL where Spark raises."""
-    return exp.Case(ifs=[exp.If(this=wrong, true=call("error", exp.Literal.string(message)))], default=value)
+    return duckdb("to_microseconds(us)", us=operand.node) if operand.kind == "interval" else operand.node

@@ -15,7 +15,6 @@ from sqlglot import exp
 from watersmeet.query.stream import INTEGERS
 from watersmeet.sql.evaluator.types import (
     BIGINT,
-    DOUBLE,
     TIMES,
     TIMESTAMP,
     Lower,
@@ -23,54 +22,35 @@ from watersmeet.sql.evaluator.types import (
     SparkType,
     Typed,
     call,
-    cast,
-    number,
-    paren,
+    duckdb,
 )
 
 _MICROS, _MILLIS, _SECONDS = 1, 1_000, 1_000_000
 
 
-def count_seconds(instant: Typed) -> Typed:
-    """Whole seconds since 1970, rounded down."""
-    return _count(instant, _SECONDS)
-
-
 def cast_seconds(instant: Typed, to: SparkType) -> Typed:
     """Seconds since 1970 as a number of some type; those with fractions are not compared with Spark's."""
     if to.kind in INTEGERS:
-        whole = count_seconds(instant)
+        whole = _count(instant, _SECONDS)
         return whole if to == BIGINT else Typed(whole.cast(to), None)
-    micros, unit = cast(call("epoch_us", instant.node), DOUBLE), cast(number(_SECONDS), DOUBLE)
-    return Typed(cast(exp.Div(this=micros, expression=unit), to), None)
+    seconds = f"CAST(CAST(epoch_us(t) AS DOUBLE) / CAST({_SECONDS} AS DOUBLE) AS {to.duckdb})"
+    return Typed(duckdb(seconds, t=instant.node), None)
 
 
 def _count(instant: Typed, unit_us: int) -> Typed:
     """DuckDB divides towards zero, so the rest is taken off first."""
-    micros, unit = call("epoch_us", instant.cast(TIMESTAMP)), number(unit_us)
-    if unit_us > 1:
-        rest = exp.Mod(
-            this=paren(exp.Add(this=exp.Mod(this=micros, expression=unit), expression=unit)), expression=unit
-        )
-        micros = _divide(exp.Sub(this=micros.copy(), expression=paren(rest)), unit_us)
-    return _whole(micros, instant)
+    text = f"(epoch_us(t) - ((epoch_us(t) % {unit_us} + {unit_us}) % {unit_us})) // {unit_us}"
+    return _whole(text if unit_us > 1 else "epoch_us(t)", instant)
 
 
-def _divide(micros: Any, unit_us: int) -> Any:
-    return exp.IntDiv(this=paren(micros), expression=number(unit_us))
-
-
-def _whole(value: Any, instant: Typed) -> Typed:
-    return Typed(cast(value, BIGINT), BIGINT if instant.type == TIMESTAMP else None)
+def _whole(text: str, instant: Typed) -> Typed:
+    known = BIGINT if instant.type == TIMESTAMP else None
+    return Typed(duckdb(f"CAST({text} AS BIGINT)", t=instant.cast(TIMESTAMP)), known)
 
 
 def _since(unit_us: int) -> Rule:
     """A time to a number."""
-
-    def rule(node: Any, lower: Lower) -> Typed:
-        return _count(lower(node.this), unit_us)
-
-    return rule
+    return lambda node, lower: _count(lower(node.this), unit_us)
 
 
 def _unix_timestamp(node: Any, lower: Lower) -> Typed:
@@ -78,7 +58,7 @@ def _unix_timestamp(node: Any, lower: Lower) -> Typed:
     value = lower(node.this) if node.args.get("this") is not None else None
     if value is None or value.kind not in TIMES:
         return Typed(node.copy(), None)
-    return _whole(_divide(call("epoch_us", value.cast(TIMESTAMP)), _SECONDS), value)
+    return _whole(f"epoch_us(t) // {_SECONDS}", value)
 
 
 def _at(unit_us: int) -> Rule:
@@ -88,8 +68,8 @@ def _at(unit_us: int) -> Rule:
         value = lower(node.expressions[0])
         if value.type is not None and value.kind not in INTEGERS:
             return Typed(call(str(node.this), value.node), None)
-        micros = exp.Mul(this=cast(value.node, BIGINT), expression=cast(number(unit_us), BIGINT))
-        return Typed(call("make_timestamptz", micros), None)
+        text = f"make_timestamptz(CAST(n AS BIGINT) * CAST({unit_us} AS BIGINT))"
+        return Typed(duckdb(text, n=value.node), None)
 
     return rule
 
