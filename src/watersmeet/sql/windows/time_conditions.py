@@ -5,7 +5,18 @@ A comparison of two sums over event-time columns and day-time intervals is broug
     b.ts - INTERVAL 10 SECONDS <= a.ts      ->   b.ts - a.ts - 10 s <= 0      ->   Edge(old a, young b, hi 10 s)
 
 Exactly two aliases must remain, one with +1 and one with -1. Times are whole microseconds, so `< h` is `<= h - 1 us`.
-Times that are cast to numbers are read by `epoch_seconds`. Everything else (months, functions, three streams) is an ordinary condition.
+Everything else (months, functions, three streams) is an ordinary condition.
+
+Times may be compared as numbers, seconds since 1970, as casts give them:
+
+    CAST(a.ts AS BIGINT) > CAST(b.ts AS BIGINT) + 1         n(t) = floor(t): less than a second below t
+    CAST(a.ts AS DOUBLE) - CAST(b.ts AS DOUBLE) <= 0.5      n(t): t, as precisely as a double can say it
+
+Then n(y) - n(x) + c <= 0, where n(y) - n(x) is a whole number if both are floors, and
+
+    y - x  <=  -c + (how far y may be above n(y)) + (how far x may be below n(x))
+
+A FLOAT has 24 bits, and is minutes away from the time: such a condition bounds nothing.
 
 To Spark, whole days of a span and the difference of two timestamps are counted on the clock of the session's time zone:
 
@@ -26,10 +37,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sqlglot import exp
@@ -38,31 +50,46 @@ from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us, unit_us
 from watersmeet.query.window import Edge
 from watersmeet.sql.names import Scope, ref_of
-from watersmeet.sql.windows.epoch_seconds import epoch_edges
 from watersmeet.sql.windows.items import LONGEST_US
 
 _FIELDS = ("DAY", "HOUR", "MINUTE", "SECOND")
-_DAY_US = 86_400_000_000
+_DAY_US, _SECOND_US = 86_400_000_000, 1_000_000
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
+Number = Literal["exact", "floor", "double"]
+_NUMBERS: dict[str, Number] = {"BIGINT": "floor", "DOUBLE": "double"}
+_ABOVE_US = {"exact": 0, "floor": _SECOND_US - 1, "double": 100}
+_BELOW_US = {"exact": 0, "floor": 0, "double": 100}
+"""How far a time may be above or below its number."""
+
+
 @dataclass(frozen=True)
-class Linear:
-    """A sum of event times (alias -> how often) and a constant."""
+class Term:
+    """An event time in a sum: itself, or the number of it and a span."""
 
-    times: dict[str, int]
-    us: int
+    sign: int
+    alias: str
+    us: int = 0
+    number: Number = "exact"
 
-    def plus(self, other: Linear, sign: int) -> Linear:
-        times = Counter(self.times)
-        for alias, n in other.times.items():
-            times[alias] += sign * n
-        return Linear({alias: n for alias, n in times.items() if n}, self.us + sign * other.us)
+
+@dataclass(frozen=True)
+class Sum:
+    """Event times and a constant; `counted`: they are numbers of seconds, and the constant is one."""
+
+    terms: tuple[Term, ...]
+    us: Decimal
+    counted: bool
+
+    def minus(self, other: Sum) -> Sum:
+        taken = tuple(replace(term, sign=-term.sign) for term in other.terms)
+        return Sum((*self.terms, *taken), self.us - other.us, self.counted)
 
     @property
     def points(self) -> int:
         """1 for a point in time, 0 for a span; anything else is not a time."""
-        return sum(self.times.values())
+        return sum(term.sign for term in self.terms)
 
 
 @dataclass(frozen=True)
@@ -77,33 +104,26 @@ def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | N
     """What a conjunct says about two event times; None if it is not a condition on them."""
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
         return None
-    left, right = linear(node.this, scope), linear(node.expression, scope)
-    if left is None or right is None:
-        counted, wider = epoch_edges(node, lambda time: _shifted(time, scope), text)
-        return TimeCondition(counted, wider) if counted else None
-    if left.points != right.points or left.points not in (0, 1):
+    left, right = read_sum(node.this, scope), read_sum(node.expression, scope)
+    if left is None or right is None or left.counted != right.counted:
+        return None
+    if not left.counted and (left.points != right.points or left.points not in (0, 1)):
         return None
     if isinstance(node, exp.GT | exp.GTE):
         left, right = right, left
-    strict = isinstance(node, exp.LT | exp.GT)
-    edges = [_edge(left.plus(right, -1), strict, text)]
+    edges = [_edge(left.minus(right), isinstance(node, exp.LT | exp.GT), text)]
     if isinstance(node, exp.EQ):
-        edges.append(_edge(right.plus(left, -1), False, text))
+        edges.append(_edge(right.minus(left), False, text))
     found = [edge for edge in edges if edge is not None]
-    slack = _slack_us(node, scope) if found else None
+    if not found:
+        return None
+    if left.counted:
+        numbers = {term.number for term in (*left.terms, *right.terms)}
+        return TimeCondition(tuple(found), sum(_ABOVE_US[n] + _BELOW_US[n] for n in numbers))
+    slack = _slack_us(node, scope)
     if slack is None:
         return None
     return TimeCondition(tuple(replace(edge, hi_us=edge.hi_us + slack) for edge in found), slack)
-
-
-def _shifted(node: Any, scope: Scope) -> tuple[str, int] | None:
-    """An instant: an alias' event time and a span of less than a day, which no clock changes."""
-    form = linear(node, scope)
-    if form is None or list(form.times.values()) != [1] or abs(form.us) >= _DAY_US:
-        return None
-    (alias,) = form.times
-    spec = scope.specs[alias]
-    return (alias, form.us) if spec.schema[spec.time] == "timestamp" else None
 
 
 def _slack_us(node: Any, scope: Scope) -> int | None:
@@ -122,7 +142,7 @@ def _slack_us(node: Any, scope: Scope) -> int | None:
 
 def _on_the_clock(step: Any, scope: Scope) -> bool | None:
     """Whether a sum is counted on the clock: a difference of two times, or a time and a day or more; None: a time and any span."""
-    left, right = linear(step.this, scope), linear(step.expression, scope)
+    left, right = read_sum(step.this, scope), read_sum(step.expression, scope)
     assert left is not None
     assert right is not None
     if left.points == right.points:
@@ -131,31 +151,69 @@ def _on_the_clock(step: Any, scope: Scope) -> bool | None:
     return None if us is None else abs(us) >= _DAY_US
 
 
-def _edge(form: Linear, strict: bool, text: str) -> Edge | None:
-    """`form <= 0` as an edge."""
-    by_sign = {n: alias for alias, n in form.times.items()}
-    if len(form.times) != 2 or set(by_sign) != {1, -1} or abs(form.us) > LONGEST_US:
+def _edge(form: Sum, strict: bool, text: str) -> Edge | None:
+    """`form <= 0`, or `form < 0`, as an edge."""
+    signs: Counter[str] = Counter()
+    for term in form.terms:
+        signs[term.alias] += term.sign
+    left = {sign: alias for alias, sign in signs.items() if sign}
+    if sorted(filter(None, signs.values())) != [-1, 1] or (form.counted and len(form.terms) != 2):
         return None
-    return Edge(old=by_sign[-1], young=by_sign[1], hi_us=-form.us - strict, text=text)
+    young, old = (next(term for term in form.terms if term.alias == left[sign]) for sign in (1, -1))
+    most = -form.us - (strict and not form.counted)
+    if young.number == old.number == "floor":
+        whole = (most / _SECOND_US).to_integral_value(ROUND_FLOOR)
+        most = (whole - (strict and whole * _SECOND_US == most)) * _SECOND_US
+    hi_us = int(most.to_integral_value(ROUND_CEILING)) + _ABOVE_US[young.number] + _BELOW_US[old.number]
+    hi_us += old.us - young.us
+    return None if abs(hi_us) > LONGEST_US else Edge(old.alias, young.alias, hi_us, text)
 
 
-def linear(node: Any, scope: Scope) -> Linear | None:
-    """The sum that an expression is, or None."""
-    if isinstance(node, exp.Paren):
-        return linear(node.this, scope)
-    if isinstance(node, exp.Column):
-        ref = ref_of(node)
-        return Linear({ref.alias: 1}, 0) if ref.column == scope.specs[ref.alias].time else None
-    if isinstance(node, exp.Interval):
-        us = interval_us(node)
-        return None if us is None else Linear({}, us)
-    if isinstance(node, exp.Neg):
-        form = linear(node.this, scope)
-        return None if form is None else Linear({}, 0).plus(form, -1)
-    if isinstance(node, exp.Add | exp.Sub):
-        left, right = linear(node.this, scope), linear(node.expression, scope)
-        return None if left is None or right is None else left.plus(right, 1 if isinstance(node, exp.Add) else -1)
-    return None
+def read_sum(node: Any, scope: Scope) -> Sum | None:
+    """The sum that an expression is, of times and intervals or of numbers of seconds; None of anything else."""
+    terms: list[Term] = []
+    us, counted = Decimal(0), set[bool]()
+    for sign, part in _parts(node):
+        if isinstance(part, exp.Column) and (alias := _alias_of_time(part, scope)):
+            terms.append(Term(sign, alias))
+        elif (span := interval_us(part)) is not None:
+            us += sign * span
+        elif isinstance(part, exp.Literal) and not part.is_string:
+            us += sign * Decimal(part.name) * _SECOND_US
+        elif (term := _number(sign, part, scope)) is not None:
+            terms.append(term)
+        else:
+            return None
+        counted.add(isinstance(part, exp.Literal | exp.Cast))
+    return Sum(tuple(terms), us, counted == {True}) if len(counted) == 1 else None
+
+
+def _number(sign: int, node: Any, scope: Scope) -> Term | None:
+    """The number of an instant: an alias' event time and a span of less than a day, which no clock changes."""
+    number = _NUMBERS.get(node.to.this.name) if isinstance(node, exp.Cast) else None
+    form = read_sum(node.this, scope) if number is not None else None
+    if number is None or form is None or form.counted or [t.sign for t in form.terms] != [1] or abs(form.us) >= _DAY_US:
+        return None
+    spec = scope.specs[form.terms[0].alias]
+    is_instant = spec.schema[spec.time] == "timestamp"
+    return Term(sign, form.terms[0].alias, int(form.us), number) if is_instant else None
+
+
+def _alias_of_time(column: Any, scope: Scope) -> str:
+    """The alias whose event time a column is, '' if it is none."""
+    ref = ref_of(column)
+    return ref.alias if ref.column == scope.specs[ref.alias].time else ""
+
+
+def _parts(node: Any, sign: int = 1) -> Iterator[tuple[int, Any]]:
+    """The operands of a sum, with their signs."""
+    if isinstance(node, exp.Paren | exp.Neg):
+        yield from _parts(node.this, -sign if isinstance(node, exp.Neg) else sign)
+    elif isinstance(node, exp.Add | exp.Sub):
+        yield from _parts(node.this, sign)
+        yield from _parts(node.expression, -sign if isinstance(node, exp.Sub) else sign)
+    else:
+        yield sign, node
 
 
 def span_us(node: Any) -> int | None:
@@ -165,15 +223,13 @@ def span_us(node: Any) -> int | None:
     >>> span_us(parse_one("INTERVAL '1' HOUR - INTERVAL '5' MINUTES", dialect="spark"))
     3300000000
     """
-    if isinstance(node, exp.Paren):
-        return span_us(node.this)
-    if isinstance(node, exp.Neg):
-        us = span_us(node.this)
-        return None if us is None else -us
-    if isinstance(node, exp.Add | exp.Sub):
-        left, right = span_us(node.this), span_us(node.expression)
-        return None if left is None or right is None else left + right * (1 if isinstance(node, exp.Add) else -1)
-    return interval_us(node)
+    total = 0
+    for sign, part in _parts(node):
+        us = interval_us(part)
+        if us is None:
+            return None
+        total += sign * us
+    return total
 
 
 def interval_us(node: Any) -> int | None:
