@@ -1,19 +1,19 @@
 """Cuts the window items out of a query's text, so that what remains is Spark SQL.
 
     FROM s a [RANGE 5 s], t b WHERE a.k = b.k WINDOW (a, b) = 10 s AND a.v > 3
-    FROM s a            , t b WHERE (a.k = b.k) AND (a.v > 3)         + two items
+    FROM s a            , t b WHERE (a.k = b.k) AND TRUE AND a.v > 3       + two items
 
 Items are recognised in item form only, outside parentheses and after FROM; a column named `window` or `path` (qualified,
 backquoted, or compared with anything but a span) and Spark's function window() are left alone. An item without AND
 before it begins a new conjunct: everything before it is one operand, whatever ORs it holds.
 
-Invariant: each condition clause of the remaining text is the conjunction of the segments between the items.
+Invariant: what remains means the conditions without the items: where one stood, TRUE stands.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlglot.errors import SqlglotError
@@ -31,6 +31,7 @@ _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "S
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
 _BEFORE_OPERAND = {"WHERE", "ON", "AND", "OR", "NOT", "(", ",", "WHEN", "THEN", "ELSE"}
 _SPAN_STARTS = {"-", "+", "INTERVAL"}
+_TRUE = " TRUE"
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,13 @@ def cut_items(text: str, columns: Collection[str] = (), tokens: list[Any] | None
 
     >>> cut = cut_items("SELECT * FROM s a, t b WHERE a.k = b.k WINDOW = 5 s AND a.v > 1")
     >>> cut.sql
-    'SELECT * FROM s a, t b WHERE (a.k = b.k) AND (a.v > 1)'
+    'SELECT * FROM s a, t b WHERE( a.k = b.k) AND TRUE AND a.v > 1'
     >>> cut.items
     (WindowItem(kind='window', aliases=(), us=5000000, rows=0, text='WINDOW = 5 s', hops=()),)
     """
     cutter = _Cutter(text, tokenize(text) if tokens is None else tokens, frozenset(columns))
     cutter.run()
-    sql = "".join(cutter.out) if cutter.items else text
-    return Cut(sql, tuple(cutter.items), tuple(cutter.connectors))
+    return Cut("".join(cutter.out), tuple(cutter.items), tuple(cutter.connectors))
 
 
 def tokenize(text: str) -> list[Any]:
@@ -74,65 +74,18 @@ def _is_span(text: str) -> bool:
     return True
 
 
-@dataclass
-class _Clause:
-    """A condition (WHERE or ON) being rebuilt: finished segments, and the pieces of the open one.
-
-    `last` is the last word of the open segment, `glue` says that an AND before an item is owed to what comes next,
-    `anded` is the item that is joined to the open segment by AND.
-    """
-
-    word: str
-    implicit: bool = False
-    segments: list[str] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    last: str = ""
-    glue: bool = False
-    has_or: bool = False
-    anded: str = ""
-
-    def copy(self, piece: str, word: str) -> None:
-        """One more token of the open segment."""
-        self.pieces.append(f" AND{piece if piece[:1].isspace() else ' ' + piece}" if self.glue else piece)
-        self.last, self.glue = word or "?", False
-
-    def cut(self, item: str, followed_by_and: bool) -> None:
-        """An item stood here: with AND before or after, it leaves its segment; without AND before, it ends it."""
-        if self.last in ("OR", "NOT"):
-            raise WindowError(f"window item {item!r} cannot stand under {self.last}: join it with AND")
-        if self.last == "AND":
-            self.pieces[-1] = self.pieces[-1][:-3]
-            self.anded, self.last = item, "?"
-        elif self.last:
-            self.close_segment()
-        if followed_by_and:
-            self.anded, self.glue = item, bool("".join(self.pieces).strip())
-
-    def close_segment(self) -> None:
-        if self.has_or and self.anded:
-            raise WindowError(
-                f"window item {self.anded!r} cannot stand beside OR: put parentheses around the OR, and the window item outside them"
-            )
-        segment = "".join(self.pieces).strip()
-        self.pieces, self.last, self.glue, self.has_or, self.anded = [], "", False, False, ""
-        if segment:
-            self.segments.append(segment)
-
-    def sql(self) -> str:
-        self.close_segment()
-        if len(self.segments) > 1:
-            return f" {self.word} " + " AND ".join(f"({s})" for s in self.segments)
-        return f" {self.word} {self.segments[0]}" if self.segments else (" ON TRUE" if self.word == "ON" else "")
-
-
 class _Cutter:
-    """One pass over the tokens; `clause` is the condition being read, None outside of WHERE and ON."""
+    """One pass over the tokens.
+
+    `clause` is the condition that is being read, WHERE or ON; '' outside of them. Its open segment, what the next item without AND closes, begins
+    at `begin` of the output; `has_or` says that it has an OR, `anded` is an item that is joined to it by AND.
+    """
 
     def __init__(self, text: str, tokens: list[Any], columns: frozenset[str]) -> None:
         self.text, self.tokens, self.columns = text, tokens, columns
-        self.at = self.depth = self.done = 0
-        self.seen_from = self.in_tail = False
-        self.clause: _Clause | None = None
+        self.at = self.depth = self.done = self.begin = 0
+        self.seen_from = self.in_tail = self.is_added = self.has_or = False
+        self.clause = self.anded = self.owed = ""
         self.out: list[str] = []
         self.items: list[WindowItem] = []
         self.connectors: list[str] = []
@@ -210,58 +163,56 @@ class _Cutter:
         """Copies one token, keeping track of clauses at depth 0."""
         word, token = self.word(self.at), self.tokens[self.at]
         self.at += 1
-        starts = False
+        goes_on = False
         if word in _OPEN:
             self.depth += 1
         elif word in _CLOSE:
             self.depth -= 1
         elif self.depth == 0 and self.word(self.at - 2) != ".":
-            starts = self.turn(word)
-        piece, self.done = self.text[self.done : token.end + 1], max(self.done, token.end + 1)
-        if starts:
-            return
-        if self.clause is None:
-            self.out.append(piece)
-        else:
-            self.clause.copy(piece, word)
+            goes_on = self.turn(word)
+        self.out.append(" AND (" if goes_on else self.text[self.done : token.end + 1])
+        self.done = token.end + 1
+        if self.depth == 0 and word in ("WHERE", "ON"):
+            self.begin = len(self.out)
 
     def turn(self, word: str) -> bool:
-        """A word at depth 0 may end one clause and begin another; True if it begins a condition."""
-        if word == "FROM":
-            self.seen_from = True
+        """A word at depth 0 may end one clause and begin another; True of WHERE after items that stood before it: it goes on with their clause."""
+        self.seen_from = self.seen_from or word == "FROM"
         if not self.seen_from:
             return False
         if word in ("WHERE", "ON"):
-            self.begin(word)
-            return True
-        if (
-            word in _CLAUSES
-            or word == ";"
-            or (self.clause is not None and self.clause.word == "ON" and (word in _JOINS or word == ","))
-        ):
+            return self.begin_clause(word)
+        ends_on = self.clause == "ON" and (word in _JOINS or word == ",")
+        if word in _CLAUSES or word == ";" or ends_on:
             self.close_clause()
             self.in_tail = self.in_tail or word in _CLAUSES
-        if word == "OR" and self.clause is not None:
-            self.clause.has_or = True
-        if word in (",", "JOIN") and self.clause is None:
+        self.has_or = self.has_or or (word == "OR" and self.clause != "")
+        if word in (",", "JOIN") and not self.clause:
             self.connectors.append("CROSS" if word == "JOIN" and self.word(self.at - 2) == "CROSS" else word)
         return False
 
-    def begin(self, word: str) -> None:
-        """WHERE after items that stood before it goes on with their clause."""
-        if self.clause is not None and self.clause.implicit and word == "WHERE":
-            self.clause.close_segment()
-            self.clause.implicit = False
-            return
-        if self.clause is not None and self.clause.word == word:
+    def begin_clause(self, word: str) -> bool:
+        goes_on = self.is_added and word == "WHERE"
+        if self.clause == word and not goes_on:
             raise ParseError(f"{word} stands twice: join the conditions with AND")
-        self.close_clause()
-        self.clause = _Clause(word)
+        if goes_on:
+            self.close_segment()
+        else:
+            self.close_clause()
+        self.clause, self.is_added, self.owed = word, False, ")" if goes_on else ""
+        return goes_on
 
     def close_clause(self) -> None:
-        if self.clause is not None:
-            clause, self.clause = self.clause, None
-            self.out.append(clause.sql())
+        self.close_segment()
+        self.out.append(self.owed)
+        self.clause = self.owed = ""
+
+    def close_segment(self) -> None:
+        if self.has_or and self.anded:
+            raise WindowError(
+                f"window item {self.anded!r} cannot stand beside OR: put parentheses around the OR, and the window item outside them"
+            )
+        self.has_or, self.anded = False, ""
 
     # --- cutting -------------------------------------------------------------------------------------------------
 
@@ -277,7 +228,16 @@ class _Cutter:
         us = [read_span(span, text) for span in spans]
         kind = self.word(first).lower()
         self.items.append(WindowItem.path(names, us, text) if is_path else WindowItem.read(kind, names, us[0], text))
-        self.close_gap(start, end, text)
+        if not self.clause and self.in_tail:  # after GROUP BY, or a clause that is refused later, by name
+            self.out.append(self.text[self.done : start].rstrip())
+            self.done = end
+            self.skip_and()
+            return
+        if not self.clause:
+            self.out.append(f"{self.text[self.done : start].rstrip()} WHERE")
+            self.clause, self.is_added, self.begin = "WHERE", True, len(self.out)
+        self.done = end
+        self.close_gap(self.word(first - 1) or "?", text)
 
     def take_span(self) -> str:
         """The text up to what can stand in no span."""
@@ -316,23 +276,29 @@ class _Cutter:
         self.at += self.word(self.at) == "="
         return names
 
-    def close_gap(self, start: int, end: int, text: str) -> None:
-        if self.clause is None:
-            self.out.append(self.text[self.done : start].rstrip())
-            if self.in_tail:  # after GROUP BY, or a clause that is refused later, by name
-                self.done = end
-                self.skip_and()
-                return
-            self.clause = _Clause("WHERE", implicit=True)
+    def close_gap(self, before: str, text: str) -> None:
+        """TRUE for an item: with AND before it, it is a part of its segment; without, it closes it."""
         follows = self.word(self.at)
-        if follows == "OR":
-            raise WindowError(f"window item {text!r} cannot stand under OR: join it with AND")
-        self.clause.cut(text, follows == "AND")
-        self.done = end
+        if before in ("OR", "NOT") or follows == "OR":
+            raise WindowError(
+                f"window item {text!r} cannot stand under {before if before == 'NOT' else 'OR'}: join it with AND"
+            )
+        if self.out[-1].endswith(_TRUE):
+            self.out.append(f" AND{_TRUE}")
+        elif before == "AND" or len(self.out) == self.begin:
+            self.out.append(_TRUE)
+            self.anded = text if before == "AND" else self.anded
+        else:
+            self.close_segment()
+            self.out.insert(self.begin, "(")
+            self.out.append(f") AND{_TRUE}")
+            self.begin = len(self.out)
         if follows == "AND":
-            self.done, self.at = self.tokens[self.at].end + 1, self.at + 1
+            self.done, self.at, self.anded = self.tokens[self.at].end + 1, self.at + 1, text
             if self.at == len(self.tokens) or (self.word(self.at) in _STOPS and self.word(self.at) != "("):
                 raise ParseError(f"AND after {text!r} has nothing to its right")
+            self.out.append(" AND")
+            self.begin += self.begin == len(self.out) - 1
 
     def skip_and(self) -> None:
         """The AND between two items that no condition surrounds."""
@@ -357,7 +323,7 @@ class _Cutter:
             self.items.append(WindowItem("rows", (alias,), 0, read_rows(inside, text), text))
         else:
             self.items.append(WindowItem("range", (alias,), read_span(inside, text), 0, text))
-        (self.out if self.clause is None else self.clause.pieces).append(self.text[self.done : start].rstrip())
+        self.out.append(self.text[self.done : start].rstrip())
         self.done, self.at = self.tokens[close].end + 1, close + 1
 
     def find_alias(self, close: int) -> int:
