@@ -102,15 +102,8 @@ class Runnable:
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
-        how = {
-            "sink_": sink,
-            "checkpoint": checkpoint,
-            "trigger": trigger,
-            "name": name,
-            "scaling": scaling,
-            "late": late,
-        }
-        return sources.start(query.plan, query._used, **how)
+        how = {"checkpoint": checkpoint, "trigger": trigger, "name": name, "scaling": scaling, "late": late}
+        return sources.start(query.plan, query._used, sink_=sink, **how)
 
 
 class Query(Runnable):

@@ -3,7 +3,7 @@
     arrivals -> hold until the watermarks of all ROWS streams have passed -> number, annotate, route to the join units
 
 A tuple is released when its time lies before R, the lowest watermark of the streams with a ROWS window: then no tuple
-of theirs can come before it any more, so numbers and counts are final (`plan.rules.sequence` says what they mean).
+of theirs can come before it any more, so numbers and counts are final (`plan.rules.lay_out` says what they mean).
 
 Invariant: tuples of a ROWS stream are released in (ts, content hash) order across all batches; what is late is dropped
 and counted here, where the base streams enter, and never again.
@@ -23,7 +23,7 @@ from watersmeet.dataflow.contract import Message, Turn, Yielded, first_unit, wri
 from watersmeet.kernels.instants import LAST
 from watersmeet.operators.enter import HASH, PASS, route
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
-from watersmeet.plan.rules.sequence import reach
+from watersmeet.plan.rules.lay_out import reach
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment
 

@@ -14,11 +14,10 @@ from watersmeet.plan.options import DEFAULT_UNITS, Given, Inside, Options
 from watersmeet.plan.rules.choose_kernel import choose_kernel
 from watersmeet.plan.rules.finish import finish
 from watersmeet.plan.rules.key_classes import key_classes
-from watersmeet.plan.rules.lay_out import lay_out
+from watersmeet.plan.rules.lay_out import lay_out, sequence
 from watersmeet.plan.rules.place_conditions import place_conditions
 from watersmeet.plan.rules.place_sites import place_sites
 from watersmeet.plan.rules.place_units import place_units
-from watersmeet.plan.rules.sequence import sequence
 from watersmeet.plan.rules.ship import ship
 from watersmeet.plan.rules.tree import cut_tree, place_tree
 from watersmeet.plan.types import Types

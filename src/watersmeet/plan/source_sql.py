@@ -26,18 +26,19 @@ class Dialect:
 
 def condition(source: InputPlan, dialect: Dialect) -> str | None:
     """Where the alias' filters hold; None if it has none."""
-    if not source.filters:
-        return None
-    return " AND ".join(f"({dialect.render(f, lambda ref: dialect.quote(ref.column))})" for f in source.filters)
+    return _conjunction(source.filters, dialect) if source.filters else None
 
 
 def own_condition(source: InputPlan, dialect: Dialect) -> str | None:
     """Where a tuple can have a partner, of a preserved side; None: everywhere."""
     if not source.own:
         return None
-    own = " AND ".join(f"({dialect.render(e, lambda ref: dialect.quote(ref.column))})" for e in source.own)
-    passes = condition(source, dialect)
+    own, passes = _conjunction(source.own, dialect), condition(source, dialect)
     return own if passes is None else f"CASE WHEN {passes} THEN {own} END"
+
+
+def _conjunction(conditions: Sequence[Expr], dialect: Dialect) -> str:
+    return " AND ".join(f"({dialect.render(e, lambda ref: dialect.quote(ref.column))})" for e in conditions)
 
 
 def items(

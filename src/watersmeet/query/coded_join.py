@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
-from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, reach, symmetric
+from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, horizon, reach, symmetric
 
 Place = tuple[int, str]
 """An alias, by its position in FROM, and a column."""
@@ -156,10 +156,7 @@ class CodedJoin:
     @property
     def bucket(self) -> int:
         """How long a DISTINCT row stays the only one: a tumbling window, else the graph's horizon; UNBOUNDED: for ever."""
-        if self.tumbling:
-            return self.tumbling
-        finite = [b for x, row in enumerate(self.bounds) for y, b in enumerate(row) if x != y and b < UNBOUNDED]
-        return max(finite, default=UNBOUNDED)
+        return self.tumbling or horizon(self.bounds)
 
 
 def within(aliases: int, width: int) -> tuple[tuple[int, ...], ...]:

@@ -65,18 +65,9 @@ def show_us(us: int) -> str:
     >>> show_us(90_000_000), show_us(7_200_000_000), show_us(0)
     ('90 s', '2 h', '0 s')
     """
-    if us == 0:
-        return "0 s"
-    for unit, length in (
-        ("d", 86_400_000_000),
-        ("h", 3_600_000_000),
-        ("min", 60_000_000),
-        ("s", 1_000_000),
-        ("ms", 1_000),
-    ):
-        if us % length == 0:
-            return f"{us // length} {unit}"
-    return f"{us} us"
+    units = ("d", "h", "min", "s", "ms", "us") if us else ("s",)
+    unit = next(unit for unit in units if us % MICROSECONDS[unit] == 0)
+    return f"{us // MICROSECONDS[unit]} {unit}"
 
 
 def show_bytes(count: float) -> str:

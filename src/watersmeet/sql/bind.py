@@ -22,10 +22,10 @@ from watersmeet.query.window import WindowGraph
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.group import group, is_grouped
 from watersmeet.sql.names import Scope, find, stream_named
-from watersmeet.sql.predicates import Sorted, conjuncts, sort_conjuncts
+from watersmeet.sql.predicates import conjuncts
 from watersmeet.sql.refuse import refuse_inside
-from watersmeet.sql.tables import ON, Written, hoist
-from watersmeet.sql.trees import BoundTree, Joined, has_outer, nearest_of, place, simplify, visible_in
+from watersmeet.sql.tables import ON, hoist
+from watersmeet.sql.trees import Joined, has_outer, nearest_of, place, simplify, visible_in
 from watersmeet.sql.windows.group_window import refuse_endless
 from watersmeet.sql.windows.items import WindowItem, choices_of
 
@@ -49,56 +49,49 @@ class Draft:
     conditions: tuple[Any, ...]
     items: tuple[WindowItem, ...]
     projections: tuple[Any, ...]
+    shape: Joined
+    """What FROM joins. Its conditions are those of ON."""
     distinct: bool = False
     keys: tuple[Any, ...] | None = None
     having: Any = None
-    shape: Joined | str | None = None
-    """What FROM joins; None: all tables, by inner joins. Its conditions are those of ON."""
 
 
 def bind(draft: Draft, streams: Mapping[str, Spec], session: Session) -> Join:
     """The logical query in a session, every name resolved and every condition sorted."""
-    inputs, found_scope, using, star = _from(draft, streams)
-    scope = replace(found_scope, session=session)
+    found, scope, using, star = _from(draft, streams, session)
     _refuse_mixed_times(scope)
     items = [_with_aliases(item, scope) for item in draft.items]
-    aliases = scope.streams
+    inputs = _with_rows(found, items)
     crossed = frozenset(t.alias for t in draft.tables if t.crossed)
-    numbered = frozenset(item.aliases[0] for item in items if item.kind == "rows")
-    choices = choices_of(items, aliases)
-    shape = _shape(draft, scope, using)
+    choices = choices_of(items, scope.streams)
+    shape = _shape(draft.shape, scope, using)
     where = [c for node in draft.conditions for c in conjuncts(_resolve(node, scope.only(shape.visible)))]
     notes: list[str] = []
-    joined = simplify(shape, where, notes)
-    assert isinstance(joined, Joined)
-    hoisted = hoist(joined, where, scope, Written({i.alias: i.stream for i in inputs}, crossed, numbered))
+    hoisted = hoist(simplify(shape, where, notes), where, scope, inputs, crossed)
     scope = replace(scope, hosts=hoisted.hosts)
     seen = scope.only(shape.visible)
     select, finish = _select(draft, seen, [ref for ref in star if ref.alias in seen.specs])
-    tree: BoundTree | Sorted
     if has_outer(hoisted.root):
         _refuse_rows(items)
-        tree = place(hoisted.root, hoisted.where, scope, choices)
-    else:
-        tree = sort_conjuncts(list(hoisted.conditions()), scope)
+    bound = place(hoisted.root, hoisted.where, scope, choices)
     inputs = [
         replace(i, lookups=tuple(hoisted.lookups.get(i.alias, ()))) for i in inputs if i.alias not in scope.tables
     ]
     join = Join(
         text=draft.text,
-        inputs=_with_rows(inputs, items),
+        inputs=tuple(inputs),
         streams={i.stream: spec for i in inputs if isinstance(spec := streams[i.stream], StreamSpec)},
-        filters=(*hoisted.filters, *tree.filters),
-        predicates=tuple(tree.predicates),
-        windows=WindowGraph.either(aliases, [[*edges, *tree.edges] for edges in choices]),
+        filters=(*hoisted.filters, *bound.filters),
+        predicates=tuple(bound.predicates),
+        windows=WindowGraph.either(scope.streams, [[*edges, *bound.edges] for edges in choices]),
         select=select,
         crossed=crossed - scope.tables,
-        timed=frozenset(frozenset((edge.old, edge.young)) for edge in tree.edges),
+        timed=frozenset(frozenset((edge.old, edge.young)) for edge in bound.edges),
         finish=finish,
         session=session,
-        widened=tuple(tree.widened),
-        tree=tree.root if isinstance(tree, BoundTree) else None,
-        after=tuple(tree.after) if isinstance(tree, BoundTree) else (),
+        widened=tuple(bound.widened),
+        tree=bound.root,
+        after=tuple(bound.after),
         notes=tuple(notes),
         last_lookups=tuple(hoisted.last),
         last_conditions=tuple(hoisted.last_conditions),
@@ -108,36 +101,25 @@ def bind(draft: Draft, streams: Mapping[str, Spec], session: Session) -> Join:
     return join
 
 
-def _shape(draft: Draft, scope: Scope, using: Mapping[str, Sequence[Any]]) -> Joined:
+def _shape(item: Joined, scope: Scope, using: Mapping[str, Sequence[Any]]) -> Joined:
     """What FROM joins, every ON resolved by the aliases that stand before it."""
-    if draft.shape is None or isinstance(draft.shape, str):
-        return Joined("inner", [t.alias for t in draft.tables], [c for found in using.values() for c in found])
-
-    def resolve(item: Joined | str) -> Joined | str:
-        if isinstance(item, str):
-            return item
-        inputs = [resolve(part) for part in item.inputs]
-        seen = [alias for part in inputs for alias in visible_in(part)]
-        conditions = [
-            c for node in item.conditions for c in conjuncts(_resolve(node, scope.only(seen), scope, item.written))
-        ]
-        right = inputs[-1]
-        conditions += using.get(right, ()) if isinstance(right, str) else ()
-        for condition in conditions:
-            condition.meta[ON] = right if isinstance(right, str) else ""
-        nearest = None
-        if item.kind.startswith("asof"):
-            before = visible_in(inputs[0])
-            if not isinstance(right, str):
-                raise UnsupportedError(
-                    f"{item.written}: an as-of join looks into one stream, not into a join; join that first, to the left of it"
-                )
-            nearest, conditions = nearest_of(conditions, before, visible_in(right), scope, item.written)
-        return Joined(item.kind, inputs, conditions, item.written, nearest)
-
-    found = resolve(draft.shape)
-    assert isinstance(found, Joined)
-    return found
+    inputs = [part if isinstance(part, str) else _shape(part, scope, using) for part in item.inputs]
+    seen = [alias for part in inputs for alias in visible_in(part)]
+    conditions = [
+        c for node in item.conditions for c in conjuncts(_resolve(node, scope.only(seen), scope, item.written))
+    ]
+    right = inputs[-1]
+    conditions += using.get(right, ()) if isinstance(right, str) else ()
+    for condition in conditions:
+        condition.meta[ON] = right if isinstance(right, str) else ""
+    nearest = None
+    if item.kind.startswith("asof"):
+        if not isinstance(right, str):
+            raise UnsupportedError(
+                f"{item.written}: an as-of join looks into one stream, not into a join; join that first, to the left of it"
+            )
+        nearest, conditions = nearest_of(conditions, visible_in(inputs[0]), [right], scope, item.written)
+    return Joined(item.kind, inputs, conditions, item.written, nearest)
 
 
 def _resolve(node: Any, seen: Scope, every: Scope | None = None, written: str = "") -> Any:
@@ -194,9 +176,9 @@ def _select(draft: Draft, scope: Scope, star: Sequence[ColumnRef]) -> tuple[tupl
 
 
 def _from(
-    draft: Draft, streams: Mapping[str, Spec]
+    draft: Draft, streams: Mapping[str, Spec], session: Session
 ) -> tuple[list[Input], Scope, dict[str, list[Any]], list[ColumnRef]]:
-    """Inputs, scope, the equalities of USING by alias, and what an find_column * stands for."""
+    """Inputs, scope, the equalities of USING by alias, and what * stands for."""
     inputs: list[Input] = []
     specs: dict[str, Spec] = {}
     merged: dict[str, str] = {}
@@ -220,7 +202,7 @@ def _from(
             star.insert(0, star.pop(star.index(mine)))
             right.remove(theirs)
         star += right
-    return inputs, Scope(specs, merged), equalities, star
+    return inputs, Scope(specs, merged, session), equalities, star
 
 
 def _with_aliases(item: WindowItem, scope: Scope) -> WindowItem:
@@ -239,12 +221,12 @@ def _with_aliases(item: WindowItem, scope: Scope) -> WindowItem:
     return replace(item, aliases=names)
 
 
-def _with_rows(inputs: Sequence[Input], items: Sequence[WindowItem]) -> tuple[Input, ...]:
+def _with_rows(inputs: Sequence[Input], items: Sequence[WindowItem]) -> list[Input]:
     counts: dict[str, int] = {}
     for item in items:
         if item.kind == "rows":
             counts[item.aliases[0]] = min(item.rows, counts.get(item.aliases[0], item.rows))
-    return tuple(replace(i, rows=counts.get(i.alias)) for i in inputs)
+    return [replace(i, rows=counts.get(i.alias)) for i in inputs]
 
 
 def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef], *, replayed: bool) -> Iterator[Output]:

@@ -108,13 +108,14 @@ def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
     refuse_statement(select)
     refuse_grouping(select)
     tables: list[FromItem] = []
-    shape = _join(select.args["from_"].this, select.args.get("joins") or [], cut.connectors, tables)
+    item = _join(select.args["from_"].this, select.args.get("joins") or [], cut.connectors, tables)
+    shape = item if isinstance(item, Joined) else Joined("inner", [item])
     conditions = [select.args["where"].this] if select.args.get("where") else []
     keys = select.args.get("group")
     return Draft(
-        text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions),
+        text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions), shape,
         distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions),
-        having=select.args["having"].this if select.args.get("having") else None, shape=shape,
+        having=select.args["having"].this if select.args.get("having") else None,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ anything else                              Condition
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from watersmeet.errors import QueryError
 from watersmeet.query.expr import Expr, binary
 from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
 from watersmeet.query.stream import INTEGERS
+from watersmeet.query.tree import Node
 from watersmeet.query.window import Edge
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import NUMERIC
@@ -34,19 +35,25 @@ _EXACT = 2**53
 
 
 @dataclass
-class Sorted:
-    """What the conjuncts of a query became."""
+class Bound:
+    """What the conditions of a query, or of a join, became."""
 
     filters: list[Expr] = field(default_factory=list)
+    """Conditions on one alias, before the join."""
     predicates: list[Predicate] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
+    """All bounds that conditions on event times set."""
     widened: list[tuple[str, int]] = field(default_factory=list)
     """Conditions on the clock, and how much wider their edges are (microseconds)."""
+    after: list[Expr] = field(default_factory=list)
+    """Conditions on results, NULL-extended ones among them."""
+    root: Node | None = None
+    """The join tree, if there is anything but inner joins."""
 
 
-def sort_conjuncts(nodes: list[Any], scope: Scope) -> Sorted:
+def sort_conjuncts(nodes: Iterable[Any], scope: Scope) -> Bound:
     """Sorts resolved conditions."""
-    result = Sorted()
+    result = Bound()
     for node in (conjunct for root in nodes for conjunct in conjuncts(root)):
         _sort_one(node, scope, result)
     return result
@@ -72,7 +79,7 @@ def _halves(node: Any) -> list[Any]:
     return [op(this=node.this.copy(), expression=node.args[end].copy()) for op, end in sides]
 
 
-def _sort_one(node: Any, scope: Scope, result: Sorted) -> None:
+def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
     kind = type_of(node)
     if kind is not None and kind.kind not in ("boolean", "null"):
         raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")

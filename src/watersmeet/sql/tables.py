@@ -16,7 +16,7 @@ Invariant: the tree that remains, over tuples that are looked up first, with res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,10 +24,11 @@ from sqlglot import exp
 
 from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr, column_at
+from watersmeet.query.join import Input
 from watersmeet.query.table import Lookup, LookupKind
 from watersmeet.sql.expressions import to_expr
 from watersmeet.sql.names import Scope, aliases_of, settle
-from watersmeet.sql.trees import Item, Joined, aliases_in, flatten, push, rejects, visible_in
+from watersmeet.sql.trees import Item, Joined, aliases_in, conditions_in, flatten, push, rejects, visible_in
 
 ON = "on"
 """Where a condition remembers the table whose ON it stands in."""
@@ -50,26 +51,11 @@ class Hoisted:
     filters: list[Expr] = field(default_factory=list)
     """Tuples without a row in a table that they must have one in are none."""
 
-    def conditions(self) -> Iterator[Any]:
-        """Those of all joins, where all are inner joins."""
-        yield from _conditions_in(self.root)
-        yield from self.where
 
-
-@dataclass(frozen=True)
-class Written:
-    """What FROM says of aliases besides how they are joined."""
-
-    supplied: Mapping[str, str]
-    """The names of streams and tables, by alias."""
-    crossed: frozenset[str]
-    """Those that are spelled CROSS JOIN."""
-    numbered: frozenset[str]
-    """Those with [ROWS n]."""
-
-
-def hoist(root: Joined, where: Sequence[Any], scope: Scope, written: Written) -> Hoisted:
-    """Take the tables out of a join tree."""
+def hoist(
+    root: Joined, where: Sequence[Any], scope: Scope, inputs: Sequence[Input], crossed: Collection[str]
+) -> Hoisted:
+    """Take the tables out of a join tree; `crossed` are those that are spelled CROSS JOIN."""
     if not scope.tables:
         return Hoisted(root, list(where))
     if not scope.streams:
@@ -77,9 +63,9 @@ def hoist(root: Joined, where: Sequence[Any], scope: Scope, written: Written) ->
             f"the query reads only tables ({', '.join(scope.tables)}): a join needs a stream; join static DataFrames with Spark's own join"
         )
     out = Hoisted(root, [c for c in where if not push(root, c)])
-    rest = _Hoister(scope, written, out).strip(root)
+    rest = _Hoister(scope, {i.alias: i for i in inputs}, crossed, out).strip(root)
     out.root = rest if isinstance(rest, Joined) else Joined("inner", [rest])
-    for condition in out.conditions():
+    for condition in (*conditions_in(out.root), *out.where):
         settle(condition, out.hosts)
     loose = {lookup.alias for lookup in out.last}
     out.last_conditions += [to_expr(c) for c in out.where if aliases_of(c) & loose]
@@ -87,16 +73,9 @@ def hoist(root: Joined, where: Sequence[Any], scope: Scope, written: Written) ->
     return out
 
 
-def _conditions_in(item: Item) -> Iterator[Any]:
-    if isinstance(item, Joined):
-        yield from item.conditions
-        for part in item.inputs:
-            yield from _conditions_in(part)
-
-
 class _Hoister:
-    def __init__(self, scope: Scope, written: Written, out: Hoisted) -> None:
-        self.scope, self.written, self.out = scope, written, out
+    def __init__(self, scope: Scope, inputs: Mapping[str, Input], crossed: Collection[str], out: Hoisted) -> None:
+        self.scope, self.inputs, self.crossed, self.out = scope, inputs, crossed, out
 
     def strip(self, item: Item) -> Item:
         """An item of FROM without its tables."""
@@ -186,7 +165,7 @@ class _Hoister:
         if any(table in _named(c) and len(_named(c)) > 1 for c in node.conditions):
             return None
         first = next(alias for alias in visible_in(node) if alias in self.scope.streams)
-        if table not in self.written.crossed:
+        if table not in self.crossed:
             raise QueryError(
                 f"table {table!r} is joined to nothing: add a condition that relates it to {first!r}, or spell the cross product CROSS JOIN {table}"
             )
@@ -207,7 +186,7 @@ class _Hoister:
     def _reaches(self, item: Item, host: str, conditions: Sequence[Any] | None) -> bool:
         """Whether a join with a table may go down to an alias; `conditions` are those of a left join."""
         if isinstance(item, str):
-            return item == host and host not in self.written.numbered
+            return item == host and self.inputs[host].rows is None
         at = next(n for n, part in enumerate(item.inputs) if host in aliases_in(part))
         if item.kind != "inner" and (at or item.kind == "full"):
             if conditions is None or item.kind not in ("left", "full"):
@@ -226,7 +205,7 @@ class _Hoister:
         for condition in conditions:
             settle(condition, self.out.hosts)
         on, schema = tuple(map(to_expr, conditions)), self.scope.specs[table].schema
-        self.out.last.append(Lookup(table, self.written.supplied[table], kind, on, schema))
+        self.out.last.append(Lookup(table, self.inputs[table].stream, kind, on, schema))
 
     def _look_up(self, host: str, table: str, kind: LookupKind, conditions: Sequence[Any]) -> None:
         chained = any(_named(c) & (self.scope.tables - {table}) for c in conditions)
@@ -234,7 +213,7 @@ class _Hoister:
         for condition in conditions:
             settle(condition, self.out.hosts)
         schema = self.scope.specs[table].schema
-        lookup = Lookup(table, self.written.supplied[table], kind, tuple(map(to_expr, conditions)), schema, chained)
+        lookup = Lookup(table, self.inputs[table].stream, kind, tuple(map(to_expr, conditions)), schema, chained)
         taken = lookup.columns.keys() & self.scope.specs[host].schema.keys()
         if taken:
             raise QueryError(

@@ -9,7 +9,7 @@
     condition of ON, both inputs     a predicate of the join; on event times it is also a bound, and the aliases must be present
     window item                      a bound of the join that brings its two aliases together; it holds if one of them is NULL-extended
 
-Invariant: the tree means what the text means. A tree of inner joins alone is no tree: it is bound as before.
+Invariant: the tree means what the text means. A tree of inner joins alone is no tree: all conditions are those of one join.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from typing import Any, cast
 from sqlglot import exp
 
 from watersmeet.errors import QueryError, UnsupportedError, WindowError
-from watersmeet.query.expr import Expr
-from watersmeet.query.predicate import Predicate
 from watersmeet.query.tree import Kind, Leaf, Nearest, Node, Tree
 from watersmeet.query.window import UNBOUNDED, Edge
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, alias_of, aliases_of, ref_of
-from watersmeet.sql.predicates import sort_conjuncts
+from watersmeet.sql.predicates import Bound, sort_conjuncts
 
 _CALLED = {"left": "outer join", "full": "outer join", "anti": "anti join", "asof left": "as-of join"}
 _FLIPPED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
@@ -66,19 +64,12 @@ def visible_in(item: Item) -> list[str]:
     return [item] if isinstance(item, str) else item.visible
 
 
-@dataclass
-class BoundTree:
-    """A join tree with every condition in its place."""
-
-    root: Node | None = None
-    filters: list[Expr] = field(default_factory=list)
-    """Conditions on one alias, before the join."""
-    predicates: list[Predicate] = field(default_factory=list)
-    after: list[Expr] = field(default_factory=list)
-    """Conditions on results, NULL-extended ones among them."""
-    edges: list[Edge] = field(default_factory=list)
-    """All bounds that conditions on event times set."""
-    widened: list[tuple[str, int]] = field(default_factory=list)
+def conditions_in(item: Item) -> Iterator[Any]:
+    """The conditions of all joins."""
+    if isinstance(item, Joined):
+        yield from item.conditions
+        for part in item.inputs:
+            yield from conditions_in(part)
 
 
 def has_outer(item: Item) -> bool:
@@ -86,10 +77,8 @@ def has_outer(item: Item) -> bool:
     return not isinstance(item, str) and (item.kind != "inner" or any(map(has_outer, item.inputs)))
 
 
-def simplify(item: Item, conditions: Sequence[Any], notes: list[str]) -> Item:
+def simplify(item: Joined, conditions: Sequence[Any], notes: list[str]) -> Joined:
     """The same joins under conditions that all results satisfy: NULL-extended rows that these reject need not be made."""
-    if isinstance(item, str):
-        return item
     kind, (first, *others) = item.kind, item.inputs
     if kind in ("left", "right", "full", "asof left"):
         gone = [rejects(conditions, visible_in(side)) for side in (first, others[0])]
@@ -104,11 +93,10 @@ def simplify(item: Item, conditions: Sequence[Any], notes: list[str]) -> Item:
     if kind == "right":
         kind, first, others = "left", others[0], [first]
     above, here = list(conditions), item.conditions
-    left_sees = {"inner": [*above, *here], "semi": [*above, *here], "full": [], "asof": [*above, *here]}.get(
-        kind, above
-    )
-    right_sees = {"inner": [*above, *here], "full": [], "asof": [*above, *here]}.get(kind, here)
-    inputs = [simplify(first, left_sees, notes), *(simplify(other, right_sees, notes) for other in others)]
+    left_sees = [*above, *here] if kind in ("inner", "semi", "asof") else [] if kind == "full" else above
+    right_sees = [*above, *here] if kind in ("inner", "asof") else [] if kind == "full" else here
+    seen = [(first, left_sees), *((other, right_sees) for other in others)]
+    inputs: list[Item] = [part if isinstance(part, str) else simplify(part, sees, notes) for part, sees in seen]
     return flatten(Joined(kind, inputs, list(here), item.written, item.nearest))
 
 
@@ -191,9 +179,11 @@ def is_null(node: Any, gone: frozenset[str]) -> bool:
     return False
 
 
-def place(root: Joined, where: Sequence[Any], scope: Scope, choices: Sequence[Sequence[Edge]]) -> BoundTree:
+def place(root: Joined, where: Sequence[Any], scope: Scope, choices: Sequence[Sequence[Edge]]) -> Bound:
     """Every condition, and every window, to its place."""
-    bound = BoundTree()
+    if not has_outer(root):
+        return sort_conjuncts([*conditions_in(root), *where], scope)
+    bound = Bound()
     for condition in where:
         if not push(root, condition):
             bound.after.append(to_expr(condition))
@@ -225,7 +215,7 @@ def _push_below(item: Joined, at: int, condition: Any) -> bool:
 
 
 class _Placer:
-    def __init__(self, scope: Scope, choices: list[list[Edge]], bound: BoundTree) -> None:
+    def __init__(self, scope: Scope, choices: list[list[Edge]], bound: Bound) -> None:
         self.scope, self.choices, self.bound = scope, choices, bound
 
     def tree(self, item: Item) -> Tree:

@@ -1,7 +1,15 @@
-"""Which columns travel with each alias' tuples.
+"""Which columns travel with each alias' tuples, and what ROWS windows compare.
 
 Event time, keys in their class's type, operands of residuals in their common type, and the plain columns that
 conditions and the SELECT need. Each (expression, type) travels once. Under DISTINCT all event times stay with a result.
+
+ROWS windows become comparisons of sequence numbers. Let s(a) be the number of a's tuple in its stream, in (ts, content hash) order, and N_a(t) the
+number of a's tuples up to time t. The member of `a [ROWS n]` is among the last n tuples up to the youngest member of the result if
+
+    s(a) > N_a(y.ts) - n      for every other member y (and for a itself)
+
+A sequencer knows s and N_a once a's watermark has passed, and sends both along with the tuples: `_seq` with a's, and
+`_n_a` = N_a(ts) - n with the others'. So the join sees nothing but comparisons.
 
 Invariant: keys and operands of residuals are `required`: NULL there can match nothing, so such tuples are not routed.
 """
@@ -10,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.plan.model import TIME, InputPlan, Part, Plan, Residual, WireColumn
+from watersmeet.plan.model import SEQUENCE, TIME, Compare, InputPlan, Part, Plan, Residual, WireColumn
 from watersmeet.plan.options import Given
 from watersmeet.plan.rules.tree import own_conditions
 from watersmeet.plan.types import Types
@@ -105,3 +113,18 @@ def _put_on_wire(residual: Residual, on_wire: dict[tuple[str, str], str]) -> Res
     left = (residual.left[0], on_wire[residual.left])
     right = (residual.right[0], on_wire[residual.right])
     return replace(residual, left=left, right=right)
+
+
+def sequence(plan: Plan, given: Given) -> Plan:
+    """Add the comparisons of every ROWS window."""
+    residuals = list(plan.residuals)
+    for a in plan.sequenced:
+        for y in (alias for alias in plan.aliases if alias != a.alias):
+            text = f"{a.alias} is among its last {a.rows} rows up to {y}"
+            residuals.append(Compare((y, reach(a.alias)), "<", (a.alias, SEQUENCE), "integer", text))
+    return replace(plan, residuals=tuple(residuals))
+
+
+def reach(alias: str) -> str:
+    """The wire column that says up to which number the tuples of `alias` are out of reach."""
+    return f"_n_{alias}"

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.query.stream import INTEGERS, TIME_TYPES
+from watersmeet.sql.evaluator.functions import cast_seconds
 from watersmeet.sql.evaluator.types import (
     BIGINT,
     BOOLEAN,
@@ -41,7 +42,6 @@ from watersmeet.sql.evaluator.types import (
     paren,
     read_type,
 )
-from watersmeet.sql.evaluator.unix_times import cast_seconds
 from watersmeet.sql.windows.time_conditions import span_us
 
 _SIGNS = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}

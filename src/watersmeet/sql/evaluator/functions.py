@@ -1,4 +1,12 @@
-"""Evaluator rules for functions of strings and times, and for those that choose among values."""
+"""Evaluator rules for functions of strings and times, and for those that choose among values.
+
+Times as whole numbers since 1970, and back:
+
+    unix_micros, unix_millis, unix_seconds, CAST(.. AS BIGINT)    round down, also before 1970 (sqlglot's translation rounds to the nearest)
+    unix_timestamp                                                rounds towards zero
+    CAST(.. AS DOUBLE or FLOAT)                                   with fractions
+    timestamp_micros, timestamp_millis, timestamp_seconds         not portable: the years that both know differ
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from watersmeet.query.stream import INTEGERS
 from watersmeet.sql.evaluator.types import (
     BIGINT,
     BOOLEAN,
@@ -25,7 +34,6 @@ from watersmeet.sql.evaluator.types import (
     duckdb,
     paren,
 )
-from watersmeet.sql.evaluator.unix_times import NAMED_UNIX_TIMES, UNIX_TIMES
 
 _OF_THE_CLOCK, _OF_THE_CALENDAR = {"DAY", "HOUR", "MINUTE"}, {"YEAR", "QUARTER", "MONTH", "WEEK"}
 _TRUNCATED = _OF_THE_CLOCK | _OF_THE_CALENDAR | {"SECOND", "MILLISECOND", "MICROSECOND"}
@@ -151,12 +159,63 @@ def _day_of_week(first: int) -> Rule:
     return rule
 
 
+_MICROS, _MILLIS, _SECONDS = 1, 1_000, 1_000_000
+
+
+def cast_seconds(instant: Typed, to: SparkType) -> Typed:
+    """Seconds since 1970 as a number of some type; those with fractions are not compared with Spark's."""
+    if to.kind in INTEGERS:
+        whole = _count(instant, _SECONDS)
+        return whole if to == BIGINT else Typed(whole.cast(to), None)
+    seconds = f"CAST(CAST(epoch_us(t) AS DOUBLE) / CAST({_SECONDS} AS DOUBLE) AS {to.duckdb})"
+    return Typed(duckdb(seconds, t=instant.node), None)
+
+
+def _count(instant: Typed, unit_us: int) -> Typed:
+    """DuckDB divides towards zero, so the rest is taken off first."""
+    text = f"(epoch_us(t) - ((epoch_us(t) % {unit_us} + {unit_us}) % {unit_us})) // {unit_us}"
+    return _whole(text if unit_us > 1 else "epoch_us(t)", instant)
+
+
+def _whole(text: str, instant: Typed) -> Typed:
+    known = BIGINT if instant.type == TIMESTAMP else None
+    return Typed(duckdb(f"CAST({text} AS BIGINT)", t=instant.cast(TIMESTAMP)), known)
+
+
+def _since(unit_us: int) -> Rule:
+    """A time to a number."""
+    return lambda node, lower: _count(lower(node.this), unit_us)
+
+
+def _unix_timestamp(node: Any, lower: Lower) -> Typed:
+    """Seconds of a time, towards zero; a text, and the current time, are left to sqlglot."""
+    value = lower(node.this) if node.args.get("this") is not None else None
+    if value is None or value.kind not in TIMES:
+        return Typed(node.copy(), None)
+    return _whole(f"epoch_us(t) // {_SECONDS}", value)
+
+
+def _at(unit_us: int) -> Rule:
+    """A whole number to a time; fractions are left to DuckDB, which has no such function."""
+
+    def rule(node: Any, lower: Lower) -> Typed:
+        value = lower(node.expressions[0])
+        if value.type is not None and value.kind not in INTEGERS:
+            return Typed(call(str(node.this), value.node), None)
+        text = f"make_timestamptz(CAST(n AS BIGINT) * CAST({unit_us} AS BIGINT))"
+        return Typed(duckdb(text, n=value.node), None)
+
+    return rule
+
+
 _NAMED: dict[str, Rule] = {
     "isnull": _null_test("(x IS NULL)"),
     "isnotnull": _null_test("NOT (x IS NULL)"),
     "pmod": _pmod,
     "weekday": _day_of_week(0),
-    **NAMED_UNIX_TIMES,
+    "timestamp_micros": _at(_MICROS),
+    "timestamp_millis": _at(_MILLIS),
+    "timestamp_seconds": _at(_SECONDS),
 }
 
 
@@ -189,5 +248,8 @@ FUNCTIONS: dict[Any, Rule] = {
     exp.Minute: _field("minute"),
     exp.Second: _field("second"),
     exp.TimestampTrunc: _date_trunc,
-    **UNIX_TIMES,
+    exp.UnixMicros: _since(_MICROS),
+    exp.UnixMillis: _since(_MILLIS),
+    exp.UnixSeconds: _since(_SECONDS),
+    exp.StrToUnix: _unix_timestamp,
 }
