@@ -6,7 +6,7 @@ Invariant: a builder is a value. Every method gives a new one and leaves the old
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -40,15 +40,11 @@ class JoinBuilder(Runnable):
 
     def on(self, *conditions: str) -> Self:
         """Add conditions, as they would stand in ON; all must hold: `.on("a.k = b.k", "a.v < b.v")`."""
-        for condition in conditions:
-            parse_condition(condition)
-        return self._with(conditions=self._form.conditions + conditions)
+        return self._gather("conditions", parse_condition, conditions)
 
     def where(self, *conditions: str) -> Self:
         """Conditions on results: `.where("a.v > 10")`. For inner joins it is the same as `on`."""
-        for condition in conditions:
-            parse_condition(condition)
-        return self._with(filters=self._form.filters + conditions)
+        return self._gather("filters", parse_condition, conditions)
 
     def left(self, alias: str) -> Self:
         """LEFT JOIN the alias to those before it: their tuples leave without a partner, too. Conditions of `on` that name it decide: `.left("b").on("a.k = b.k")`."""
@@ -127,9 +123,7 @@ class JoinBuilder(Runnable):
 
     def select(self, *projections: str) -> Self:
         """Columns and expressions of the result, all columns without it: `.select("a.k", "b.v + 1 AS n")`."""
-        for projection in projections:
-            parse_projections(projection)
-        return self._with(projections=self._form.projections + projections)
+        return self._gather("projections", parse_projections, projections)
 
     def distinct(self) -> Self:
         """SELECT DISTINCT: equal rows leave once per horizon of event time."""
@@ -137,15 +131,11 @@ class JoinBuilder(Runnable):
 
     def group_by(self, *keys: str) -> Self:
         """GROUP BY: `.group_by("a.k").select("a.k", "count(*) AS n")`; with `window(a.ts, '10 minutes')` among the keys each group leaves once, when it is complete."""
-        for key in keys:
-            parse_keys(key)
-        return self._with(keys=self._form.keys + keys)
+        return self._gather("keys", parse_keys, keys)
 
     def having(self, *conditions: str) -> Self:
         """HAVING, for groups with a window: `.group_by("window(a.ts, '10 minutes')").having("count(*) > 10")`."""
-        for condition in conditions:
-            parse_condition(condition)
-        return self._with(having=self._form.having + conditions)
+        return self._gather("having", parse_condition, conditions)
 
     def cross(self, *aliases: str) -> Self:
         """These aliases need no condition: `.cross("b")` is `CROSS JOIN b`."""
@@ -158,6 +148,12 @@ class JoinBuilder(Runnable):
 
     def _add(self, item: WindowItem) -> Self:
         return self._with(items=(*self._form.items, item))
+
+    def _gather(self, part: str, check: Callable[[str], Any], texts: tuple[str, ...]) -> Self:
+        """More texts of a part; what cannot be read is an error at once."""
+        for text in texts:
+            check(text)
+        return self._with(**{part: (*getattr(self._form, part), *texts)})
 
     def _find(self, method: str, alias: str) -> str:
         """An alias as it was given."""

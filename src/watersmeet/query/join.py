@@ -137,9 +137,7 @@ class Join:
     @property
     def expressions(self) -> tuple[Expr, ...]:
         """All expressions of the query."""
-        outputs = dict.fromkeys((*(o.expr for o in self.select), *self._of_results()))
-        conditions = (*self.filters, *self._of_tables(), *self._of_tree(), *(p.condition for p in self.predicates))
-        return (*conditions, *outputs)
+        return (*self._conditions, *(p.condition for p in self.predicates), *dict.fromkeys(self._outputs))
 
     @property
     def depends_on_zone(self) -> bool:
@@ -158,22 +156,19 @@ class Join:
                 predicate.right
             ):
                 yield predicate.condition
-        outputs = (*(o.expr for o in self.select), *self._of_results())
-        conditions = (*self.filters, *self._of_tables(), *self._of_tree())
-        yield from (expr for expr in (*conditions, *outputs) if not expr.is_column)
+        yield from (expr for expr in (*self._conditions, *self._outputs) if not expr.is_column)
 
-    def _of_tables(self) -> tuple[Expr, ...]:
-        """Conditions by which tables are joined."""
-        return (*(e for lookup in self.lookups for e in lookup.on), *self.last_expressions)
-
-    def _of_results(self) -> tuple[Expr, ...]:
-        """What the query's rows are computed by."""
-        return tuple(o.expr for o in self.select) if self.grouping is None else self.grouping.expressions
-
-    def _of_tree(self) -> tuple[Expr, ...]:
-        """Conditions that a join tree has besides its predicates."""
+    @property
+    def _conditions(self) -> tuple[Expr, ...]:
+        """All conditions but the predicates: on one alias, by which tables are joined, on results, and others of a tree."""
+        tables = (*(e for lookup in self.lookups for e in lookup.on), *self.last_expressions)
         own = () if self.tree is None else (e for node in self.tree.nodes for e in node.own)
-        return (*self.after, *own)
+        return (*self.filters, *tables, *self.after, *own)
+
+    @property
+    def _outputs(self) -> tuple[Expr, ...]:
+        """What the join selects, and what is computed of groups."""
+        return (*(o.expr for o in self.select), *(() if self.grouping is None else self.grouping.expressions))
 
     def _type(self, side: Expr) -> str:
         """The type of a plain column; a text of its own for anything else."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from watersmeet.plan.model import Plan, Side
-from watersmeet.plan.rules.place_units import columns_carried, reference
+from watersmeet.plan.rules.place_units import compound
 from watersmeet.routing.sites import BySite
 from watersmeet.sites.planning.model import Algorithm
 
@@ -200,12 +200,4 @@ def _flow(plan: Plan, aliases: tuple[str, ...], later: tuple[str, ...]) -> Side:
     """Rows of these aliases, with what later joins and the results need of them."""
     if len(aliases) == 1:
         return Side(aliases, aliases[0], plan.by_alias[aliases[0]].keys)
-    brought = columns_carried(plan, aliases, later)
-    side = Side(aliases, reference(plan, aliases, later[:1]), {}, brought)
-    keys = {
-        c: side.column(i.alias, name)
-        for i in reversed([i for i in plan.inputs if i.alias in aliases])
-        for c, name in i.keys.items()
-        if (i.alias, name) in brought
-    }
-    return replace(side, keys=keys)
+    return compound(plan, aliases, later)

@@ -45,9 +45,8 @@ def group(
     items = [_item(node, projections, scope) for node in keys]
     window = only_window([read_window(n, item, scope) for n, item in enumerate(items) if is_window(item)])
     if having is not None and window is None:
-        first = next(iter(scope.specs))
         raise UnsupportedError(
-            f"HAVING {show(having)} goes with groups that end: a group that stops to qualify could not be taken back; add window({first}.{scope.specs[first].time}, '10 minutes') to GROUP BY, or filter the result"
+            f"HAVING {show(having)} goes with groups that end: a group that stops to qualify could not be taken back; {_end_groups(scope)}, or filter the result"
         )
     folder = _Folder(scope, [_key(node, item, scope) for node, item in zip(keys, items, strict=True)], window)
     select = tuple(folder.output(node) for node in projections)
@@ -158,9 +157,8 @@ class _Folder:
         for part in (p for p in (inner, written.by) if p is not None):
             refuse_nested(part, shown)
         if not written.is_online and self.window is None:
-            first = next(iter(self.scope.specs))
             raise UnsupportedError(
-                f"{shown} is for groups that end: add window({first}.{self.scope.specs[first].time}, '10 minutes') to GROUP BY, or apply it to the result"
+                f"{shown} is for groups that end: {_end_groups(self.scope)}, or apply it to the result"
             )
         if inner is not None:
             found = type_of(inner)
@@ -185,6 +183,12 @@ class _Folder:
         """The position of an argument in the join's SELECT."""
         self.arguments.setdefault(show(node), node)
         return len(self.keys) + list(self.arguments).index(show(node))
+
+
+def _end_groups(scope: Scope) -> str:
+    """How to make groups end."""
+    first, spec = next(iter(scope.specs.items()))
+    return f"add window({first}.{spec.time}, '10 minutes') to GROUP BY"
 
 
 def refuse_nested(node: Any, shown: str) -> None:

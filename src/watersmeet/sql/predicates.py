@@ -27,8 +27,8 @@ from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, aliases_of
 from watersmeet.sql.windows.time_conditions import time_condition
 
-_COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
-_SIGNS = {**_COMPARATORS, exp.EQ: "="}
+COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+_SIGNS = {**COMPARATORS, exp.EQ: "="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _EXACT = 2**53
 """Whole numbers below this are exact as floats, which the bounds of a Band are."""
@@ -95,18 +95,22 @@ def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
     if timed is not None:
         result.edges += timed.edges
         result.widened += [(show(node), timed.widened_us)] if timed.widened_us else []
-    predicate = _predicate(node, scope)
+    predicate = _predicate(node)
     if timed is None or timed.widened_us or isinstance(predicate, Equality):
         result.predicates.append(predicate)
 
 
-def _predicate(node: Any, scope: Scope) -> Predicate:
-    sides = _sides(node, scope)
-    if sides is not None and isinstance(node, exp.EQ):
-        return Equality(*sides, _whole_condition(node, *sides))
-    if sides is not None:
-        return Comparison(*sides, _whole_condition(node, *sides), _COMPARATORS[type(node)])
-    return _band(node, scope) or Condition(to_expr(node))
+def _predicate(node: Any) -> Predicate:
+    sides = _sides(node) if type(node) in _MIRROR else None
+    if sides is None:
+        return _band(node) or Condition(to_expr(node))
+    left, right = map(to_expr, sides)
+    whole = _whole_condition(node, left, right)
+    return (
+        Equality(left, right, whole)
+        if isinstance(node, exp.EQ)
+        else Comparison(left, right, whole, COMPARATORS[type(node)])
+    )
 
 
 def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:
@@ -116,26 +120,19 @@ def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:
     return binary(left, _SIGNS[type(node)], right) if plain else to_expr(node)
 
 
-def _sides(node: Any, scope: Scope) -> tuple[Expr, Expr] | None:
-    """Both sides of a comparison, if each has exactly one alias and they differ."""
-    if type(node) not in _MIRROR:
-        return None
+def _sides(node: Any) -> tuple[Any, Any] | None:
+    """Both operands, if each has exactly one alias and they differ."""
     left, right = aliases_of(node.this), aliases_of(node.expression)
-    if len(left) != 1 or len(right) != 1 or left == right:
-        return None
-    return to_expr(node.this.unnest()), to_expr(node.expression.unnest())
+    return (node.this.unnest(), node.expression.unnest()) if len(left) == len(right) == 1 and left != right else None
 
 
 def _difference(node: Any) -> tuple[Any, Any] | None:
     """`l - r`, one alias on each side, different ones."""
     node = node.unnest()
-    if not isinstance(node, exp.Sub):
-        return None
-    left, right = aliases_of(node.this), aliases_of(node.expression)
-    return (node.this.unnest(), node.expression.unnest()) if len(left) == len(right) == 1 and left != right else None
+    return _sides(node) if isinstance(node, exp.Sub) else None
 
 
-def _band(node: Any, scope: Scope) -> Band | None:
+def _band(node: Any) -> Band | None:
     """A bounded difference of numbers."""
     found = _find_bounds(node)
     if found is None:
@@ -162,11 +159,9 @@ def _find_bounds(node: Any) -> tuple[tuple[Any, Any], float | None, float | None
     """The difference, its bounds, and whether they are strict."""
     if isinstance(node, exp.Between):
         pair, low, high = _difference(node.this), number(node.args["low"]), number(node.args["high"])
-        return (
-            None
-            if pair is None or low is None or high is None or node.args.get("symmetric")
-            else (pair, low, high, False)
-        )
+        if pair is None or low is None or high is None or node.args.get("symmetric"):
+            return None
+        return pair, low, high, False
     if type(node) not in _MIRROR:
         return None
     kind, form, bound = type(node), node.this.unnest(), number(node.expression)
@@ -181,10 +176,8 @@ def _find_bounds(node: Any) -> tuple[tuple[Any, Any], float | None, float | None
     pair = _difference(form)
     if pair is None:
         return None
-    lo, hi = (
-        (bound if kind in (exp.GT, exp.GTE, exp.EQ) else None),
-        (bound if kind in (exp.LT, exp.LTE, exp.EQ) else None),
-    )
+    lo = None if kind in (exp.LT, exp.LTE) else bound
+    hi = None if kind in (exp.GT, exp.GTE) else bound
     return pair, lo, hi, strict
 
 

@@ -25,11 +25,10 @@ from watersmeet.query.tree import Kind, Leaf, Nearest, Node, Tree
 from watersmeet.query.window import UNBOUNDED, Edge
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, alias_of, aliases_of, ref_of
-from watersmeet.sql.predicates import Bound, sort_conjuncts
+from watersmeet.sql.predicates import COMPARATORS, Bound, sort_conjuncts
 
 _CALLED = {"left": "outer join", "full": "outer join", "anti": "anti join", "asof left": "as-of join"}
 _FLIPPED = {">=": "<=", ">": "<", "<=": ">=", "<": ">"}
-_SIGNS: dict[Any, str] = {exp.GTE: ">=", exp.GT: ">", exp.LTE: "<=", exp.LT: "<"}
 
 
 @dataclass
@@ -323,7 +322,7 @@ def nearest_of(
 
 
 def _order_of(node: Any, left: Sequence[str], right: Sequence[str], scope: Scope) -> Nearest | None:
-    op = _SIGNS.get(type(node))
+    op = COMPARATORS.get(type(node))
     sides = [part.unnest() for part in (node.this, node.expression)] if op is not None else []
     if (
         not all(isinstance(s, exp.Column) and ref_of(s).column == scope.specs[alias_of(s)].time for s in sides)

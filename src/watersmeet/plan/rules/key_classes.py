@@ -52,18 +52,7 @@ def classify(
     decides about pairs, not about tuples of that input.
     """
     exprs: dict[Node, Expr] = {}
-    parent: dict[Node, Node] = {}
-
-    def root(node: Node) -> Node:
-        while parent[node] != node:
-            node = parent[node]
-        return node
-
-    def inputs(top: Node) -> set[int]:
-        """The inputs that a class has expressions of."""
-        assert input_of is not None
-        return {input_of[node[0]] for node in (*parent, top) if node == top or root(node) == top}
-
+    equals: dict[Node, frozenset[Node]] = {}
     predicates: list[Predicate] = []
     for predicate in given:
         if not isinstance(predicate, Equality):
@@ -73,32 +62,31 @@ def classify(
         if common is None or kind_of(common) is None:
             predicates.append(Condition(predicate.condition))
             continue
-        pair = [(side.alias, side.text, common) for side in (predicate.left, predicate.right)]
-        left, right = (root(node) if node in parent else node for node in pair)
-        if input_of is not None and left != right and inputs(left) & inputs(right):
+        pair = {(side.alias, side.text, common): side for side in (predicate.left, predicate.right)}
+        left, right = (equals.get(node, frozenset((node,))) for node in pair)
+        if input_of is not None and left != right and _inputs(left, input_of) & _inputs(right, input_of):
             predicates.append(Condition(predicate.condition))
             continue
         predicates.append(predicate)
-        for node, side in zip(pair, (predicate.left, predicate.right), strict=True):
-            exprs[node] = side
-            parent.setdefault(node, node)
-        parent[max(left, right)] = min(left, right)
-    groups: dict[Node, list[Node]] = {}
-    for node in exprs:
-        groups.setdefault(root(node), []).append(node)
+        exprs |= pair
+        equals |= dict.fromkeys(left | right, left | right)
     classes: list[KeyClass] = []
     filters: list[Expr] = []
-    for nodes in groups.values():
+    for nodes in dict.fromkeys(equals[node] for node in exprs):
         members: dict[str, Expr] = {}
-        for alias, _, _ in nodes:
-            same = [exprs[n] for n in nodes if n[0] == alias]
-            if alias not in members:
-                filters += [_equate(same[0], other, nodes[0][2]) for other in same[1:]]
-            members[alias] = same[0]
-        kind = kind_of(nodes[0][2])
+        for node in (node for node in exprs if node in nodes):
+            alias, _, type_ = node
+            if members.setdefault(alias, exprs[node]) is not exprs[node]:
+                filters.append(_equate(members[alias], exprs[node], type_))
+        kind = kind_of(type_)
         assert kind is not None
-        classes.append(KeyClass(nodes[0][2], kind, members))
+        classes.append(KeyClass(type_, kind, members))
     return predicates, classes, filters
+
+
+def _inputs(nodes: Iterable[Node], input_of: Mapping[str, int]) -> set[int]:
+    """The inputs of a join that expressions are of."""
+    return {input_of[alias] for alias, _, _ in nodes}
 
 
 def _equate(left: Expr, right: Expr, kind: str) -> Expr:

@@ -21,14 +21,15 @@ Implements: Lin, Ooi, Wang, Yu (2015), section 3.2.2 (which routing for which se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.model import TIME, Plan, Side, Stage
+from watersmeet.plan.model import TIME, Plan, Residual, Side, Stage
 from watersmeet.plan.options import ForcedRouting, Given
 from watersmeet.plan.order import greedy
 from watersmeet.plan.rules.value_band import value_band
+from watersmeet.query.expr import Expr
 from watersmeet.routing.biclique import Biclique, Cells, Keys, biclique
 from watersmeet.routing.hypercube import Hypercube, grid
 
@@ -162,20 +163,8 @@ class _Placer:
         for n, alias in enumerate(order[1:], start=1):
             sides = (left, singles[alias])
             stages.append(Stage(sides, self.route(sides, at_random=at_random)))
-            left = self._compound(order[: n + 1], order[n + 1 :])
+            left = compound(self.plan, order[: n + 1], order[n + 1 :])
         return replace(self.plan, stages=tuple(stages))
-
-    def _compound(self, aliases: tuple[str, ...], later: tuple[str, ...]) -> Side:
-        inputs = [i for i in self.plan.inputs if i.alias in aliases]
-        brought = columns_carried(self.plan, aliases, later)
-        side = Side(aliases, reference(self.plan, aliases, later[:1]), {}, brought)
-        keys = {
-            c: side.column(i.alias, name)
-            for i in reversed(inputs)
-            for c, name in i.keys.items()
-            if (i.alias, name) in brought
-        }
-        return replace(side, keys=keys)
 
     def _pipeline_cost(self, plan: Plan) -> tuple[float, float]:
         """Rows shipped and stored for one row of every stream."""
@@ -212,18 +201,43 @@ def reference(plan: Plan, aliases: tuple[str, ...], partners: tuple[str, ...]) -
     return min(aliases, key=lambda a: max((windows.hi(a, y) for y in partners), default=0))
 
 
-def columns_carried(plan: Plan, aliases: tuple[str, ...], later: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """(alias, wire column) of what stages after this one need."""
+def compound(plan: Plan, aliases: tuple[str, ...], later: tuple[str, ...]) -> Side:
+    """The results of joins of some aliases as a side, with what joins with the later ones and the SELECT need of them."""
+    classes = [n for n, c in enumerate(plan.classes) if set(c.members) & set(later)]
+    residuals = [r for r in plan.residuals if {r.left[0], r.right[0]} & set(later)]
+    conditions = [e for e in plan.inside if e.aliases & set(later)]
+    brought = columns_carried(plan, aliases, classes, residuals, conditions)
+    side = Side(aliases, reference(plan, aliases, later[:1]), {}, brought)
+    return put_keys(plan, side, [a for a in plan.aliases if a in aliases], range(len(plan.classes)))
+
+
+def columns_carried(
+    plan: Plan,
+    aliases: tuple[str, ...],
+    classes: Iterable[int],
+    residuals: Iterable[Residual],
+    conditions: Iterable[Expr],
+) -> tuple[tuple[str, str], ...]:
+    """(alias, wire column) of what stages after this one, which decide these, and the SELECT need of some aliases."""
     needed = {(a, TIME) for a in aliases}
-    for number, members in enumerate(plan.classes):
-        if set(members.members) & set(later):
-            needed |= {(i.alias, i.keys[number]) for i in plan.inputs if i.alias in aliases and number in i.keys}
-    for residual in plan.residuals:
-        if {residual.left[0], residual.right[0]} & set(later):
-            needed |= {residual.left, residual.right}
-    refs = [ref for e in plan.inside if e.aliases & set(later) for ref in e.columns]
-    for ref in (*refs, *plan.output):
-        needed.add((ref.alias, plan.by_alias[ref.alias].column(ref)))
+    for number in classes:
+        needed |= {(i.alias, i.keys[number]) for i in plan.inputs if number in i.keys}
+    for residual in residuals:
+        needed |= {residual.left, residual.right}
+    for ref in (*(ref for e in conditions for ref in e.columns), *plan.output):
+        if ref.alias in aliases:
+            needed.add((ref.alias, plan.by_alias[ref.alias].column(ref)))
     return tuple(
         (i.alias, c.name) for i in plan.inputs if i.alias in aliases for c in i.columns if (i.alias, c.name) in needed
     )
+
+
+def put_keys(plan: Plan, side: Side, order: Sequence[str], classes: Container[int]) -> Side:
+    """A side of results with the keys of some classes that they bring along, of the first alias that has one."""
+    keys = {
+        c: side.column(alias, name)
+        for alias in reversed(order)
+        for c, name in plan.by_alias[alias].keys.items()
+        if c in classes and (alias, name) in side.carried
+    }
+    return replace(side, keys=keys)

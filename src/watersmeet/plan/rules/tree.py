@@ -10,13 +10,13 @@ Invariant: a side's time is that of an alias that is always present. A condition
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.model import TIME, Part, Plan, Side, Stage
+from watersmeet.plan.model import Part, Plan, Side, Stage
 from watersmeet.plan.options import ForcedRouting, Given
-from watersmeet.plan.rules.place_units import route_two
+from watersmeet.plan.rules.place_units import columns_carried, put_keys, route_two
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison, Equality
 from watersmeet.query.tree import Leaf, Node, Tree
@@ -110,35 +110,20 @@ def _side(plan: Plan, number: int, tree: Tree) -> Side:
     own = range(*part.classes)
     if isinstance(tree, Leaf):
         return Side((tree.alias,), tree.alias, {c: k for c, k in plan.by_alias[tree.alias].keys.items() if c in own})
-    carried = tuple(_carried(plan, number, tree))
     name, order = part.node.first_present(part.node.inputs.index(tree))
     either = order if len(order) > 1 else ()
-    side = Side((name, *tree.visible) if either else tree.visible, name, {}, carried, f"@{number}", either)
-    keys = {
-        c: side.column(alias, name)
-        for alias in reversed(tree.visible)
-        for c, name in plan.by_alias[alias].keys.items()
-        if c in own and (alias, name) in carried
-    }
-    return replace(side, keys=keys)
+    aliases = (name, *tree.visible) if either else tree.visible
+    return put_keys(plan, Side(aliases, name, {}, _carried(plan, tree), f"@{number}", either), tree.visible, own)
 
 
-def _carried(plan: Plan, number: int, tree: Node) -> Iterator[tuple[str, str]]:
-    """(alias, wire column) of what this join and later ones, and the SELECT, need of an input that is a join."""
-    aliases = {*tree.visible}
-    needed = {(alias, TIME) for alias in aliases}
+def _carried(plan: Plan, tree: Node) -> tuple[tuple[str, str], ...]:
+    """(alias, wire column) of what later joins, and the SELECT, need of an input that is a join."""
     below = {id(node) for node in tree.nodes}
-    for part in plan.parts:
-        if id(part.node) in below:
-            continue
-        for c in range(*part.classes):
-            needed |= {(i.alias, i.keys[c]) for i in plan.inputs if i.alias in aliases and c in i.keys}
-        for residual in plan.residuals[slice(*part.residuals)]:
-            needed |= {residual.left, residual.right}
-        conditions = [*plan.inside[slice(*part.inside)], *part.node.own]
-        refs = [r for e in conditions for r in e.columns if r.alias in aliases]
-        needed |= {(r.alias, plan.by_alias[r.alias].column(r)) for r in refs}
-    needed |= {(r.alias, plan.by_alias[r.alias].column(r)) for r in plan.output}
-    for source in plan.inputs:
-        if source.alias in aliases:
-            yield from ((source.alias, c.name) for c in source.columns if (source.alias, c.name) in needed)
+    later = [part for part in plan.parts if id(part.node) not in below]
+    return columns_carried(
+        plan,
+        tree.visible,
+        [c for part in later for c in range(*part.classes)],
+        [r for part in later for r in plan.residuals[slice(*part.residuals)]],
+        [e for part in later for e in (*plan.inside[slice(*part.inside)], *part.node.own)],
+    )

@@ -85,11 +85,12 @@ def _check_choice(node: Any) -> str:
         whens = [branch.this for branch in node.args["ifs"]]
         values = [branch.args["true"] for branch in node.args["ifs"]] + [node.args.get("default")]
         wrong = "" if node.this is None else _check_meet(_types(node.this, *whens), "compared")
-        wrong = wrong or next((w for w in map(_check_decision, whens if node.this is None else []) if w), "")
+        if node.this is None:
+            wrong = next((w for when in whens if (w := _check_truth(when, "string"))), "")
         return wrong or _check_meet(_types(*(v for v in values if v is not None)), "brought together")
     if isinstance(node, exp.If) and not isinstance(node.parent, exp.Case):
         values = [v for v in (node.args["true"], node.args.get("false")) if v is not None]
-        return _check_decision(node.this) or _check_meet(_types(*values), "brought together")
+        return _check_truth(node.this, "string") or _check_meet(_types(*values), "brought together")
     if isinstance(node, exp.Nullif):
         return _check_meet(_types(node.this, node.expression), "compared")
     if isinstance(node, exp.Coalesce | exp.Greatest | exp.Least):
@@ -160,13 +161,9 @@ def _spans(op: str, left: str, right: str) -> bool:
     return (op == "*" and (left in number or right in number)) or (op == "/" and left == "interval" and right in number)
 
 
-def _check_truth(node: Any) -> str:
-    return _check_kind(node, (*NUMERIC, *TIMES, "interval"), "true or false")
-
-
-def _check_decision(node: Any) -> str:
-    """What chooses a branch is a truth value itself."""
-    return _check_kind(node, (*NUMERIC, *TIMES, "interval", "string"), "true or false")
+def _check_truth(node: Any, *more: str) -> str:
+    """What is true or false; what chooses a branch is no text, either."""
+    return _check_kind(node, (*NUMERIC, *TIMES, "interval", *more), "true or false")
 
 
 def _check_kind(node: Any, refused: tuple[str, ...], wanted: str) -> str:
