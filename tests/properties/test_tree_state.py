@@ -1,4 +1,4 @@
-"""The state of join trees: after every batch no more rows than the oracle allows, and a tenth of those for dead ones; the same for second copies and for notes.
+"""The state of join trees: after every batch no more rows than the oracle allows, and a tenth of those for dead ones; the same for second copies, and for bits of segments.
 
 Who can match nothing is never stored, and of the right side of an as-of join only what can still be nearest.
 """
@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.trees import KINDS, TreeCase, generate
+from watersmeet.dataflow.clock import Clock
+from watersmeet.dataflow.contract import Turn
 from watersmeet.errors import WindowError
-from watersmeet.operators.unmatched import KEPT, MET
+from watersmeet.operators.done import BITS, DoneBits
+from watersmeet.operators.unmatched import KEPT
+from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import SLACK
 from watersmeet.testing import QueryTest, table
 
@@ -41,26 +45,44 @@ def compare(case: TreeCase) -> None:
     assume(tree is not None and all(node.kind != "inner" for node in tree.nodes))
     for n, allowed in enumerate(case.may_keep()):
         state = Counter(test.batch(case.rows(n)).state) + count_copies(test)
-        for kind in ("", KEPT, MET):
+        for kind in ("", KEPT, BITS):
             over = {kind + a: (state[kind + a], most) for a, most in allowed.items() if state[kind + a] > most + most // SLACK}  # fmt: skip
             assert not over, (n, over, case.sql, case.options)
 
 
 def count_copies(test: QueryTest) -> Counter[str]:
-    """Second copies of tuples that other units settle, and notes of tuples that have met others."""
+    """Second copies of tuples that other units settle, and segments with bits of who is done."""
     held = [state.rows() for state in test._run.units.states.values()]
-    return sum((Counter({k: n for k, n in rows.items() if k.startswith((KEPT, MET))}) for rows in held), Counter())
+    return sum((Counter({k: n for k, n in rows.items() if k.startswith((KEPT, BITS))}) for rows in held), Counter())
 
 
 @pytest.mark.parametrize("options", [{}, {"units": 3, "routing": "random"}], ids=str)
-def test_a_tuple_that_meets_others_in_many_batches_is_noted_once(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("apart", [0, 20])
+def test_a_tuple_that_meets_others_in_many_batches_has_one_bit(apart: int, options: dict[str, Any]) -> None:
+    """The first partner comes in the tuple's own batch, or later, and many after it."""
     streams = {name: wm.Stream(table("k int, ts timestamp"), time="ts") for name in ("s", "t")}
     test = QueryTest(wm.sql("SELECT a.k FROM s a FULL JOIN t b ON a.k = b.k WITHIN 1 HOUR", streams, **options))
-    for second in range(20):
-        test.batch(s=[(1, second)], t=[(1, second)])
+    for second in range(20 + apart):
+        rows = {"s": [(1, second)] if second < 20 else [], "t": [(1, second)] if second >= apart else []}
+        test.batch(rows)
     copies = count_copies(test)
-    assert copies[MET + "a"] == copies[MET + "b"] == 20
+    for side in ("a", "b"):
+        kind = KEPT + side if options else side
+        done = [count_done(test, state, kind, side) for state in test._run.units.states.values()]
+        assert sum(done) == 20, side
+        assert copies[BITS + side] <= sum(len(s.segments.get(kind, [])) for s in test._run.units.states.values())
     assert copies[KEPT + "a"] == (20 if options else 0)
+    assert bool(copies[BITS + "a"]) == bool(apart)
+    assert not copies[BITS + "b"]
+
+
+def count_done(test: QueryTest, state: Manifest, kind: str, side: str) -> int:
+    """The tuples of a side at a unit that are known to have met a partner."""
+    store = test._run.units.store
+    stored = [store.read(info) for info in state.segments.get(kind, [])]
+    if not stored:
+        return 0
+    return int(DoneBits(Turn(0, {}, state, store, Clock({})), side, stored).done.sum())
 
 
 @pytest.mark.parametrize("order", [">=", "<="])

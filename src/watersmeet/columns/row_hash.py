@@ -6,7 +6,7 @@ Invariant: rows that Spark calls equal have equal hashes, in every process: NULL
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,24 +23,35 @@ _NULL = np.int64(0x4E554C4C5EED1D1F)
 """What NULL counts as: no value that anybody has."""
 
 
-def row_hash(table: pa.Table, seed: int = 0) -> np.ndarray:
-    """A hash of every row's values; another one for another seed. Nested values are left out: their parts would need the same care.
+def row_hash(table: pa.Table) -> np.ndarray:
+    """A hash of every row's values. Nested values are left out: their parts would need the same care.
 
     >>> a, b, c = row_hash(pa.table({"x": [0.0, -0.0, None], "y": ["s", "s", "s"]})).tolist()
     >>> a == b, a == c
     (True, False)
     """
-    out = np.full(table.num_rows, seed, np.int64)
-    for column in table.columns:
-        if not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
-            out = combine(out, _values(column.combine_chunks()))
-    return out
+    return _hash(table, (0,))[0]
 
 
 def content_hash(table: pa.Table) -> np.ndarray:
     """A hash of all of a row's values, whatever the order of columns, nested ones as they are: the tie-break of sequences."""
+    return content_hashes(table, (0,))[0]
+
+
+def content_hashes(table: pa.Table, seeds: Sequence[int]) -> list[np.ndarray]:
+    """The same for every seed."""
     columns = {name: table.column(name) for name in sorted(table.column_names)}
-    return row_hash(pa.table({n: _as_texts(c) if pa.types.is_nested(c.type) else c for n, c in columns.items()}))
+    texts = {n: _as_texts(c) if pa.types.is_nested(c.type) else c for n, c in columns.items()}
+    return _hash(pa.table(texts), seeds)
+
+
+def _hash(table: pa.Table, seeds: Sequence[int]) -> list[np.ndarray]:
+    out = [np.full(table.num_rows, seed, np.int64) for seed in seeds]
+    for column in table.columns:
+        if not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
+            values = _values(column.combine_chunks())
+            out = [combine(hashes, values) for hashes in out]
+    return out
 
 
 def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[int, pa.Table]]:

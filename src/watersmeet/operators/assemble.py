@@ -21,7 +21,7 @@ from watersmeet.operators.join import JoinUnits, Out, ToJoin, ToKeepers
 from watersmeet.operators.nearest import AsOf
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence
-from watersmeet.operators.unmatched import Extend, Through, Unmatched, Waiting
+from watersmeet.operators.unmatched import Extend, Through, Unmatched
 from watersmeet.operators.windowed import WindowedUnits
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
@@ -85,9 +85,8 @@ def _of_tree(plan: Plan, *, keeps: bool) -> Dataflow:
         operator = JoinUnits(scope, number, start, Through(start + 1, join.units) if join.is_spread else onward)
         stages.append(replace(_make_join(scope, operator), wakes=bool(join.part.node.preserved), lags={}))
         if join.is_spread:
-            waits = tuple(Waiting(scope, join, n) for n in join.part.node.preserved)
-            extends = tuple(Extend(scope, wait.side, operator.into) for wait in waits)
-            stages.append(FlowStage(Unmatched(waits, extends, onward), join.units, wakes=True))
+            extends = tuple(Extend(scope, wait.side, operator.into) for wait in operator.waits)
+            stages.append(FlowStage(Unmatched(operator.waits, extends, onward), join.units, wakes=True))
     stages += make_keepers(plan) if keeps else []
     entries: dict[str, Entry] = {}
     for source in plan.inputs:

@@ -93,10 +93,9 @@ class JoinEntry:
             rows = rows.take(pa.array(kept))
         if OWN not in rows.column_names:
             return seen, route(self.plan, self.join, self.side, rows, self.stage, self.routing)
-        hopeful = rows.column(OWN).fill_null(False)
-        rows = rows.drop_columns([OWN])
-        lone = send_lone(self.join, self.side, rows.filter(pc.invert(hopeful)), self.stage)
-        return seen, chain(lone, route(self.plan, self.join, self.side, rows.filter(hopeful), self.stage, self.routing))
+        hopeful, lone = split(rows.drop_columns([OWN]), rows.column(OWN).fill_null(False))
+        sent = route(self.plan, self.join, self.side, hopeful, self.stage, self.routing)
+        return seen, chain(send_lone(self.join, self.side, lone, self.stage), sent)
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,17 @@ def route(plan: Plan, join: Stage, side: int, table: pa.Table, stage: int, routi
         kind = PROBE + spec.name if delivery.role == "probe" else spec.name
         for unit in delivery.units:
             yield Message(first + unit, kind, rows)
+
+
+def split(table: pa.Table, keep: pa.Array | pa.ChunkedArray) -> tuple[pa.Table, pa.Table]:
+    """The rows of a mask, and the others; the table as it is if it has no others.
+
+    >>> [t.num_rows for t in split(pa.table({"k": [1, 2, 3]}), pa.array([True, False, True]))]
+    [2, 1]
+    """
+    if pc.all(keep, min_count=0).as_py():
+        return table, table.slice(0, 0)
+    return table.filter(keep), table.filter(pc.invert(keep))
 
 
 def send_lone(join: Stage, side: int, table: pa.Table, stage: int) -> Iterator[Message]:

@@ -23,7 +23,7 @@ punctuation, so all of an earlier batch precedes, and inside a batch the order i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,12 +38,13 @@ from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
 from watersmeet.operators.aggregate import group_hash
 from watersmeet.operators.distinct import LEFT, first_of_each
-from watersmeet.operators.enter import LONE, route, send_lone
+from watersmeet.operators.enter import LONE, route, send_lone, split
+from watersmeet.operators.notes import Notes
 from watersmeet.operators.probing.driving import DriverStats, Driving
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.operators.probing.side import Bound, VisibleSide, in_blocks
 from watersmeet.operators.project import add_buckets, project_rows
-from watersmeet.operators.unmatched import H1, KEPT, MET, Extend, Waiting, Watch, add_time
+from watersmeet.operators.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
 from watersmeet.operators.views import make_view, merge_views
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
@@ -71,6 +72,8 @@ class JoinUnits:
     bounds: Mapping[str, Bounds] = field(init=False)
     """By side what its tuples wait for."""
     retention_us: Mapping[str, int] = field(init=False)
+    waits: tuple[Waiting, ...] = field(init=False)
+    """Its preserved sides."""
 
     def __post_init__(self) -> None:
         """What every turn asks of the plan is asked here, once."""
@@ -81,6 +84,8 @@ class JoinUnits:
         object.__setattr__(self, "into", None if is_last else plan.stages[stage].sides[side])
         object.__setattr__(self, "bounds", {s.name: plan.bounds(spec, s) for s in spec.sides})
         object.__setattr__(self, "retention_us", {s.name: plan.retention_us(spec, s) for s in spec.sides})
+        preserved = () if spec.part is None else spec.part.node.preserved
+        object.__setattr__(self, "waits", tuple(Waiting(plan, spec, n) for n in preserved))
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         turn.listen()
@@ -109,13 +114,13 @@ class JoinUnits:
             yield PAUSE
             joins |= {id(join): join}
         if preserved is not None:
-            for table in preserved.leave(old, new, messages):
+            for table in preserved.leave(new, messages):
                 turn.report.results += table.num_rows if self.into is None else 0
                 yield table
         for join in joins.values():
             _book_kernel(turn, join)
         turn.state.fanout = stats.memory()
-        self._settle(turn, new)
+        self._settle(turn, new, () if preserved is None else preserved.settles)
 
     def _joins(self, turn: Turn, old: Old, new: New, stats: FanoutStats) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
         """The joins of the turn: one over all sides, driver by driver, or one for each side that probes the other's."""
@@ -151,9 +156,9 @@ class JoinUnits:
         counts = stores and self.spec.routing.is_primary(number, unit)
         return on_time(turn, self.plan, spec, kind, counts=counts)
 
-    def _settle(self, turn: Turn, new: New) -> None:
+    def _settle(self, turn: Turn, new: New, settled: Collection[str]) -> None:
         cut_of, state = self._cuts(turn.clock), turn.state
-        for spec in self.spec.sides:
+        for spec in (s for s in self.spec.sides if s.name not in settled):
             settler = Settler(turn.store, cut_of[spec.name], self.retention_us[spec.name])
             state.segments[spec.name] = settler.settle(state.segments.get(spec.name, []), new[spec.name])
         turn.report.watermarks = turn.clock.after
@@ -167,7 +172,7 @@ class Preserved:
     def __init__(self, operator: JoinUnits, turn: Turn) -> None:
         assert operator.spec.part is not None
         self.operator, self.turn, self.node = operator, turn, operator.spec.part.node
-        self.waits = [Waiting(operator.plan, operator.spec, n) for n in self.node.preserved]
+        self.waits = operator.waits
         self._watches: dict[int, Watch] = {}
 
     def see(self, join: Multiway, found: Iterator[Bound]) -> Iterator[Bound]:
@@ -187,7 +192,7 @@ class Preserved:
             self._watches[id(side)] = Watch(waiting, side, int(side.offsets[-1]) + coming)
         return self._watches[id(side)]
 
-    def leave(self, old: Old, new: New, messages: list[Message]) -> Iterator[pa.Table]:
+    def leave(self, new: New, messages: list[Message]) -> Iterator[pa.Table]:
         """Tuples that leave without a partner, or because they have got one; where others settle them, messages to those."""
         for waiting in self.waits:
             name, extend = waiting.side.name, Extend(self.operator.plan, waiting.side, self.operator.into)
@@ -198,24 +203,24 @@ class Preserved:
             if self.operator.spec.is_spread:
                 messages += self._tell(waiting, watches, new[name])
                 continue
-            met = watches[0].met() if watches else Watch(waiting, VisibleSide(waiting.side, [], None), 0).met()
-            arrived = new[name]
-            for rows in waiting.leave(self.turn, old[name], arrived, met):
-                yield extend(rows)
-            if watches and arrived is not None:
-                new[name] = watches[0].drop_met(arrived)
+            [watch] = watches
+            yield from map(extend, watch.leave(self.turn, name))
+
+    @property
+    def settles(self) -> tuple[str, ...]:
+        """The sides whose tuples are stored when those that leave have left."""
+        return () if self.operator.spec.is_spread else tuple(w.side.name for w in self.waits)
 
     def _tell(self, waiting: Waiting, watches: list[Watch], new: Segment | None) -> Iterator[Message]:
         """Notes, and tuples that this unit answers for, to the units that settle them."""
         name, units, first = waiting.side.name, self.operator.spec.units, first_unit(self.operator.stage + 1)
         unit = self.turn.unit - first_unit(self.operator.stage)
         for watch in watches:
-            notes = watch.notes()
-            for to, part in by_hash(notes, integers(notes.column(H1).combine_chunks()), units):
+            for to, part in watch.write_notes().by_unit(units):
                 yield Message(first + to, MET + name, part)
         if new is not None and self.operator.spec.routing.is_primary(waiting.number, unit):
-            rows = waiting.hashed(new.table)
-            for to, part in by_hash(rows, integers(rows.column(H1).combine_chunks()), units):
+            notes = Notes.of({column: new.column(column) for column in waiting.columns})
+            for to, part in notes.by_unit(units, new.table):
                 yield Message(first + to, KEPT + name, part)
 
 
@@ -332,9 +337,8 @@ def can_match(plan: Plan, join: model.Stage, side: int, table: pa.Table) -> tupl
     for condition in _own_conditions(plan, join, side):
         text = condition.duckdb(lambda ref: f'"{spec.column(ref.alias, plan.by_alias[ref.alias].column(ref))}"')
         keep &= mask(table, text, str(condition), plan.timezone)
-    if side not in join.part.node.preserved:
-        return table.filter(pa.array(keep)), table.slice(0, 0)
-    return table.filter(pa.array(keep)), table.filter(pa.array(~keep))
+    hopeful, lone = split(table, pa.array(keep))
+    return hopeful, lone if side in join.part.node.preserved else lone.slice(0, 0)
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,24 @@
 """Tuples that leave without a partner (outer and anti joins), or because they have one (semi joins).
 
-    new and old tuples of a preserved side          who has a partner is noted by hash and time:   met
-    after the batch                                 a tuple whose wait is over, and is not among the met, leaves:   once
-
-Where a tuple is stored at one unit, that unit sees all its partners, and settles it itself (`Watch`). Where its partners are found at several
-units, the tuple and the notes of its partners flow forward to units of a stage of their own (`Unmatched`), by the hash. Equal tuples have equal
-partners, so the hash need not tell them apart: it covers what conditions and windows of the join look at.
+    done before this batch       a stored tuple has met a partner, or has left         a bit, see `done`
+    met in this batch            it is part of a combination                           a mask over rows, or notes
+    leaves, without a partner    its wait is over, and it is neither of both
+    leaves, since it has one     semi joins: it is met, and was not done
 
     wait is over    for every variant of the opposite input, for every alias z of it:   watermark(z) > y.ts + wait[y, z]  for some present y
 
+Where a tuple is stored at one unit, that unit sees all its partners, and settles it. Where its partners are found at several units, the tuple and
+notes of who has met a partner flow forward to units of a stage of their own (`Unmatched`), by the hash. Equal tuples have equal partners, so a note is of all
+of them, and a tuple needs no number that its copies agree on: the hash covers what conditions and windows of the join look at.
+
 A tuple that can match nothing, for reasons of its own, never comes here: it leaves when it enters (`LONE`).
 
-Invariant: a tuple leaves in the first batch in which its wait is over, and never again: tuples before the cut of the last turn are settled. Notes live as long as
-the tuples that they are of, and there are no more of them: a tuple that meets others in many batches is noted once.
+Invariant: a tuple leaves in the first batch in which its wait is over, and never again: from then on it is done. Of tuples that are not stored nothing is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,11 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers
-from watersmeet.columns.row_hash import row_hash
 from watersmeet.columns.spark_types import unit_type
-from watersmeet.dataflow.clock import NEVER, Clock
+from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.kernels.instants import FIRST, LAST, shift
+from watersmeet.operators.done import DONE, DoneBits
+from watersmeet.operators.notes import Notes
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
@@ -39,14 +41,12 @@ from watersmeet.storage.manifest import OTHER
 from watersmeet.storage.segment import Segment, Settler
 
 MET = f"{OTHER}met "
-"""Kinds of notes: hash and time of tuples that have a partner, by side."""
-H1, H2 = "_h1", "_h2"
-_SEED = 0x5851F42D4C957F2D
+"""Kinds of notes, by side."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A preserved side of a join: when its tuples' wait is over, and what tells them apart."""
+    """A preserved side of a join: when its tuples' wait is over, and what their partners depend on."""
 
     plan: Plan
     stage: model.Stage
@@ -66,22 +66,25 @@ class Waiting:
         mine |= {(r.alias, plan.by_alias[r.alias].column(r)) for e in plan.inside for r in e.columns}
         return sorted({side.column(a, name) for a, name in mine if a in side.aliases})
 
-    def notes(self, rows: pa.Table) -> pa.Table:
-        """What is noted of tuples: the side's time, and the hash."""
-        if not rows.num_rows:
-            return NOTHING
-        found = self.hashed(rows)
-        return pa.table({TIME: pa.array(_times(rows)), H1: found.column(H1), H2: found.column(H2)})
+    @cached_property
+    def _bounds(self) -> list[tuple[str, int]]:
+        """(stream, hi) of the partners that its tuples wait for."""
+        return self.plan.bounds(self.stage, self.side)
 
-    def is_over(self, rows: pa.Table, clock: Clock) -> np.ndarray:
-        """Which tuples no partner can come to any more."""
-        side, part = self.side, self.stage.part
+    def is_over(self, segment: Segment, clock: Clock) -> np.ndarray | None:
+        """Which tuples of a segment no partner can come to any more; None: none of them."""
+        if len(self.side.real_aliases) > 1:
+            return self._is_over(segment.table, clock)
+        cut = clock.cut(self._bounds)
+        if segment.min_ts >= cut:
+            return None
+        return segment.ts < cut if cut < LAST else np.ones(segment.rows, bool)
+
+    def _is_over(self, rows: pa.Table, clock: Clock) -> np.ndarray:
+        """Which tuples of several aliases no partner can come to any more."""
+        side, part, alive = self.side, self.stage.part, np.zeros(rows.num_rows, bool)
         assert part is not None
-        aliases = side.real_aliases
-        if len(aliases) == 1:
-            cut = clock.cut(self.plan.bounds(self.stage, side))
-            return _times(rows) < cut if cut < LAST else np.ones(rows.num_rows, bool)
-        node, alive = part.node, np.zeros(rows.num_rows, bool)
+        node, aliases = part.node, side.real_aliases
         columns = {a: rows.column(side.column(a, TIME)).combine_chunks() for a in aliases}
         present = {a: np.asarray(pc.is_valid(c).to_numpy(zero_copy_only=False), bool) for a, c in columns.items()}
         times = {a: integers(pc.fill_null(c.cast(pa.int64()), 0)) for a, c in columns.items()}
@@ -94,48 +97,6 @@ class Waiting:
                     alive |= mine & ~np.logical_or.reduce(gone)
         return ~alive
 
-    def leave(self, turn: Turn, old: Sequence[Segment], new: Segment | None, met: Met) -> Iterator[pa.Table]:
-        """The tuples that leave in this turn, of those stored and those new; `met` are those that have got a partner in it."""
-        left = self._with_partner(turn, met) if self.is_semi else self._without_partner(turn, old, new, met.notes)
-        notes = [drop_known(met.again, self._known(turn)) if met.again.num_rows else NOTHING, met.fresh]
-        if (
-            not self.is_semi and len(self.side.real_aliases) > 1
-        ):  # what leaves may lie behind the cut, and must not leave again
-            notes.append(as_left(self.notes(left.filter(pa.array(_times(left) >= self.cut(turn.clock))))))
-        self._settle(turn, pa.concat_tables(notes))
-        if left.num_rows:
-            yield left
-
-    def _with_partner(self, turn: Turn, met: Met) -> pa.Table:
-        """Tuples that have got their first partner."""
-        first = met.old.filter(pa.array(~is_among(met.old, self._known(turn))))
-        found = [t for t in (first, met.new) if t.num_rows]
-        return pa.concat_tables(found) if found else first
-
-    def _without_partner(self, turn: Turn, old: Sequence[Segment], new: Segment | None, met: pa.Table) -> pa.Table:
-        """Tuples whose wait is over, and which have had no partner."""
-        settled = turn.state.extra.get(MET + self.side.name, NEVER)
-        known, out = pa.concat_tables([self._known(turn), met]), list[pa.Table]()
-        for segment in (*old, *(() if new is None else (new,))):
-            going = self.is_over(segment.table, turn.clock)
-            if segment is not new:
-                going &= segment.ts >= settled
-            if not going.any():
-                continue
-            rows = self.hashed(segment.table.filter(pa.array(going)).combine_chunks())
-            gone = is_among(rows, known)
-            if segment is not new:  # equal tuples that have left: what is new has not
-                gone |= is_among(as_left(rows), known)
-            out.append(rows.filter(pa.array(~gone)))
-        return pa.concat_tables(out) if out else NOTHING
-
-    def hashed(self, rows: pa.Table) -> pa.Table:
-        """Tuples with their hashes."""
-        if H1 in rows.column_names:
-            return rows
-        h1, h2 = row_hash(rows.select(self.columns)), row_hash(rows.select(self.columns), _SEED)
-        return rows.append_column(H1, pa.array(h1)).append_column(H2, pa.array(h2))
-
     @property
     def is_done_when_met(self) -> bool:
         """Whether a tuple that has a partner need not be stored: it is no part of a later result."""
@@ -145,50 +106,17 @@ class Waiting:
     def is_semi(self) -> bool:
         return self.stage.part is not None and self.stage.part.node.kind == "semi"
 
-    def cut(self, clock: Clock) -> int:
-        """The time before which all tuples are settled."""
-        return clock.side_cut(self.side.name, self.plan.bounds(self.stage, self.side))
-
-    @property
-    def retention_us(self) -> int:
+    @cached_property
+    def _retention_us(self) -> int:
         return self.plan.retention_us(self.stage, self.side)
 
-    def _known(self, turn: Turn) -> pa.Table:
-        """The notes of earlier batches."""
-        infos = turn.state.segments.get(MET + self.side.name, [])
-        return pa.concat_tables([NOTHING, *(turn.store.read(info).table for info in infos)])
-
-    def _settle(self, turn: Turn, met: pa.Table) -> None:
-        """Keep the notes of this turn with those of others that are still asked for."""
-        kind, cut = MET + self.side.name, self.cut(turn.clock)
-        new = Segment.of(met.combine_chunks()) if met.num_rows else None
-        settler = Settler(turn.store, cut, self.retention_us)
-        turn.state.segments[kind] = settler.settle(turn.state.segments.get(kind, []), new)
-        turn.state.extra[kind] = cut
-
-
-def _times(rows: pa.Table) -> np.ndarray:
-    return integers(rows.column(TIME).combine_chunks())
-
-
-NOTHING = pa.table({name: pa.array([], pa.int64()) for name in (TIME, H1, H2)})
-
-
-@dataclass
-class Met:
-    """The tuples of a side that have got a partner in a turn: notes of all of them, and of semi joins the tuples, with their hashes."""
-
-    notes: pa.Table
-    again: pa.Table
-    """Of these notes those of tuples that may have met others in earlier batches."""
-    fresh: pa.Table
-    """Those of new tuples, which will be stored."""
-    old: pa.Table
-    new: pa.Table
+    def make_settler(self, turn: Turn) -> Settler:
+        """What drops tuples that no partner can come to any more."""
+        return Settler(turn.store, turn.clock.side_cut(self.side.name, self._bounds), self._retention_us)
 
 
 class Watch:
-    """Which tuples of a side get a partner in a turn."""
+    """Which tuples of a side get a partner in a turn and, where all their partners are known here, which of them leave."""
 
     def __init__(self, waiting: Waiting, side: VisibleSide, most: int) -> None:
         self.waiting, self.side, self._met = waiting, side, np.zeros(most, bool)
@@ -197,72 +125,50 @@ class Watch:
         """Take combinations in."""
         self._met[bound[self.side.spec.reference]] = True
 
-    def notes(self) -> pa.Table:
+    def hear(self, notes: Notes) -> None:
+        """Take notes in."""
+        for first, segment in self.side.visible(True):
+            self._met[first + notes.find(segment)] = True
+
+    def write_notes(self) -> Notes:
         """Notes of all that have got one."""
-        return self.waiting.notes(self._rows(np.flatnonzero(self._met), self.waiting.columns))
+        rows = np.flatnonzero(self._met)
+        names = self.waiting.columns if len(rows) else ()
+        return Notes.of({name: self.side.take(name, rows) for name in names}) if names else Notes.read([])
 
-    def met(self) -> Met:
-        """All that have got one; of a semi join, as they leave."""
-        rows, first = np.flatnonzero(self._met), int(self.side.offsets[len(self.side.old)])
-        names = self.waiting.columns
-        if self.waiting.is_semi:
-            names = self.side.segments[0].table.column_names if self.side.segments else [TIME]
-        old, new = (self.waiting.hashed(self._rows(idx, names)) for idx in (rows[rows < first], rows[rows >= first]))
-        of_old, of_new = (self.waiting.notes(t) for t in (old, new))
-        fresh = NOTHING if self.waiting.is_done_when_met else of_new
-        return Met(pa.concat_tables([of_old, of_new]), of_old, fresh, old, new)
+    def leave(self, turn: Turn, tuples: str) -> Iterator[pa.Table]:
+        """The tuples that leave in this turn; then the others are stored, under the kind `tuples`."""
+        bits = DoneBits(turn, self.side.spec.name, self.side.old)
+        old, rows = len(bits.done), int(self.side.offsets[-1])
+        done, met = np.append(bits.done, np.zeros(rows - old, bool)), self._met[:rows]
+        leaving = met & ~done if self.waiting.is_semi else self._is_over(turn.clock) & ~(met | done)
+        yield from self._take(leaving)
+        done |= met | leaving
+        bits.done = done[:old]
+        bits.settle(tuples, self.waiting.make_settler(turn), self._find_stored(done[old:]))
 
-    def drop_met(self, new: Segment) -> Segment | None:
-        """This batch's tuples that are to be stored: of a semi or anti join those without a partner."""
-        met = self._met[self.side.new_idx]
-        if not self.waiting.is_done_when_met or not met.any():
-            return new
-        return None if met.all() else new.where(~met)
+    def _is_over(self, clock: Clock) -> np.ndarray:
+        over = np.zeros(int(self.side.offsets[-1]), bool)
+        for first, segment in self.side.visible(True):
+            found = self.waiting.is_over(segment, clock)
+            if found is not None:
+                over[first : first + segment.rows] = found
+        return over
 
-    def _rows(self, rows: np.ndarray, names: Sequence[str]) -> pa.Table:
-        if not len(rows):
-            return NOTHING
-        return pa.table({name: self.side.take(name, rows) for name in names})
+    def _take(self, leaving: np.ndarray) -> Iterator[pa.Table]:
+        for first, segment in self.side.visible(True):
+            rows = np.flatnonzero(leaving[first : first + segment.rows])
+            if len(rows):
+                yield segment.table.take(pa.array(rows))
 
-
-def drop_known(notes: pa.Table, known: pa.Table) -> pa.Table:
-    """The notes that are not among those known, one of each. It sorts the few and looks the many up."""
-    n1, n2 = (integers(notes.column(name).combine_chunks()) for name in (H1, H2))
-    order = np.lexsort((n2, n1))
-    n1, n2 = n1[order], n2[order]
-    wanted = np.append(True, (n1[1:] != n1[:-1]) | (n2[1:] != n2[:-1]))
-    order, n1, n2 = order[wanted], n1[wanted], n2[wanted]
-    k1, k2 = (integers(known.column(name).combine_chunks()) for name in (H1, H2))
-    at = np.minimum(np.searchsorted(n1, k1), len(n1) - 1)
-    old = np.zeros(len(n1), bool)
-    old[at[(n1[at] == k1) & (n2[at] == k2)]] = True
-    return notes.take(pa.array(order[~old]))
-
-
-def as_left(notes: pa.Table) -> pa.Table:
-    """Notes of tuples that have left without a partner: they tell nothing of equal tuples that come later."""
-    if not notes.num_rows:
-        return notes
-    flipped = pa.array(~integers(notes.column(H2).combine_chunks()))
-    return notes.set_column(notes.column_names.index(H2), H2, flipped)
-
-
-def is_among(rows: pa.Table, notes: pa.Table) -> np.ndarray:
-    """Which rows, with their hashes, have a note."""
-    if not rows.num_rows or not notes.num_rows:
-        return np.zeros(rows.num_rows, bool)
-    (h1, h2), (n1, n2) = ([integers(t.column(name).combine_chunks()) for name in (H1, H2)] for t in (rows, notes))
-    order = np.lexsort((n2, n1))
-    n1, n2 = n1[order], n2[order]
-    found = np.zeros(len(h1), bool)
-    at, end = np.searchsorted(n1, h1, "left"), np.searchsorted(n1, h1, "right")
-    live = at < end
-    while live.any():
-        rest = np.flatnonzero(live)
-        found[rest] |= n2[at[rest]] == h2[rest]
-        at[rest] += 1
-        live[rest] = (at[rest] < end[rest]) & ~found[rest]
-    return found
+    def _find_stored(self, done: np.ndarray) -> Segment | None:
+        """This batch's tuples as they are stored; those of a semi or anti join that are done are not."""
+        new = self.side.new
+        if new is None:
+            return None
+        if self.waiting.is_done_when_met and done.any():
+            new, done = new.where(~done), done[~done]
+        return new.with_column(DONE, pa.array(done))
 
 
 @dataclass(frozen=True)
@@ -327,28 +233,20 @@ class Unmatched:
         for table in turn.inbox.pop(THROUGH, []):
             yield table.drop_columns([TIME]) if self.extend[0].target is None else table
         for waiting, extend in zip(self.waits, self.extend, strict=True):
-            kind = KEPT + waiting.side.name
-            infos = turn.state.segments.get(kind, [])
-            arrived = [t for t in turn.inbox.pop(kind, []) if t.num_rows]
-            new = Segment.of(pa.concat_tables(arrived).combine_chunks()) if arrived else None
-            old = [turn.store.read(info) for info in infos]
-            notes = pa.concat_tables([NOTHING, *turn.inbox.pop(MET + waiting.side.name, [])])
-            for rows in waiting.leave(turn, old, new, self._met(waiting, old, new, notes)):
-                yield extend(rows)
-            if new is not None and waiting.is_done_when_met:
-                new = new.where(~is_among(new.table, notes))
-            settler = Settler(turn.store, waiting.cut(turn.clock), waiting.retention_us)
-            turn.state.segments[kind] = settler.settle(infos, new)
+            yield from map(extend, self._leave(turn, waiting))
         turn.report.watermarks = turn.clock.after
         turn.report.bytes = turn.state.bytes()
 
-    @staticmethod
-    def _met(waiting: Waiting, old: Sequence[Segment], new: Segment | None, notes: pa.Table) -> Met:
-        if not waiting.is_semi:
-            return Met(notes, notes, NOTHING, NOTHING, NOTHING)
-        tables = [[s.table for s in old], [] if new is None else [new.table]]
-        found = [[t.filter(pa.array(is_among(t, notes))) for t in some] for some in tables]
-        return Met(notes, notes, NOTHING, *(pa.concat_tables(some) if some else NOTHING for some in found))
+    def _leave(self, turn: Turn, waiting: Waiting) -> Iterator[pa.Table]:
+        """The tuples of a side that leave in this turn; the others are stored."""
+        kind = KEPT + waiting.side.name
+        arrived = [t for t in turn.inbox.pop(kind, []) if t.num_rows]
+        new = Segment.of(pa.concat_tables(arrived)) if arrived else None
+        old = [turn.store.read(info) for info in turn.state.segments.get(kind, [])]
+        side = VisibleSide(waiting.side, old, new)
+        watch = Watch(waiting, side, int(side.offsets[-1]))
+        watch.hear(Notes.read(turn.inbox.pop(MET + waiting.side.name, [])))
+        return watch.leave(turn, kind)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     BatchManifest   what is true after a batch under `start()`: that of all its units
     Intent          what a batch has decided to do
 
-    {"format": 5, "batch": 17, ..., "checksum": 2774069133}
+    {"format": 6, "batch": 17, ..., "checksum": 2774069133}
 
 A kind of document is a dataclass, and its fields are the keys. A document that is a file ends with a checksum of the file's name and of every byte
 before it. So a file that was cut, changed or put in the place of another is an error that names it.
@@ -27,7 +27,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import find_differences, parts_of
 from watersmeet.storage.segment import SegmentInfo
 
-FORMAT = 5
+FORMAT = 6
 REMEDY = "restore the checkpoint as it was, or start with a new one"
 _SEAL = re.compile(rb', "checksum": (\d{1,10})\}\Z')
 

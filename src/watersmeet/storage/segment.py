@@ -202,6 +202,12 @@ class Segment:
     def nbytes(self) -> int:
         return int(self.table.nbytes) + sum(d.nbytes for d in self.derived.values() if d is not None)
 
+    def with_column(self, name: str, values: pa.Array) -> Segment:
+        """A new segment with a column more, or with another one of this name; what is derived from the others holds for it."""
+        at = self.table.schema.get_field_index(name)
+        table = self.table.append_column(name, values) if at < 0 else self.table.set_column(at, name, values)
+        return Segment(uuid.uuid4().hex, table, self.derived)
+
     def where(self, keep: np.ndarray) -> Segment:
         """A new segment with the rows of a mask."""
         return Segment.of(self.table.filter(pa.array(keep)))
