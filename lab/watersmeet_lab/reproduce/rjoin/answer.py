@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.query.coded_join import CodedJoin
 from watersmeet_lab.reproduce.rjoin.workload import COLUMNS, RELATIONS, WARM_UP, Workload
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 
 
 class WrongAnswerError(WatersmeetError):

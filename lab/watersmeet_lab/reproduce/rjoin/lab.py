@@ -14,12 +14,12 @@ from typing import Literal
 import numpy as np
 
 from watersmeet.kernels.registered.rewriting import KEY, TUPLE_KEY
-from watersmeet.registry.rjoin.ring_unit import ANSWERING, ASKING, INDEXING, QUERIES, Choice, Load, RingOptions
-from watersmeet.routing.ring import Ring
 from watersmeet_lab.reproduce.rjoin.answer import verify
 from watersmeet_lab.reproduce.rjoin.workload import STREAMS, TICKS, WARM_UP, Workload
+from watersmeet_lab.simulate.ring.circle import Ring
 from watersmeet_lab.simulate.ring.id_movement import balance
 from watersmeet_lab.simulate.ring.simulation import RingSimulation
+from watersmeet_lab.simulate.ring.unit import ANSWERING, ASKING, INDEXING, QUERIES, Choice, Load, RingOptions
 
 MOVE_EVERY = 100
 """Tuples between two rounds of id movement."""

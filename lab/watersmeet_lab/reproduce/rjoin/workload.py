@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from watersmeet.query.coded_join import CodedJoin, within
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin, within
 from watersmeet_lab.simulate.ring.simulation import Tuples
 
 RELATIONS = ATTRIBUTES = 10

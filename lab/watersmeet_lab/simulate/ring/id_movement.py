@@ -14,7 +14,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from watersmeet.routing.ring import Ring
+from watersmeet_lab.simulate.ring.circle import Ring
 
 EPSILON = 0.25
 """A node moves if it has less than this share of the other's load."""

@@ -19,15 +19,16 @@ import numpy as np
 
 from watersmeet.errors import OptionError
 from watersmeet.kernels.registered.rewriting import AT_NUMBERS, AT_SLOTS, AT_TS, NEWEST, OLDEST, TEMPLATE
-from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.rjoin.template_catalogue import ALWAYS, NEVER, TemplateCatalogue
+from watersmeet.registry.rjoin.catalogue import ALWAYS, NEVER
+from watersmeet_lab.simulate.ring.catalogue import RingCatalogue
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 
 
 class QueryRegistry:
     """The queries of a catalogue; numbers count from 0 and are never used again."""
 
-    def __init__(self, catalogue: TemplateCatalogue) -> None:
+    def __init__(self, catalogue: RingCatalogue) -> None:
         self.catalogue = catalogue
         self._template = np.zeros(0, np.int64)
         self._since = np.zeros(0, np.int64)
@@ -41,7 +42,7 @@ class QueryRegistry:
         """Queries that take effect with a batch: their numbers, and the templates that are new and must be placed."""
         templates = [t.canonical for t in templates]
         fresh = [t for t in dict.fromkeys(templates) if not self._is_shared(t)]
-        new = self.catalogue.add_all(fresh, [batch] * len(fresh), [ALWAYS] * len(fresh))
+        new = self.catalogue.add_between(fresh, batch)
         self._numbers |= dict(zip(fresh, new, strict=True))
         return self._register([self._numbers[t] for t in templates], batch, ALWAYS), list(new)
 
@@ -90,7 +91,7 @@ class QueryRegistry:
     def _results(self, query: int, answers: np.ndarray) -> np.ndarray:
         template = self.catalogue.templates[self._template[query]]
         lay = self.catalogue.layout.array
-        rows = answers[:, [int(lay[AT_SLOTS]) + template.slot_of(place) for place in template.select]]
+        rows = answers[:, [AT_SLOTS + template.slot_of(place) for place in template.select]]
         if not template.distinct:
             return rows
         youngest = answers[:, lay[AT_TS] : lay[AT_TS] + len(template.streams)].max(axis=1)

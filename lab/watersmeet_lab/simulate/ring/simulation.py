@@ -24,22 +24,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from watersmeet.errors import OptionError
-from watersmeet.kernels.registered.rewriting import (
-    AT_STAMPS,
-    AT_VALUES,
-    BATCH,
-    KEY,
-    NUMBER,
-    STREAM,
-    TEMPLATE,
-    TS,
-    TUPLE_KEY,
-)
-from watersmeet.query.coded_join import CodedJoin
-from watersmeet.registry.rjoin.ring_unit import RingOptions, RingUnit, TravellingRows, Watermark
-from watersmeet.registry.rjoin.template_catalogue import Columns, Layout, TemplateCatalogue
-from watersmeet.routing.ring import Ring
+from watersmeet.kernels.registered.rewriting import AT_VALUES, BATCH, KEY, NUMBER, STREAM, TEMPLATE, TS, TUPLE_KEY
+from watersmeet.registry.rjoin.catalogue import Columns, Layout
+from watersmeet_lab.simulate.ring.catalogue import RingCatalogue
+from watersmeet_lab.simulate.ring.circle import Ring
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
+from watersmeet_lab.simulate.ring.unit import RingOptions, RingUnit, TravellingRows, Watermark
 
 _SWEEP = 1 << 16
 """Rows that are there before anybody looks for expired ones."""
@@ -89,7 +80,7 @@ class RingSimulation:
         if delay < 1:
             raise OptionError(f"delay={delay}: a message takes one tick or more")
         self.delay, self.keep = delay, keep
-        self.registry = QueryRegistry(TemplateCatalogue(streams, Layout.of((t.canonical for t in templates), streams)))
+        self.registry = QueryRegistry(RingCatalogue(streams, Layout.of(t.canonical for t in templates)))
         self.unit = RingUnit(ring, self.registry.catalogue, options)
         self.now = self.answered = self.groups = self.moved = 0
         self.answers: list[np.ndarray] = []
@@ -98,7 +89,7 @@ class RingSimulation:
         self._random = np.random.default_rng(seed)
         self._instants: dict[int, _Instant] = {}
         self._ticks: list[int] = []
-        self._numbered: tuple[list[np.ndarray], int] = ([np.zeros(0, np.int64) for _ in streams], 0)
+        self._lateness = 0
         self._live = 0
 
     # ---------------------------------------------------------------- what happens from outside
@@ -121,7 +112,7 @@ class RingSimulation:
 
     def publish(self, tuples: Tuples) -> None:
         """All tuples of the run, each from a node at random; a sequencer numbers them if a window counts tuples."""
-        if any(map(len, self._numbered[0])):
+        if any(map(len, self.registry.catalogue.times)):
             raise OptionError("this run has its tuples already; publish all of them at once")
         block = self._number_block(tuples)
         for tick in np.unique(tuples.published).tolist():
@@ -153,7 +144,7 @@ class RingSimulation:
             action()
         if not (instant.tuples or instant.rows):
             return
-        width = int(self.unit.state.lay[-1])
+        width = self.unit.catalogue.tuple_width
         tuples = np.concatenate(instant.tuples) if instant.tuples else np.zeros((0, width), np.int64)
         out = self.unit.step(tuples, self._concat(instant.rows), self.now)
         self.answered += len(out.answers)
@@ -178,9 +169,9 @@ class RingSimulation:
         return self._live
 
     def _watermark(self, delays: int) -> Watermark:
-        times, lateness = self._numbered
+        times = self.registry.catalogue.times
         batch = self.now - delays * self.delay
-        ts = batch - lateness
+        ts = batch - self._lateness
         return Watermark(ts, batch, np.array([np.searchsorted(t, ts, side="left") for t in times], np.int64))
 
     # ---------------------------------------------------------------- messages
@@ -219,7 +210,7 @@ class RingSimulation:
         if len(parts) == 1:
             return parts[0]
         if not parts:
-            return TravellingRows(np.zeros((0, int(self.unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
+            return TravellingRows(self.unit.catalogue.layout.no_rows(), np.zeros((0, 0), np.int64))
         widest = max(p.carried.shape[1] for p in parts)
         carried = np.full((sum(map(len, parts)), widest), -1, np.int64)
         at = 0
@@ -229,16 +220,14 @@ class RingSimulation:
         return TravellingRows(np.concatenate([p.rows for p in parts]), carried)
 
     def _number_block(self, tuples: Tuples) -> np.ndarray:
-        layout, lay = self.unit.catalogue.layout, self.unit.state.lay
-        out = np.zeros((len(tuples), int(lay[-1])), np.int64)
+        catalogue = self.unit.catalogue
+        out = np.zeros((len(tuples), catalogue.tuple_width), np.int64)
         out[:, STREAM], out[:, TS], out[:, BATCH] = tuples.stream, tuples.ts, tuples.published
-        out[:, lay[AT_VALUES] : lay[AT_VALUES] + tuples.values.shape[1]] = tuples.values
-        times = [np.sort(tuples.ts[tuples.stream == s]) for s in range(layout.streams)]
+        out[:, AT_VALUES : AT_VALUES + tuples.values.shape[1]] = tuples.values
         order = np.argsort(tuples.ts, kind="stable")
-        for s in range(layout.streams):
+        for s in range(len(catalogue.streams)):
             mine = order[tuples.stream[order] == s]
             out[mine, NUMBER] = np.arange(1, len(mine) + 1)
-            if layout.counted:
-                out[:, lay[AT_STAMPS] + s] = np.searchsorted(times[s], tuples.ts, side="right")
-        self._numbered = times, tuples.lateness
+            catalogue.times[s] = tuples.ts[mine]
+        self._lateness = tuples.lateness
         return out

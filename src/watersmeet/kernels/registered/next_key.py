@@ -5,80 +5,49 @@ Candidates of a row, in the order of the WHERE clause's columns:
     pair      relation + attribute            the column's slot has no value yet, and another unbound alias shares it
     triple    relation + attribute + value    the slot has its value: written in the query, bound, or implied
 
-RIC: a node asks the candidates that it knows nothing of, or nothing recent, one after the other around the ring; each
-passes the question on with its answer, and the last one answers (k lookups and one hop). What it hears it keeps in its
-candidate table; what it knows of a row's candidates travels with the row, and the row itself goes to a known address in
-one hop.
-
-A rewritten query may wait at attribute level only while the attribute level still has all tuples that it may need: those
-published since its query took effect, within its windows, less than delta ago when the row arrives.
+A row takes the candidate to which the fewest tuples come; among equals a triple, then by a hash that spreads rows. Rewritten queries
+wait at value level, whose tuples stay as long as windows need them: where there are triples, pairs are no candidates.
 
 Invariant: a row waits for one candidate; a row of a connected query has a triple, or is a posed one and has a pair.
-Implements: Idreos, Liarou, Koubarakis (2008), sections 6 (RIC, kinds a, b and c) and 7 (piggy-backing, candidate table).
-Departs from the paper: section 6 lets rewritten queries wait at attribute level at any time, and the proof of theorem 1
-overlooks that ALTT has dropped older tuples by then; the rule above keeps the theorem. Explicit and implied triples are
-one kind, since equal columns share a slot.
+Implements: Idreos, Liarou, Koubarakis (2008), section 6 (RIC, kinds a, b and c). Explicit and implied triples are one kind, since
+equal columns share a slot.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int32, int64, uint64, void
+from numba import boolean, int64, uint64, void
 
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.hashing import mix
-from watersmeet.kernels.instants import shift_instant
-from watersmeet.kernels.registered.chord import route, successor
-from watersmeet.kernels.registered.key_table import (
-    ADDRESS,
-    LEARNED,
-    NODE,
-    RATE,
-    attribute_key,
-    find,
-    find_candidate,
-    learn,
-    rate,
-    value_key,
-)
+from watersmeet.kernels.registered.key_table import attribute_key, value_key
 from watersmeet.kernels.registered.rewriting import (
     ALIAS,
     ALIASES,
-    ALL,
     AT_SLOTS,
-    AT_TS,
     BIND,
     BIND_AT,
     BOUND,
     COLUMN,
     CONSTANT,
-    HI,
     INFO,
     JOIN,
     KEY,
-    ROW_WIDTH,
-    SINCE,
     SLOT,
     SLOT_ALIASES,
     STREAMS,
     TEMPLATE,
-    TUMBLING,
     WAIT,
     Block,
     Catalogue,
 )
 
 NO, PAIR, TRIPLE = range(3)
-RIC, RANDOM, WORST, FIRST, KNOWN = range(5)
-"""KNOWN: as RIC chooses, by rates that are at hand; nobody is asked."""
-CHOICE, NOW_AT, VALID, PERIOD_LENGTH, DELTA, DELAY, VALUES_ONLY, SEED = range(8)
-"""Columns of the options."""
-FOREVER = 2**62
 MOST_CANDIDATES = 256
 
 
 @kernel(int64(Block, int64, Catalogue, int64))
-def _kind(rows, r, cat, j):  # type: ignore[no-untyped-def]
+def kind_of(rows, r, cat, j):  # type: ignore[no-untyped-def]
     """What column j of the template is for a row: no candidate, a pair or a triple."""
     t, bound = rows[r, TEMPLATE], rows[r, BOUND]
     if (bound >> cat[BIND][j, ALIAS]) & 1 or not cat[BIND][j, JOIN]:
@@ -90,42 +59,18 @@ def _kind(rows, r, cat, j):  # type: ignore[no-untyped-def]
     return PAIR if waiting & (waiting - 1) else NO
 
 
-@kernel(int64(Block, int64, Catalogue, int64[::1], int64, int64))
-def _key(rows, r, cat, lay, j, kind):  # type: ignore[no-untyped-def]
+@kernel(int64(Block, int64, Catalogue, int64, int64))
+def key_of(rows, r, cat, j, kind):  # type: ignore[no-untyped-def]
+    """The key of a candidate."""
     stream = cat[STREAMS][rows[r, TEMPLATE], cat[BIND][j, ALIAS]]
     if kind == PAIR:
         return attribute_key(stream, cat[BIND][j, COLUMN])
-    return value_key(stream, cat[BIND][j, COLUMN], rows[r, lay[AT_SLOTS] + cat[BIND][j, SLOT]])
-
-
-@kernel(boolean(Block, int64, Catalogue, int64[::1], int64, int64[::1]))
-def _reaches(rows, r, cat, lay, j, options):  # type: ignore[no-untyped-def]
-    """Whether the attribute level will still have all tuples that a row may need of an alias."""
-    t, bound, a = rows[r, TEMPLATE], rows[r, BOUND], cat[BIND][j, ALIAS]
-    if bound == 0 or options[DELTA] >= FOREVER:
-        return True
-    aliases, width = cat[INFO][t, ALIASES], cat[INFO][t, TUMBLING]
-    oldest = cat[INFO][t, SINCE]
-    for b in range(aliases):
-        if (bound >> b) & 1:
-            ts = rows[r, lay[AT_TS] + b]
-            oldest = max(oldest, shift_instant(ts, -cat[HI][t, a * aliases + b]))
-            if width > 0:
-                oldest = max(oldest, ts // width * width)
-    return oldest >= options[NOW_AT] + options[DELAY] - options[DELTA]
-
-
-@kernel(uint64(Block, int64, int64[::1], int64))
-def _content(rows, r, lay, seed):  # type: ignore[no-untyped-def]
-    """A hash of a row: random, and yet the same whenever it is made."""
-    code = mix(uint64(seed) ^ mix(uint64(rows[r, TEMPLATE])))
-    for c in range(lay[AT_SLOTS], lay[ROW_WIDTH]):
-        code = mix(code ^ uint64(rows[r, c]))
-    return code
+    return value_key(stream, cat[BIND][j, COLUMN], rows[r, AT_SLOTS + cat[BIND][j, SLOT]])
 
 
 @kernel(boolean(int64, int64, int64, int64, int64, int64, int64))
-def _before(rate, kind, key, best_rate, best_kind, best_key, spread):  # type: ignore[no-untyped-def]
+def is_before(rate, kind, key, best_rate, best_kind, best_key, spread):  # type: ignore[no-untyped-def]
+    """Whether a candidate is taken before another: the lower rate, the lower kind, the lower hash."""
     if rate != best_rate:
         return rate < best_rate
     if kind != best_kind:
@@ -133,129 +78,25 @@ def _before(rate, kind, key, best_rate, best_kind, best_key, spread):  # type: i
     return mix(uint64(key) ^ uint64(spread)) < mix(uint64(best_key) ^ uint64(spread))
 
 
-@kernel(
-    void(uint64[::1], int64, int64, uint64[::1], int32[:, ::1], int64[::1], int64[::1], Block, Block, int64[::1],
-         int64, int64, int64[::1]),
-)  # fmt: skip
-def _ask(ask, asked, sender, ids, fingers, nodes, slots, entries, table, known, now, period, sent):  # type: ignore[no-untyped-def]
-    """One message around the ring: clockwise from the sender, and back in one hop."""
-    node, here = nodes[sender], ids[sender]
-    for i in range(1, asked):
-        key, k = ask[i], i
-        while k > 0 and uint64(ask[k - 1] - here) > uint64(key - here):
-            ask[k] = ask[k - 1]
-            k -= 1
-        ask[k] = key
-    position = sender
-    for i in range(asked):
-        key = np.int64(ask[i])
-        goal = successor(ids, ask[i])
-        at = find_candidate(table, node, key)
-        if table[at, NODE] != -1 and table[at, ADDRESS] == nodes[goal]:
-            if goal != position:
-                sent[nodes[position]] += 1
-        else:
-            route(ids, fingers, nodes, position, ask[i], sent)
-        position = goal
-        learn(table, known, node, key, rate(entries, find(slots, entries, key), now, period), now, nodes[goal])
-    if position != sender:
-        sent[nodes[position]] += 1
+@kernel(int64(int64[::1], int64[::1], int64))
+def _rate_of(known, rates, key):  # type: ignore[no-untyped-def]
+    """The rate of a key; 0 if it is not known."""
+    at = np.searchsorted(known, key)
+    return rates[at] if at < len(known) and known[at] == key else int64(0)
 
 
-@kernel(
-    void(Block, int64[::1], Catalogue, int64[::1], uint64[::1], int32[:, ::1], int64[::1], int64[::1], Block, Block,
-         int64[::1], int64[::1], Block, Block),
-)  # fmt: skip
-def choose(rows, senders, cat, lay, ids, fingers, nodes, slots, entries, table, known, options, sent, carried):  # type: ignore[no-untyped-def]
-    """Set WAIT and KEY of rows, and count the messages: sent[0] asks for rates, sent[1] carries rows. `senders` are
-    positions on the ring; `carried` gets (rate, when learned) of each column of a row's template, -1 if unknown."""
-    candidates = np.empty(MOST_CANDIDATES, np.int64)
-    keys = np.empty(MOST_CANDIDATES, np.int64)
-    rates = np.empty(MOST_CANDIDATES, np.int64)
-    kinds = np.empty(MOST_CANDIDATES, np.int64)
-    ask = np.empty(MOST_CANDIDATES, np.uint64)
-    now, period, choice = options[NOW_AT], options[PERIOD_LENGTH], options[CHOICE]
-    for r in range(len(rows)):
-        t, sender = rows[r, TEMPLATE], senders[r]
-        node = nodes[sender]
-        # 1. The candidates; pairs that may not be taken are no candidates.
-        begin, end = cat[BIND_AT][t, 0], cat[BIND_AT][t, cat[INFO][t, ALIASES]]
-        n, triples = 0, 0
-        for j in range(begin, end):
-            kind = _kind(rows, r, cat, j)
-            if kind == NO or (kind == PAIR and not _reaches(rows, r, cat, lay, j, options)):
-                continue
-            candidates[n], kinds[n], keys[n] = j, kind, _key(rows, r, cat, lay, j, kind)
-            triples += kind == TRIPLE
-            n += 1
-        if options[VALUES_ONLY] and triples:
-            kept = 0
-            for c in range(n):
-                if kinds[c] == TRIPLE:
-                    candidates[kept], kinds[kept], keys[kept] = candidates[c], kinds[c], keys[c]
-                    kept += 1
-            n = kept
-        # 2. Their rates: known, or asked for around the ring; for the worst choice the true ones, at no cost.
-        asked = 0
-        for c in range(n):
-            if choice == RIC:
-                at = find_candidate(table, node, keys[c])
-                if table[at, NODE] != -1 and now - table[at, LEARNED] <= options[VALID]:
-                    rates[c] = table[at, RATE]
-                    continue
-                ask[asked] = uint64(keys[c])
-                asked += 1
-            rates[c] = rate(entries, find(slots, entries, keys[c]), now, period)
-        if asked:
-            _ask(ask, asked, sender, ids, fingers, nodes, slots, entries, table, known, now, period, sent[0])
-        # 3. The choice; among equals a triple (or for the worst choice a pair), then by a hash that spreads them.
-        best = np.int64(0)
-        if choice == RANDOM:
-            best = np.int64(_content(rows, r, lay, options[SEED]) % uint64(n))
-        elif choice != FIRST:
-            for c in range(1, n):
-                sign = -1 if choice == WORST else 1
-                if _before(
-                    sign * rates[c], -sign * kinds[c], keys[c], sign * rates[best], -sign * kinds[best], keys[best], t
-                ):
-                    best = np.int64(c)
-        # 4. Send: one hop to a known address, else a lookup.
-        key = keys[best]
-        goal = successor(ids, uint64(key))
-        at = find_candidate(table, node, key)
-        if table[at, NODE] != -1 and table[at, ADDRESS] == nodes[goal]:
-            if goal != sender:
-                sent[1, node] += 1
-        else:
-            route(ids, fingers, nodes, sender, uint64(key), sent[1])
-        rows[r, WAIT] = candidates[best]
-        rows[r, KEY] = key
-        if choice == RIC:
-            for c in range(n):
-                at = find_candidate(table, node, keys[c])
-                carried[r, 2 * (candidates[c] - begin)] = table[at, RATE]
-                carried[r, 2 * (candidates[c] - begin) + 1] = table[at, LEARNED]
-
-
-@kernel(void(Block, Block, int64[::1], Catalogue, int64[::1], uint64[::1], int64[::1], Block, int64[::1]))
-def unpack(rows, carried, receivers, cat, lay, ids, nodes, table, known):  # type: ignore[no-untyped-def]
-    """A node that receives rows keeps what they carry; addresses come with the rates."""
+@kernel(void(Block, Catalogue, int64[::1], int64[::1]))
+def choose(rows, cat, known, rates):  # type: ignore[no-untyped-def]
+    """Set WAIT and KEY of rows, by the rates of keys that are known, in ascending order."""
     for r in range(len(rows)):
         t = rows[r, TEMPLATE]
-        begin, end = cat[BIND_AT][t, 0], cat[BIND_AT][t, cat[INFO][t, ALIASES]]
-        for j in range(begin, end):
-            learned = carried[r, 2 * (j - begin) + 1]
-            if learned >= 0:
-                kind = _kind(rows, r, cat, j)
-                key = _key(rows, r, cat, lay, j, kind)
-                address = nodes[successor(ids, uint64(key))]
-                learn(table, known, receivers[r], key, carried[r, 2 * (j - begin)], learned, address)
-
-
-@kernel(boolean[::1](Block, Catalogue))
-def complete(rows, cat):  # type: ignore[no-untyped-def]
-    """Which rows have a tuple for every alias: answers."""
-    out = np.empty(len(rows), np.bool_)
-    for r in range(len(rows)):
-        out[r] = rows[r, BOUND] == cat[INFO][rows[r, TEMPLATE], ALL]
-    return out
+        best, best_kind, best_key, best_rate = int64(-1), int64(NO), int64(0), int64(0)
+        for j in range(cat[BIND_AT][t, 0], cat[BIND_AT][t, cat[INFO][t, ALIASES]]):
+            kind = kind_of(rows, r, cat, j)
+            if kind == NO or kind < best_kind:
+                continue
+            key = key_of(rows, r, cat, j, kind)
+            rate = _rate_of(known, rates, key)
+            if kind > best_kind or is_before(rate, 0, key, best_rate, 0, best_key, t):
+                best, best_kind, best_key, best_rate = j, kind, key, rate
+        rows[r, WAIT], rows[r, KEY] = best, best_key

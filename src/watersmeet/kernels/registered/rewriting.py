@@ -2,20 +2,19 @@
 
 A query, posed or rewritten, is a row; so is a tuple. All columns are 64-bit integers:
 
-    row     TEMPLATE BOUND WAIT KEY OLDEST NEWEST NEXT | slots | ts by alias | numbers by alias | tuples seen by alias
-    tuple   STREAM KEY LEVEL TS BATCH ARRIVED NEXT NUMBER | values by column | tuples seen by stream
+    row     TEMPLATE BOUND WAIT KEY OLDEST NEWEST NEXT | slots | ts by alias | numbers by alias
+    tuple   STREAM KEY LEVEL TS BATCH ARRIVED NEXT NUMBER | values by column
 
 BOUND is the set of aliases that have their tuple; WAIT says which column of which alias the row waits for, at KEY. Rows and
-tuples of a key are chains. A tuple that arrives walks the key's rows and is stored; a row that arrives walks the key's
-tuples and is stored: each pair of the two meets once, whichever comes first.
+tuples of a key are chains. A tuple that arrives walks the key's rows and is stored; a row that arrives looks the key's
+tuples up and is stored: each pair of the two meets once, whichever comes first.
 
-    row + tuple -> row     if the stream is the alias', published while the query is in force; known slots agree, none is
-                           NULL; for every bound b: -hi(a, b) <= tuple.ts - b.ts <= hi(b, a); the same tumbling windows;
-                           every ROWS n member still among the last n up to the youngest
+    row + tuple -> row     if the stream is the alias', published since the query took effect; known slots agree, none is
+                           NULL; for every bound b: -hi(a, b) <= tuple.ts - b.ts <= hi(b, a)
 
 Invariant: a row is stored under one key and a tuple once under each of its keys, so each combination of tuples is made
 on one way only (theorem 2). KEY is a hash; everything that it stands for is checked, so collisions are harmless.
-Implements: Idreos, Liarou, Koubarakis (2008), procedures 1 to 3, sections 4 (ALTT) and 5 (windows).
+Implements: Idreos, Liarou, Koubarakis (2008), procedures 1 to 3, section 5 (windows).
 Departs from the paper: one `start` per query does not enforce a window between all pairs (window 10, tuples at 10, 18 and
 2), so rows carry the ts of every bound alias.
 """
@@ -23,30 +22,24 @@ Departs from the paper: one `start` per query does not enforce a window between 
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, int64, types, uint8, void
+from numba import boolean, int64, types, void
 
 from watersmeet.kernels.compiled import kernel
 from watersmeet.kernels.instants import shift_instant
-from watersmeet.kernels.registered.key_table import (
-    FIRST_ROW,
-    FIRST_TUPLE,
-    attribute_key,
-    count_arrival,
-    enter,
-    find,
-    value_key,
-)
+from watersmeet.kernels.registered.key_table import FIRST_ROW, FIRST_TUPLE, attribute_key, enter, find, value_key
 
 TEMPLATE, BOUND, WAIT, KEY, OLDEST, NEWEST, NEXT = range(7)
-ROW_HEAD = 7
+AT_SLOTS = 7
+"""Where the slots of a row begin."""
 STREAM, TUPLE_KEY, LEVEL, TS, BATCH, ARRIVED, TUPLE_NEXT, NUMBER = range(8)
-TUPLE_HEAD = 8
+AT_VALUES = 8
+"""Where the values of a tuple begin."""
 ATTRIBUTE_LEVEL, VALUE_LEVEL = range(2)
-AT_SLOTS, AT_TS, AT_NUMBERS, AT_SEEN, ROW_WIDTH, AT_VALUES, AT_STAMPS, TUPLE_WIDTH = range(8)
-"""Where the parts of rows and tuples begin: a layout."""
-INFO, STREAMS, BIND_AT, BIND, SLOT_ALIASES, HI, ROWS_N = range(7)
+AT_TS, AT_NUMBERS, ROW_WIDTH = range(3)
+"""A layout of rows: where their other parts begin, and their width."""
+INFO, STREAMS, BIND_AT, BIND, SLOT_ALIASES, HI = range(6)
 """The arrays of a catalogue of templates."""
-ALIASES, SINCE, UNTIL, TUMBLING, TUMBLING_ROWS, ALL, COUNTED, ONCE = range(8)
+ALIASES, SINCE = range(2)
 """Columns of INFO."""
 ALIAS, COLUMN, SLOT, JOIN = range(4)
 """Columns of BIND: what a tuple of an alias binds."""
@@ -56,7 +49,7 @@ NULL = -(2**63)
 ROWS, TUPLES, ENTRIES = range(3)
 
 Block = int64[:, ::1]
-Catalogue = types.UniTuple(Block, 7)
+Catalogue = types.UniTuple(Block, 6)
 Blocks = types.UniTuple(Block, 3)
 
 
@@ -66,8 +59,8 @@ def _copy(to, i, of, j):  # type: ignore[no-untyped-def]
         to[i, c] = of[j, c]
 
 
-@kernel(Block(Block, boolean[:, ::1], int64[::1]))
-def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
+@kernel(Block(Block, boolean[:, ::1]))
+def copies(tuples, columns):  # type: ignore[no-untyped-def]
     """Procedure 1: two copies of every tuple for each of its columns, one at either level; a NULL has none at value level,
     since nothing equals it. `columns` says by stream which are indexed; NEXT of a copy is the tuple's position."""
     total = 0
@@ -80,7 +73,7 @@ def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
         for column in range(columns.shape[1]):
             if not columns[stream, column]:
                 continue
-            value = tuples[i, lay[AT_VALUES] + column]
+            value = tuples[i, AT_VALUES + column]
             for level in range(2):
                 if level == VALUE_LEVEL and value == NULL:
                     continue
@@ -94,14 +87,14 @@ def copies(tuples, columns, lay):  # type: ignore[no-untyped-def]
 
 
 @kernel(boolean(Block, int64, Block, int64, Block, int64, int64[::1], Catalogue))
-def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-def]
+def rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-def]
     """Write row r with tuple e as out[n], if they match."""
     t = rows[r, TEMPLATE]
     bound, a = rows[r, BOUND], cat[BIND][rows[r, WAIT], ALIAS]
     info = cat[INFO]
     batch, ts = tuples[e, BATCH], tuples[e, TS]
-    # 1. The right stream, published while the query was in force.
-    if tuples[e, STREAM] != cat[STREAMS][t, a] or batch < info[t, SINCE] or batch > info[t, UNTIL]:
+    # 1. The right stream, published since the query took effect.
+    if tuples[e, STREAM] != cat[STREAMS][t, a] or batch < info[t, SINCE]:
         return False
     # 2. Windows by time against every bound alias.
     aliases = info[t, ALIASES]
@@ -112,39 +105,22 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
             other = rows[r, first_ts + b]
             if ts > shift_instant(other, hi[t, b * aliases + a]) or ts < shift_instant(other, -hi[t, a * aliases + b]):
                 return False
-            if info[t, TUMBLING] > 0 and ts // info[t, TUMBLING] != rows[r, first_ts + b] // info[t, TUMBLING]:
-                return False
     # 3. Copy, then bind the slots.
     _copy(out, n, rows, r)
     known = int64(0)
     for j in range(cat[BIND_AT][t, a], cat[BIND_AT][t, a + 1]):
-        slot, value = cat[BIND][j, SLOT], tuples[e, lay[AT_VALUES] + cat[BIND][j, COLUMN]]
+        slot, value = cat[BIND][j, SLOT], tuples[e, AT_VALUES + cat[BIND][j, COLUMN]]
         if cat[BIND][j, JOIN] and value == NULL:
             return False
-        at = lay[AT_SLOTS] + slot
+        at = AT_SLOTS + slot
         if (known >> slot) & 1 or cat[SLOT_ALIASES][t, slot] & (bound | CONSTANT):
             if out[n, at] != value:
                 return False
         else:
             out[n, at] = value
             known |= int64(1) << slot
-    # 4. Which tuple it is, and windows by tuples.
-    number = tuples[e, NUMBER]
-    if lay[AT_SEEN] > lay[AT_NUMBERS]:
-        out[n, lay[AT_NUMBERS] + a] = number
-    if info[t, COUNTED]:
-        for x in range(aliases):
-            seen = max(out[n, lay[AT_SEEN] + x], tuples[e, lay[AT_STAMPS] + cat[STREAMS][t, x]])
-            out[n, lay[AT_SEEN] + x] = seen
-            if x == a or (bound >> x) & 1:
-                own = out[n, lay[AT_NUMBERS] + x]
-                if cat[ROWS_N][t, x] > 0 and own <= seen - cat[ROWS_N][t, x]:
-                    return False
-                if (
-                    info[t, TUMBLING_ROWS] > 0
-                    and (own - 1) // info[t, TUMBLING_ROWS] != (number - 1) // info[t, TUMBLING_ROWS]
-                ):
-                    return False
+    # 4. Which tuple it is.
+    out[n, lay[AT_NUMBERS] + a] = tuples[e, NUMBER]
     out[n, BOUND] = bound | (int64(1) << a)
     out[n, first_ts + a] = ts
     out[n, OLDEST] = min(out[n, OLDEST], batch)
@@ -153,15 +129,15 @@ def _rewrite(out, n, rows, r, tuples, e, lay, cat):  # type: ignore[no-untyped-d
 
 
 @kernel(Block(Block))
-def _longer(block):  # type: ignore[no-untyped-def]
+def longer(block):  # type: ignore[no-untyped-def]
     out = np.empty((2 * len(block), block.shape[1]), np.int64)
     for i in range(len(block)):
         _copy(out, i, block, i)
     return out
 
 
-@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64))
-def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type: ignore[no-untyped-def]
+@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1]))
+def arrive_tuples(inbox, blocks, slots, counts, cat, lay):  # type: ignore[no-untyped-def]
     """Procedure 2: tuples meet the rows of their keys, and are stored. NEXT of a new row is the position in the inbox."""
     rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]
     out, n = np.empty((1024, rows.shape[1]), np.int64), 0
@@ -170,15 +146,13 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type:
         counts[TUPLES] += 1
         key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, TUPLE_KEY])
         _copy(tuples, e, inbox, i)
-        tuples[e, ARRIVED] = now
         tuples[e, TUPLE_NEXT] = entries[key, FIRST_TUPLE]
         entries[key, FIRST_TUPLE] = e
-        count_arrival(entries, key, now, period)
         r = entries[key, FIRST_ROW]
         while r != -1:
             if n == len(out):
-                out = _longer(out)
-            if _rewrite(out, n, rows, r, tuples, e, lay, cat):
+                out = longer(out)
+            if rewrite(out, n, rows, r, tuples, e, lay, cat):
                 out[n, NEXT] = i
                 n += 1
             r = rows[r, NEXT]
@@ -186,56 +160,30 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay, now, period):  # type:
 
 
 @kernel(boolean(Block, int64, Catalogue, int64[::1], int64[::1]))
-def _in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
+def in_time(rows, r, cat, lay, marks):  # type: ignore[no-untyped-def]
     """Whether a tuple of the watermark or later, by stream, still fits a row's windows by time."""
     t, bound = rows[r, TEMPLATE], rows[r, BOUND]
-    info = cat[INFO]
-    aliases = info[t, ALIASES]
-    a = cat[BIND][rows[r, WAIT], ALIAS]
+    aliases, a = cat[INFO][t, ALIASES], cat[BIND][rows[r, WAIT], ALIAS]
     mark = marks[cat[STREAMS][t, a]]
     for b in range(aliases):
         if (bound >> b) & 1:
             ts = rows[r, lay[AT_TS] + b]
             if shift_instant(ts, cat[HI][t, b * aliases + a]) < mark:
                 return False
-            if info[t, TUMBLING] > 0 and ts // info[t, TUMBLING] < mark // info[t, TUMBLING]:
-                return False
     return True
 
 
 @kernel(int64(Block, int64, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1]))
-def _put(inbox, i, blocks, slots, counts, cat, lay, marks):  # type: ignore[no-untyped-def]
+def put(inbox, i, blocks, slots, counts, cat, lay, marks):  # type: ignore[no-untyped-def]
     """Lay a row down behind the others, and keep it there if a future tuple can match; the entry of its key."""
     rows, entries, r = blocks[ROWS], blocks[ENTRIES], counts[ROWS]
     key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], inbox[i, KEY])
     _copy(rows, r, inbox, i)
-    if _in_time(rows, r, cat, lay, marks):
+    if in_time(rows, r, cat, lay, marks):
         counts[ROWS] += 1
         rows[r, NEXT] = entries[key, FIRST_ROW]
         entries[key, FIRST_ROW] = r
     return key
-
-
-@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64, int64, int64[::1]))
-def arrive_rows(inbox, blocks, slots, counts, cat, lay, now, delta, marks):  # type: ignore[no-untyped-def]
-    """Procedure 3, for posed queries too: rows meet the tuples of their keys, those at attribute level for delta after
-    they arrived, and are stored if a tuple of the watermarks or later can match. NEXT of a new row is the position in
-    the inbox."""
-    rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]
-    out, n = np.empty((1024, rows.shape[1]), np.int64), 0
-    for i in range(len(inbox)):
-        r = counts[ROWS]
-        key = _put(inbox, i, blocks, slots, counts, cat, lay, marks)
-        e = entries[key, FIRST_TUPLE]
-        while e != -1:
-            if tuples[e, LEVEL] == VALUE_LEVEL or now - tuples[e, ARRIVED] <= delta:
-                if n == len(out):
-                    out = _longer(out)
-                if _rewrite(out, n, rows, r, tuples, e, lay, cat):
-                    out[n, NEXT] = i
-                    n += 1
-            e = tuples[e, TUPLE_NEXT]
-    return out[:n]
 
 
 @kernel(int64[::1](Block, int64, int64[::1], Block))
@@ -250,14 +198,15 @@ def entries_of(tuples, count, slots, entries):  # type: ignore[no-untyped-def]
 @kernel(
     Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]),
 )
-def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, begin, times):  # type: ignore[no-untyped-def]
-    """`arrive_rows` over tuples that are sorted by key and time: `order` are their places, `times` their times, and those of
-    entry k begin at begin[k]. All of them are met: the caller that sorts them leaves out what the attribute level has dropped."""
+def arrive_rows(inbox, blocks, slots, counts, cat, lay, marks, order, begin, times):  # type: ignore[no-untyped-def]
+    """Procedure 3, for posed queries too: rows meet the tuples of their keys, and are stored if a tuple of the watermarks or later
+    can match. Tuples are sorted by key and time: `order` are their places, `times` their times, and those of entry k begin at begin[k].
+    NEXT of a new row is the position in the inbox."""
     rows, tuples = blocks[ROWS], blocks[TUPLES]
     out, n = np.empty((1024, rows.shape[1]), np.int64), 0
     for i in range(len(inbox)):
         r = counts[ROWS]
-        key = _put(inbox, i, blocks, slots, counts, cat, lay, marks)
+        key = put(inbox, i, blocks, slots, counts, cat, lay, marks)
         if key + 1 >= len(begin):
             continue
         t, bound = rows[r, TEMPLATE], rows[r, BOUND]
@@ -278,37 +227,12 @@ def arrive_rows_in_order(inbox, blocks, slots, counts, cat, lay, marks, order, b
                 last = mid
         while at < end and times[at] <= high:
             if n == len(out):
-                out = _longer(out)
-            if _rewrite(out, n, rows, r, tuples, order[at], lay, cat):
+                out = longer(out)
+            if rewrite(out, n, rows, r, tuples, order[at], lay, cat):
                 out[n, NEXT] = i
                 n += 1
             at += 1
     return out[:n]
-
-
-@kernel(boolean[::1](Block, int64, Catalogue, int64[::1], int64[::1], int64, int64[::1]))
-def may_match(rows, count, cat, lay, marks, batch, numbered):  # type: ignore[no-untyped-def]
-    """Which rows a future tuple can still match: its ts is its stream's watermark or later, it comes in this batch or
-    later, and by then `numbered` tuples of each stream have been numbered."""
-    out = np.ones(count, np.bool_)
-    for r in range(count):
-        t, bound = rows[r, TEMPLATE], rows[r, BOUND]
-        info = cat[INFO]
-        aliases = info[t, ALIASES]
-        a = cat[BIND][rows[r, WAIT], ALIAS]
-        if info[t, UNTIL] < batch or not _in_time(rows, r, cat, lay, marks):
-            out[r] = False
-        for b in range(aliases):
-            if not (bound >> b) & 1:
-                continue
-            if info[t, COUNTED]:
-                own = rows[r, lay[AT_NUMBERS] + b]
-                if cat[ROWS_N][t, b] > 0 and own <= numbered[cat[STREAMS][t, b]] - cat[ROWS_N][t, b]:
-                    out[r] = False
-                width = info[t, TUMBLING_ROWS]
-                if width > 0 and numbered[cat[STREAMS][t, a]] // width > (own - 1) // width:
-                    out[r] = False
-    return out
 
 
 @kernel(void(Blocks, int64[::1], int64[::1]))
@@ -326,23 +250,3 @@ def chain(blocks, slots, counts):  # type: ignore[no-untyped-def]
         key = enter(slots, entries, counts[ENTRIES : ENTRIES + 1], tuples[e, TUPLE_KEY])
         tuples[e, TUPLE_NEXT] = entries[key, FIRST_TUPLE]
         entries[key, FIRST_TUPLE] = e
-
-
-@kernel(void(Block, int64, int64[::1], int64[::1], Block, uint8[::1]))
-def mark_bound(rows, aliases, lay, slots, entries, marks):  # type: ignore[no-untyped-def]
-    """Mark the entries of the tuples that rows have bound."""
-    for r in range(len(rows)):
-        for alias in range(aliases):
-            if (rows[r, BOUND] >> alias) & 1:
-                marks[find(slots, entries, rows[r, lay[AT_NUMBERS] + alias])] = 1
-
-
-@kernel(Block(Block, int64, int64[::1], int64[::1], Block, int64[::1]))
-def place_bound(rows, aliases, lay, slots, entries, place):  # type: ignore[no-untyped-def]
-    """By row and alias the place of the tuple that it has bound, -1 without one."""
-    out = np.full((len(rows), aliases), -1, np.int64)
-    for r in range(len(rows)):
-        for alias in range(aliases):
-            if (rows[r, BOUND] >> alias) & 1:
-                out[r, alias] = place[find(slots, entries, rows[r, lay[AT_NUMBERS] + alias])]
-    return out

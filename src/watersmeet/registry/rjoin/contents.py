@@ -17,18 +17,18 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernels.registered import key_table, rewriting
+from watersmeet.kernels.registered.rewriting import AT_NUMBERS, BOUND, ROW_WIDTH
+from watersmeet.registry.rjoin.catalogue import Layout
 from watersmeet.registry.rjoin.index import ID
-from watersmeet.registry.rjoin.template_catalogue import Layout
 from watersmeet.storage.segment import Segment
 
 
 @dataclass
 class StreamTuples:
-    """Some of a stream's tuples, and their entries."""
+    """Some of a stream's tuples, and their places among all ids at hand."""
 
     table: pa.Table
-    entries: np.ndarray
+    places: np.ndarray
 
 
 class Contents:
@@ -41,69 +41,56 @@ class Contents:
         self._segments.append((stream, segment))
         self.__dict__.pop("_ids", None)
 
+    @cached_property
+    def _ids(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The ids in ascending order, and of every one its segment and row."""
+        ids = [np.zeros(0, np.int64), *(s.codes(ID, "integer") for _, s in self._segments)]
+        sizes = [len(i) for i in ids]
+        known, first = np.unique(np.concatenate(ids), return_index=True)
+        segment = np.repeat(np.arange(len(ids)), sizes)[first]
+        return known, segment - 1, first - np.cumsum([0, *sizes])[segment]
+
     def holds(self, ids: np.ndarray) -> np.ndarray:
         """Which ids are at hand."""
-        known = self._ids.known
-        at = np.minimum(np.searchsorted(known, ids), max(len(known) - 1, 0))
-        return known[at] == ids if len(known) else np.zeros(len(ids), np.bool_)
+        return np.isin(ids, self._ids[0])
 
     def find_tuples(self, layout: Layout, *rows: np.ndarray) -> dict[str, StreamTuples]:
         """The tuples that rows name, by stream."""
-        found = self._ids
-        marks = np.zeros(max(len(found.known), 1), np.uint8)
+        known, segments, row = self._ids
+        named = np.zeros(len(known), np.bool_)
         for part in rows:
-            if len(part):
-                lines = np.ascontiguousarray(part)
-                rewriting.mark_bound(lines, layout.aliases, layout.array, found.slots, found.entries, marks)
-        entries = np.flatnonzero(marks[: len(found.known)])
+            ids, bound = _ids_of(layout, part)
+            named[np.searchsorted(known, ids[bound])] = True
+        places = np.flatnonzero(named)
         parts: dict[str, list[StreamTuples]] = {}
-        segment = found.segment[entries]
-        for number in np.unique(segment).tolist():
-            stream, source = self._segments[number]
-            mine = entries[segment == number]
-            parts.setdefault(stream, []).append(StreamTuples(source.table.take(pa.array(found.row[mine])), mine))
+        for number in np.unique(segments[places]).tolist():
+            stream, segment = self._segments[number]
+            mine = places[segments[places] == number]
+            parts.setdefault(stream, []).append(StreamTuples(segment.table.take(pa.array(row[mine])), mine))
         return {stream: _join(pieces) for stream, pieces in parts.items()}
 
     def places(
         self, layout: Layout, rows: np.ndarray, taken: Mapping[str, StreamTuples], first: Mapping[str, int]
     ) -> np.ndarray:
         """By row and alias where its tuple lies: that of a stream's n-th tuple taken is first + n; -1 without a tuple."""
-        found = self._ids
-        place = np.full(max(len(found.known), 1), -1, np.int64)
+        known, *_ = self._ids
+        place = np.full(len(known), -1, np.int64)
         for stream, part in taken.items():
-            place[part.entries] = first[stream] + np.arange(len(part.entries))
-        lines = np.ascontiguousarray(rows)
-        return rewriting.place_bound(lines, layout.aliases, layout.array, found.slots, found.entries, place)
-
-    @cached_property
-    def _ids(self) -> _Ids:
-        return _Ids.of([s.codes(ID, "integer") for _, s in self._segments])
+            place[part.places] = first[stream] + np.arange(len(part.places))
+        ids, bound = _ids_of(layout, rows)
+        out = np.full(ids.shape, -1, np.int64)
+        out[bound] = place[np.searchsorted(known, ids[bound])]
+        return out
 
 
-@dataclass
-class _Ids:
-    """A key table of ids: in ascending order, and of every one its segment and row."""
-
-    known: np.ndarray
-    segment: np.ndarray
-    row: np.ndarray
-    slots: np.ndarray
-    entries: np.ndarray
-
-    @classmethod
-    def of(cls, ids: list[np.ndarray]) -> _Ids:
-        none = np.zeros(0, np.int64)
-        known, first = np.unique(np.concatenate([*ids, none]), return_index=True)
-        segment = np.repeat(np.arange(len(ids)), [len(i) for i in ids]) if ids else none
-        row = np.concatenate([*(np.arange(len(i)) for i in ids), none])
-        entries = np.full((max(len(known), 1), key_table.KEY_WIDTH), -1, np.int64)
-        entries[: len(known), key_table.KEY] = known
-        slots = np.full(1 << (2 * max(len(known), 2)).bit_length(), -1, np.int64)
-        key_table.rehash(slots, entries, len(known))
-        return cls(known, segment[first], row[first], slots, entries)
+def _ids_of(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By row and alias the id of its tuple, and whether it has one."""
+    lay = layout.array
+    bound = (rows[:, BOUND, None] >> np.arange(layout.aliases)) & 1
+    return rows[:, lay[AT_NUMBERS] : lay[ROW_WIDTH]], bound.astype(np.bool_)
 
 
 def _join(pieces: list[StreamTuples]) -> StreamTuples:
     names = pieces[0].table.column_names
     table = pa.concat_tables([p.table.select(names) for p in pieces]).combine_chunks()
-    return StreamTuples(table, np.concatenate([p.entries for p in pieces]))
+    return StreamTuples(table, np.concatenate([p.places for p in pieces]))

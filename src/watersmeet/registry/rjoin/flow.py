@@ -24,13 +24,10 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.rjoin.index import ID, Index
 from watersmeet.registry.rjoin.memory import kind_of_dead, memory_in_process
 from watersmeet.registry.rjoin.node import RingNode
-from watersmeet.registry.rjoin.ring_unit import RingOptions
 from watersmeet.registry.rjoin.templates import templates_in_process
 from watersmeet.registry.shared.compiled import find_compiled, unit_of
 from watersmeet.registry.shared.flow import Queries
 
-OPTIONS = RingOptions("known", delta=0, levels="value", rate_period=1)
-"""The clock counts batches: attribute level keeps tuples for the batch in which they arrive."""
 _AFTER_ALL = 2**63 - 1
 
 
@@ -40,14 +37,13 @@ class RJoinFlows(Flows):
 
     plan: RegistryPlan
     registry: Queries
-    options: RingOptions = OPTIONS
 
     @cached_property
     def index(self) -> Index:
         return Index(self.plan)
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        operator = Rewrite(self.plan, self.registry, self.options, self.index, decisions["queries"])
+        operator = Rewrite(self.plan, self.registry, self.index, decisions["queries"])
         entries = {stream: ByKeys(stream, columns, self.index) for stream, columns in decisions["read"].items()}
         return Dataflow(self.plan.streams, (FlowStage(operator, self.plan.units, wakes=True),), entries, None)
 
@@ -58,7 +54,6 @@ class Rewrite:
 
     plan: RegistryPlan
     registry: Queries
-    options: RingOptions
     index: Index
     queries: Mapping[str, Any]
 
@@ -80,7 +75,7 @@ class Rewrite:
             share = {i: q for i, q in live.items() if unit_of(q.query.template, self.plan.units) == turn.unit}
             compiled.become(share)
             compiled.stands_for = dict(self.queries)
-        memory = memory_in_process(self.registry.name, templates, turn.unit, self.options)
+        memory = memory_in_process(self.registry.name, templates, turn.unit)
         yield from RingNode(self.plan, templates, compiled, memory).step(turn)
 
 

@@ -24,19 +24,18 @@ from watersmeet.kernels.registered import rewriting
 from watersmeet.kernels.registered.key_table import attribute_key
 from watersmeet.kernels.registered.rewriting import (
     ARRIVED,
+    AT_VALUES,
     BATCH,
     LEVEL,
     NULL,
     NUMBER,
     STREAM,
     TS,
-    TUPLE_HEAD,
     TUPLE_KEY,
 )
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.rjoin.shape import code_streams, parts
-from watersmeet.routing.ring import Ring
 
 STAND_IN = NULL + 1
 """The code of a value whose own code is NULL's."""
@@ -46,7 +45,7 @@ ID = "_id"
 
 @dataclass(frozen=True)
 class Index:
-    """The streams of a catalogue as the ring sees them, and the ring."""
+    """The streams of a registry as the ring sees them, and the ring."""
 
     plan: RegistryPlan
 
@@ -63,10 +62,14 @@ class Index:
         return max(map(len, self.columns.values()))
 
     @cached_property
-    def ring(self) -> Ring:
-        """A node for every unit, at equal distances: a handful at places of chance would share the keys unequally."""
+    def _places(self) -> np.ndarray:
+        """Where the nodes sit on the circle of 64 bits: at equal distances, since a handful at places of chance would share the keys unequally."""
         units = self.plan.units
-        return Ring.at({n: ((2 * n + 1) << 63) // units for n in range(units)})
+        return np.array([((2 * n + 1) << 63) // units for n in range(units)], np.uint64)
+
+    def owners(self, keys: np.ndarray) -> np.ndarray:
+        """The node of every key: the first at or after it."""
+        return np.searchsorted(self._places, keys.astype(np.uint64)) % self.plan.units
 
     def mask(self, indexed: Mapping[str, Iterable[str]]) -> np.ndarray:
         """By stream and column whether it is indexed."""
@@ -79,8 +82,8 @@ class Index:
     def block(self, stream: str, table: pa.Table, batch: np.ndarray | int, mask: np.ndarray) -> np.ndarray:
         """Wire rows with ids as lines of tuples; NULL in columns that are not indexed."""
         number, spec = self.streams[stream], self.plan.streams[stream]
-        out = np.full((table.num_rows, TUPLE_HEAD + self.width), NULL, np.int64)
-        out[:, :TUPLE_HEAD] = 0
+        out = np.full((table.num_rows, AT_VALUES + self.width), NULL, np.int64)
+        out[:, :AT_VALUES] = 0
         out[:, STREAM], out[:, BATCH], out[:, ARRIVED] = number, batch, batch
         out[:, TS], out[:, NUMBER] = _numbers(table, TIME), _numbers(table, ID)
         for at in np.flatnonzero(mask[number]).tolist():
@@ -89,22 +92,20 @@ class Index:
             present = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
             found = codes(values.drop_null(), kind)
             found[found == NULL] = STAND_IN
-            out[present, TUPLE_HEAD + at] = found
+            out[present, AT_VALUES + at] = found
         return out
 
-    def copies(self, tuples: np.ndarray, mask: np.ndarray, layout: np.ndarray, unit: int, now: int) -> np.ndarray:
+    def copies(self, tuples: np.ndarray, mask: np.ndarray, unit: int, now: int) -> np.ndarray:
         """The copies that a node stores: under its own keys, at attribute level those of this batch only."""
-        out = rewriting.copies(tuples, mask, layout)
-        mine = self.ring.owners(out[:, TUPLE_KEY].copy()) == unit
+        out = rewriting.copies(tuples, mask)
+        mine = self.owners(out[:, TUPLE_KEY]) == unit
         return out[mine & ((out[:, LEVEL] == rewriting.VALUE_LEVEL) | (out[:, BATCH] == now))]
 
     def route(self, stream: str, indexed: Sequence[str], wire: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         """Nodes that own a key of some tuples, and these tuples."""
         mask = self.mask({stream: indexed})
-        layout = np.zeros(8, np.int64)
-        layout[rewriting.AT_VALUES] = TUPLE_HEAD
-        copies = rewriting.copies(self.block(stream, wire, 0, mask), mask, layout)
-        owners, tuples = self.ring.owners(copies[:, TUPLE_KEY].copy()), copies[:, rewriting.TUPLE_NEXT]
+        copies = rewriting.copies(self.block(stream, wire, 0, mask), mask)
+        owners, tuples = self.owners(copies[:, TUPLE_KEY]), copies[:, rewriting.TUPLE_NEXT]
         for unit in range(self.plan.units):
             gets = np.zeros(wire.num_rows, np.bool_)
             gets[tuples[owners == unit]] = True
@@ -117,7 +118,7 @@ class Index:
         """The node that gets all tuples of a stream, under its first indexed column: it counts the late ones."""
         number = self.columns[stream].index(min(indexed, key=self.columns[stream].index))
         key = attribute_key(self.streams[stream], number)
-        return int(self.ring.owners(np.array([key], np.int64))[0])
+        return int(self.owners(np.array([key], np.int64))[0])
 
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:

@@ -21,28 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels.instants import LAST, shift
-from watersmeet.kernels.registered import rewriting
-from watersmeet.kernels.registered.rewriting import (
-    ALIAS,
-    AT_TS,
-    BIND,
-    BOUND,
-    ENTRIES,
-    HI,
-    INFO,
-    ROWS,
-    TEMPLATE,
-    TUPLES,
-    WAIT,
-)
+from watersmeet.kernels.registered.rewriting import ALIAS, ALIASES, AT_TS, BIND, BOUND, HI, INFO, TEMPLATE, WAIT
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.ring_state import RingState
-from watersmeet.registry.rjoin.ring_unit import RingOptions, RingUnit
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.rjoin.wire import row_names, rows_block, rows_table
 from watersmeet.registry.shared.process import get_or_make
 from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
@@ -65,7 +50,6 @@ class RingMemory:
 
     templates: Templates
     unit: int
-    options: RingOptions
     generation: int = -1
     batch: int = -1
     """Of this batch the attribute level has the tuples."""
@@ -89,7 +73,7 @@ class RingMemory:
         ):
             self.generation, self.batch, self.stands_for = templates.generation, batch, templates.stands_for
             self.applied, self.contents = set(), Contents()
-            self.node = RingUnit(templates.index.ring, templates.catalogue, self.options)
+            self.state = RingState(templates.catalogue)
         rows: list[np.ndarray] = []
         tuples: list[np.ndarray] = []
         for id, (kind, info) in wanted.items():
@@ -97,12 +81,12 @@ class RingMemory:
                 self.applied.add(id)
                 segment = store.read(info)
                 if kind == REWRITTEN:
-                    found = rows_block(templates, segment.table)
+                    found = templates.read_rows(segment.table)
                     rows.append(found[templates.in_force(found, batch)])
                 else:
                     tuples.append(self._index(kind.removeprefix(_PASSING), segment))
         if rows or tuples:
-            _append(self.node.state, rows, tuples)
+            self.state.lay_down(rows, tuples)
 
     def _kinds(self, manifest: Manifest) -> Iterator[tuple[str, SegmentInfo]]:
         for kind, infos in manifest.segments.items():
@@ -116,7 +100,7 @@ class RingMemory:
         index, templates = self.templates.index, self.templates
         batch = table.column(BATCH).to_numpy()
         block = index.block(stream, table, batch, templates.mask)
-        return index.copies(block, templates.mask, self.node.state.lay, self.unit, self.batch)
+        return index.copies(block, templates.mask, self.unit, self.batch)
 
     def store_tuples(self, manifest: Manifest, store: SegmentStore, stream: str, table: pa.Table, cut: int) -> None:
         """Store tuples that are in memory already: those that outlive the batch, and those that do not."""
@@ -166,10 +150,10 @@ class RingMemory:
         """A segment of rows as wide as this process writes them and, if they are of an older version, without those that no
         living query needs."""
         segment = store.read(info)
-        is_wide = segment.table.column_names == [*row_names(self.templates), TIME]
+        is_wide = {*segment.table.column_names, "next"} == {*self.templates.catalogue.layout.names, TIME}
         if is_wide and not is_old:
             return info
-        rows = rows_block(self.templates, segment.table)
+        rows = self.templates.read_rows(segment.table)
         rows = rows[self.templates.in_force(rows, batch)]
         if is_wide and len(rows) == info.rows:
             return info
@@ -181,26 +165,14 @@ class RingMemory:
         cat, lay = self.templates.catalogue.arrays, self.templates.catalogue.layout.array
         template, last = rows[:, TEMPLATE], np.full(len(rows), LAST, np.int64)
         waits = cat[BIND][rows[:, WAIT], ALIAS]
-        aliases = cat[INFO][template, rewriting.ALIASES]
+        aliases = cat[INFO][template, ALIASES]
         for b in range(self.templates.catalogue.layout.aliases):
             bound = ((rows[:, BOUND] >> b) & 1).astype(np.bool_)
             hi = cat[HI][template, np.where(bound, b * aliases + waits, 0)]
             last = np.where(bound & (hi < UNBOUNDED), np.minimum(last, shift(rows[:, lay[AT_TS] + b], hi)), last)
-        return rows_table(self.templates, rows).append_column(TIME, pa.array(last))
+        return self.templates.write_rows(rows).append_column(TIME, pa.array(last))
 
 
-def _append(state: RingState, rows: list[np.ndarray], tuples: list[np.ndarray]) -> None:
-    """Lay rows and tuples down without letting them meet: they have met before."""
-    state.reserve(sum(map(len, rows)), sum(map(len, tuples)))
-    for kind, parts in ((ROWS, rows), (TUPLES, tuples)):
-        for part in parts:
-            at = int(state.counts[kind])
-            state.blocks[kind][at : at + len(part)] = part
-            state.counts[kind] += len(part)
-    assert len(state.blocks[ENTRIES]) >= state.counts[ENTRIES]
-    rewriting.chain(state.blocks, state.slots, state.counts)
-
-
-def memory_in_process(registry: str, templates: Templates, unit: int, options: RingOptions) -> RingMemory:
+def memory_in_process(registry: str, templates: Templates, unit: int) -> RingMemory:
     """What this process remembers of a node."""
-    return get_or_make(registry, ("memory", unit, options), lambda: RingMemory(templates, unit, options))
+    return get_or_make(registry, ("memory", unit), lambda: RingMemory(templates, unit))

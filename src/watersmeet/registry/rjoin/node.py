@@ -25,16 +25,15 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import stream_cuts
 from watersmeet.dataflow.contract import WORDS, Message, Turn, Yielded, write_words
-from watersmeet.kernels.registered.rewriting import KEY, TEMPLATE, TUPLE_KEY
+from watersmeet.kernels.registered import next_key
+from watersmeet.kernels.registered.rewriting import ALIASES, BOUND, INFO, KEY, TEMPLATE, TUPLE_KEY
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.rjoin.index import ID
 from watersmeet.registry.rjoin.memory import INDEXED, RATES, RingMemory
 from watersmeet.registry.rjoin.owner import answer_rows
 from watersmeet.registry.rjoin.rates import collect_rates, count_rates
-from watersmeet.registry.rjoin.ring_unit import TravellingRows
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.rjoin.wire import rows_block, rows_table
 from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.distinct import AnsweredRows
@@ -65,37 +64,22 @@ class RingNode:
         if turn.round == 0:
             memory.settle(manifest, store, before, stream_cuts(templates.hull, before), turn.batch)
         memory.recall(manifest, store, turn.batch)
-        node = memory.node
-        node.marks = np.array([after[s] for s in templates.index.streams], np.int64)
-        held = len(node.state.rows)
+        held = len(memory.state.rows)
+        leaving = {unit: _Leaving() for unit in range(self.plan.units)}
         if turn.round == 0:
             copies = self._enter(turn, stream_cuts(templates.hull, after))
             self._tell(turn, copies)
+            made = memory.state.meet_tuples(copies)
             if len(templates.fresh(turn.batch, turn.unit)):
                 yield write_words(turn.unit, {"pose": turn.batch})
-            rows = _none(templates)
         else:
-            copies = np.zeros((0, int(node.state.lay[-1])), np.int64)
             self._receive(turn, stream_cuts(templates.hull, after))
-            rows = self._read_rows(turn, REWRITE)
-        leaving = {unit: _Leaving() for unit in range(self.plan.units)}
+            made = (
+                templates.fresh(turn.batch, turn.unit) if WORDS in turn.inbox else templates.catalogue.layout.no_rows()
+            )
         leaving[turn.unit].complete.append(self._read_rows(turn, ANSWER))
-        node.rates = self._rates(turn)
-        if WORDS in turn.inbox:
-            fresh = templates.fresh(turn.batch, turn.unit)
-            placed = node.place(fresh, np.full(len(fresh), turn.unit), turn.batch).rows
-            rows = np.concatenate([rows, self._sort(placed, leaving, turn.unit)])
-        if len(rows) and node.state.order is None:
-            node.state.sort()
-        while len(copies) or len(rows):
-            out = node.step(copies, TravellingRows(rows, np.zeros((len(rows), 0), np.int64)), turn.batch)
-            if len(copies):
-                copies = copies[:0]
-                node.state.sort()
-            for unit, part in _by(self.templates.owner[out.answers[:, TEMPLATE]], out.answers):
-                leaving[unit].complete.append(part)
-            rows = self._sort(out.rows.rows, leaving, turn.unit)
-        memory.store_rows(manifest, store, node.state.rows[held:])
+        self._rewrite(turn, made, self._read_rows(turn, REWRITE), leaving)
+        memory.store_rows(manifest, store, memory.state.rows[held:])
         own = leaving.pop(turn.unit)
         distinct = AnsweredRows(manifest, store)
         yield from self._answers(turn, np.concatenate(own.complete), distinct)
@@ -105,12 +89,20 @@ class RingNode:
         memory.is_whole = True
         self._account(turn, after)
 
+    def _rewrite(self, turn: Turn, made: np.ndarray, rows: np.ndarray, leaving: dict[int, _Leaving]) -> None:
+        """Rows that were made choose where they wait next. Those that wait here, and those that have come, meet the tuples, which makes others."""
+        rates = self._rates(turn)
+        marks = np.array([turn.clock.after[s] for s in self.templates.index.streams], np.int64)
+        while len(made) or len(rows):
+            rows = np.concatenate([rows, self._sort(made, rates, leaving, turn.unit)])
+            made, rows = self.memory.state.meet_rows(rows, marks), rows[:0]
+
     # ---------------------------------------------------------------- what arrives
 
     def _enter(self, turn: Turn, cuts: dict[str, int]) -> np.ndarray:
         """Round 0: the batch's tuples less the late ones are stored; their copies."""
         templates, memory = self.templates, self.memory
-        out = [np.zeros((0, int(memory.node.state.lay[-1])), np.int64)]
+        out = [np.zeros((0, templates.catalogue.tuple_width), np.int64)]
         for stream, indexed in templates.indexed.items():
             tables = [t for t in turn.inbox.get(stream, []) if t.num_rows]
             if not tables:
@@ -125,7 +117,7 @@ class RingNode:
                 memory.contents.add(stream, Segment.of(table))
                 memory.store_tuples(turn.state, turn.store, stream, table, cuts[stream])
                 block = templates.index.block(stream, table, turn.batch, templates.mask)
-                out.append(templates.index.copies(block, templates.mask, memory.node.state.lay, turn.unit, turn.batch))
+                out.append(templates.index.copies(block, templates.mask, turn.unit, turn.batch))
         return np.concatenate(out)
 
     def _receive(self, turn: Turn, cuts: dict[str, int]) -> None:
@@ -149,7 +141,7 @@ class RingNode:
 
     def _read_rows(self, turn: Turn, kind: str) -> np.ndarray:
         tables = turn.inbox.get(kind, [])
-        return np.concatenate([_none(self.templates), *(rows_block(self.templates, t) for t in tables)])
+        return np.concatenate([self.templates.catalogue.layout.no_rows(), *map(self.templates.read_rows, tables)])
 
     # ---------------------------------------------------------------- rates
 
@@ -163,14 +155,22 @@ class RingNode:
         """What all nodes told last: in round 0 that is after the batch before."""
         others = [m for unit, m in sorted(turn.peers.items()) if unit != turn.unit]
         infos = [info for m in (turn.state, *others) for info in m.segments.get(RATES, [])]
-        return collect_rates((turn.store.read(info) for info in infos), turn.batch)
+        return collect_rates(turn.store.read(info) for info in infos)
 
     # ---------------------------------------------------------------- what leaves
 
-    def _sort(self, rows: np.ndarray, leaving: dict[int, _Leaving], unit: int) -> np.ndarray:
-        """Rows by the owner of the key where they wait next; those that stay."""
-        stay = _none(self.templates)
-        for to, part in _by(self.templates.index.ring.owners(rows[:, KEY].copy()), rows):
+    def _sort(
+        self, made: np.ndarray, rates: tuple[np.ndarray, np.ndarray], leaving: dict[int, _Leaving], unit: int
+    ) -> np.ndarray:
+        """Complete rows by the owner of their query, others by the owner of the key where they wait next; those that stay."""
+        cat = self.templates.catalogue.arrays
+        is_complete = made[:, BOUND] == (1 << cat[INFO][made[:, TEMPLATE], ALIASES]) - 1
+        done, going = made[is_complete], made[~is_complete]
+        for to, part in _by(self.templates.owner[done[:, TEMPLATE]], done):
+            leaving[to].complete.append(part)
+        next_key.choose(going, cat, *rates)
+        stay = going[:0]
+        for to, part in _by(self.templates.index.owners(going[:, KEY]), going):
             if to == unit:
                 stay = part
             else:
@@ -186,7 +186,7 @@ class RingNode:
             yield Message(unit, _TUPLES + stream, taken.table)
         for kind, rows in ((REWRITE, parts.rewritten), (ANSWER, parts.complete)):
             if any(map(len, rows)):
-                yield Message(unit, kind, rows_table(self.templates, np.concatenate(rows)))
+                yield Message(unit, kind, self.templates.write_rows(np.concatenate(rows)))
 
     def _answers(self, turn: Turn, complete: np.ndarray, distinct: AnsweredRows) -> Iterator[pa.Table]:
         """Answers of complete rows. What DISTINCT has seen is kept by the watermarks before the batch: later rounds go on with it."""
@@ -203,10 +203,6 @@ class RingNode:
         turn.report.watermarks = marks
         turn.report.retained = {kind: rows.get(kind, 0) for kind in (*self.plan.aliases, REWRITTEN)}
         turn.report.bytes = turn.state.bytes()
-
-
-def _none(templates: Templates) -> np.ndarray:
-    return np.zeros((0, int(templates.catalogue.layout.array[4])), np.int64)
 
 
 def _by(units: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

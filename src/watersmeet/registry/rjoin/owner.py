@@ -65,9 +65,7 @@ def _classes(block: Block, templates: Templates) -> np.ndarray:
 
 def _doubtful(templates: Templates, rows: np.ndarray) -> np.ndarray:
     """Rows with a value whose code is shared by two values."""
-    layout = templates.catalogue.layout
-    first = int(layout.array[AT_SLOTS])
-    return np.any(rows[:, first : first + layout.slots] == STAND_IN, axis=1)
+    return np.any(rows[:, AT_SLOTS : AT_SLOTS + templates.catalogue.layout.slots] == STAND_IN, axis=1)
 
 
 def _compare(plan: RegistryPlan, templates: Templates, contents: Contents, rows: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernels.registered import key_table
 from watersmeet.plan.model import TIME
 from watersmeet.storage.segment import Segment
 
@@ -44,17 +43,13 @@ def count_rates(before: Segment | None, keys: np.ndarray) -> Segment | None:
     return Segment.of(pa.table({TIME: zeros, "key": found[kept], "rate": rates[kept]}))
 
 
-def collect_rates(segments: Iterable[Segment], now: int) -> tuple[np.ndarray, np.ndarray]:
-    """What all nodes tell, as slots and entries of a key table whose rates are of period `now`."""
+def collect_rates(segments: Iterable[Segment]) -> tuple[np.ndarray, np.ndarray]:
+    """What all nodes tell: keys in ascending order, and their rates. A key is told by its owner alone."""
     parts = [(s.codes("key", "integer"), s.codes("rate", "integer")) for s in segments]
-    size = sum(len(keys) for keys, _ in parts)
-    entries = np.full((max(size, 1), key_table.KEY_WIDTH), -1, np.int64)
-    entries[:, key_table.BEFORE], entries[:, key_table.PERIOD] = 0, now
-    at = 0
-    for keys, rates in parts:
-        entries[at : at + len(keys), key_table.KEY] = keys
-        entries[at : at + len(keys), key_table.NOW] = rates
-        at += len(keys)
-    slots = np.full(1 << (2 * max(size, 2)).bit_length(), -1, np.int64)
-    key_table.rehash(slots, entries, size)
-    return slots, entries
+    keys, rates = (
+        (np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True))
+        if parts
+        else (np.zeros(0, np.int64),) * 2
+    )
+    order = np.argsort(keys)
+    return keys[order], rates[order]

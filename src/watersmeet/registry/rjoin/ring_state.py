@@ -1,6 +1,6 @@
-"""What ring nodes keep: rows and tuples under keys, rates, candidates, and what DISTINCT has seen.
+"""What ring nodes keep: rows and tuples under keys.
 
-Blocks of 64-bit columns that grow by half; a unit may hold any number of ring nodes, since everything lies under a key and
+Blocks of 64-bit columns that grow by half; a state may be that of any number of ring nodes, since everything lies under a key and
 the ring says whose it is.
 
 Invariant: `reserve` before a compiled loop stores; no table of slots is more than half full.
@@ -10,30 +10,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.kernels.registered import key_table, rewriting, seen_rows
+from watersmeet.kernels.registered import key_table, rewriting
 from watersmeet.kernels.registered.rewriting import ENTRIES, ROWS, TUPLES
-from watersmeet.registry.rjoin.template_catalogue import Layout
+from watersmeet.registry.rjoin.catalogue import TemplateCatalogue
 
-_FEW = 1024
+FEW = 1024
 
 
 class RingState:
     """Rows, tuples and keys of some nodes."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout, self.lay = layout, layout.array
-        widths = (int(self.lay[rewriting.ROW_WIDTH]), int(self.lay[rewriting.TUPLE_WIDTH]), key_table.KEY_WIDTH)
-        self._blocks = [np.zeros((_FEW, w), np.int64) for w in widths]
+    def __init__(self, catalogue: TemplateCatalogue, entry_width: int = key_table.KEY_WIDTH) -> None:
+        self.catalogue, self.lay = catalogue, catalogue.layout.array
+        widths = int(self.lay[rewriting.ROW_WIDTH]), catalogue.tuple_width, entry_width
+        self._blocks = [np.zeros((FEW, w), np.int64) for w in widths]
         self.counts = np.zeros(3, np.int64)
-        self.order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        """The tuples by key and time, if they have been sorted since the last one came: their places, where those of an entry
-        begin, their times."""
-        self.slots = np.full(2 * _FEW, -1, np.int64)
-        self.candidates = _no_candidates(2 * _FEW)
-        self.known = np.zeros(1, np.int64)
-        self.seen = np.zeros((_FEW, seen_rows.SEEN_HEAD + layout.slots), np.int64)
-        self.seen_slots = np.full(2 * _FEW, -1, np.int64)
-        self.seen_count = np.zeros(1, np.int64)
+        self.slots = np.full(2 * FEW, -1, np.int64)
+        self._order: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     @property
     def blocks(self) -> tuple[np.ndarray, ...]:
@@ -48,51 +41,52 @@ class RingState:
     def tuples(self) -> np.ndarray:
         return self._blocks[TUPLES][: self.counts[TUPLES]]
 
-    def sort(self) -> None:
-        """Sort the tuples by key and time: rows that come find theirs without walking the chain. As long as no tuple comes."""
+    def meet_tuples(self, tuples: np.ndarray) -> np.ndarray:
+        """Let tuples arrive, copies under one key each: the rows that they make of those that wait."""
+        self.reserve(0, len(tuples))
+        return rewriting.arrive_tuples(tuples, self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay)
+
+    def meet_rows(self, rows: np.ndarray, marks: np.ndarray) -> np.ndarray:
+        """Let rows arrive: those that they make with stored tuples. A row that no tuple of the watermarks or later can match does not wait."""
+        self.reserve(len(rows), 0)
+        if self._order is None:
+            self._order = self._sort()
+        return rewriting.arrive_rows(
+            rows, self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay, marks, *self._order
+        )
+
+    def _sort(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The tuples by key and time: their places, where those of an entry begin, their times. It holds as long as no tuple comes."""
         tuples, entries = self.tuples, self._blocks[ENTRIES]
         of = rewriting.entries_of(self._blocks[TUPLES], int(self.counts[TUPLES]), self.slots, entries)
         places = np.lexsort((tuples[:, rewriting.TS], of))
         begin = np.searchsorted(of[places], np.arange(int(self.counts[ENTRIES]) + 1))
-        self.order = places, begin, tuples[places, rewriting.TS]
+        return places, begin, tuples[places, rewriting.TS]
+
+    def lay_down(self, rows: list[np.ndarray], tuples: list[np.ndarray]) -> None:
+        """Take rows and tuples in without letting them meet: they have met before."""
+        self.reserve(sum(map(len, rows)), sum(map(len, tuples)))
+        for kind, parts in ((ROWS, rows), (TUPLES, tuples)):
+            for part in parts:
+                at = int(self.counts[kind])
+                self._blocks[kind][at : at + len(part)] = part
+                self.counts[kind] += len(part)
+        rewriting.chain(self.blocks, self.slots, self.counts)
 
     def reserve(self, rows: int, tuples: int) -> None:
         """Room for so many more rows and tuples, each perhaps under a key of its own."""
         if tuples:
-            self.order = None
+            self._order = None
         for block, more in ((ROWS, rows), (TUPLES, tuples), (ENTRIES, rows + tuples)):
-            self._blocks[block] = _grown(self._blocks[block], int(self.counts[block]), more)
+            self._blocks[block] = grow(self._blocks[block], int(self.counts[block]), more)
         need = 2 * (int(self.counts[ENTRIES]) + rows + tuples)
         if need > len(self.slots):
-            self.slots = np.full(_power(need), -1, np.int64)
+            self.slots = np.full(round_up(need), -1, np.int64)
             key_table.rehash(self.slots, self._blocks[ENTRIES], int(self.counts[ENTRIES]))
 
-    def reserve_candidates(self, more: int) -> None:
-        need = 2 * (int(self.known[0]) + more)
-        if need > len(self.candidates):
-            larger = _no_candidates(_power(need))
-            key_table.move_candidates(self.candidates, larger)
-            self.candidates = larger
 
-    def reserve_seen(self, more: int) -> None:
-        self.seen = _grown(self.seen, int(self.seen_count[0]), more)
-        need = 2 * (int(self.seen_count[0]) + more)
-        if need > len(self.seen_slots):
-            self.seen_slots = np.full(_power(need), -1, np.int64)
-            seen_rows.refill(self.seen, int(self.seen_count[0]), self.seen_slots)
-
-    def keep(self, rows: np.ndarray, tuples: np.ndarray) -> None:
-        """Drop the other rows and tuples, and link the chains again."""
-        self.order = None
-        for block, kept in ((ROWS, rows), (TUPLES, tuples)):
-            left = self._blocks[block][: self.counts[block]][kept]
-            self._blocks[block] = _grown(np.zeros((_FEW, left.shape[1]), np.int64), 0, len(left))
-            self._blocks[block][: len(left)] = left
-            self.counts[block] = len(left)
-        rewriting.chain(self.blocks, self.slots, self.counts)
-
-
-def _grown(block: np.ndarray, used: int, more: int) -> np.ndarray:
+def grow(block: np.ndarray, used: int, more: int) -> np.ndarray:
+    """A block with room for so many more lines."""
     if used + more <= len(block):
         return block
     out = np.empty((max(used + more, len(block) + len(block) // 2), block.shape[1]), np.int64)
@@ -100,11 +94,6 @@ def _grown(block: np.ndarray, used: int, more: int) -> np.ndarray:
     return out
 
 
-def _power(least: int) -> int:
+def round_up(least: int) -> int:
+    """The next power of two."""
     return 1 << max(least - 1, 1).bit_length()
-
-
-def _no_candidates(size: int) -> np.ndarray:
-    out = np.zeros((size, key_table.CANDIDATE_WIDTH), np.int64)
-    out[:, key_table.NODE] = -1
-    return out

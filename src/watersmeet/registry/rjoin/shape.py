@@ -2,7 +2,7 @@
 
     SELECT ... FROM r a, s b WHERE a.k = b.j AND a.v = 7 AND b.w > 3
 
-    shape   streams, equalities, windows, and that a.v is asked for      one `query.coded_join`
+    shape   streams, equalities, windows, and that a.v is asked for      one template of the catalogue
     pose    shape and (7,)                                               one row; queries with the same pose share it
 
 Constants are values of the row and not of the template, so ten thousand queries `a.v = <n>` are one template. Conditions that are no
@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from watersmeet.plan.types import Kind, kind_of
-from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.stream import INTEGERS, StreamSpec
-from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.rjoin.catalogue import Place, Slot, merge_places
 from watersmeet.registry.subscription import Subscription, Template
 
 
@@ -78,23 +77,31 @@ class Shape:
     def of(cls, query: Subscription) -> Shape:
         return cls(query.template, tuple((x, column, kind) for x, column, kind, _ in query.constants))
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return self.join.streams
+
+    def hi(self, x: int, y: int) -> int:
+        return self.join.bounds[x][y]
+
     @cached_property
-    def template(self) -> CodedJoin:
-        """What is rewritten; constants stand as zeros, the rows have them. An error says why a query cannot be rewritten."""
-        equalities = tuple(((x, name_code(a, kind)), (y, name_code(b, kind))) for x, a, y, b, kind in self.join.edges)
-        bounded = any(hi < UNBOUNDED for x, row in enumerate(self.join.bounds) for y, hi in enumerate(row) if x != y)
-        return CodedJoin(
-            self.join.streams,
-            equalities,
-            (equalities[0][0],),
-            tuple({(x, name_code(column, kind)): 0 for x, column, kind in self.wanted}.items()),
-            self.join.bounds if bounded else (),
-        )
+    def _equal(self) -> list[tuple[Place, Place]]:
+        return [((x, name_code(a, kind)), (y, name_code(b, kind))) for x, a, y, b, kind in self.join.edges]
+
+    @cached_property
+    def _asked(self) -> list[Place]:
+        return [(x, name_code(column, kind)) for x, column, kind in self.wanted]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """What a rewritten row carries a value for."""
+        classes = merge_places([*self._equal, *([place] for place in self._asked)])
+        return tuple(Slot(places, any(p in self._asked for p in places)) for places in classes)
 
     @cached_property
     def wanted_slots(self) -> tuple[int, ...]:
         """The slot of every constant."""
-        return tuple(self.template.slot_of((x, name_code(column, kind))) for x, column, kind in self.wanted)
+        return tuple(next(n for n, s in enumerate(self.slots) if place in s.places) for place in self._asked)
 
     @cached_property
     def name(self) -> int:
@@ -105,9 +112,8 @@ class Shape:
     @property
     def columns(self) -> set[tuple[str, str]]:
         """(stream, coded column) of all that is indexed for it."""
-        edges = ((n, name_code(c, kind)) for x, a, y, b, kind in self.join.edges for n, c in ((x, a), (y, b)))
-        wanted = ((x, name_code(column, kind)) for x, column, kind in self.wanted)
-        return {(self.join.streams[alias], column) for alias, column in (*edges, *wanted)}
+        places = (*(place for pair in self._equal for place in pair), *self._asked)
+        return {(self.streams[alias], column) for alias, column in places}
 
 
 def index_columns(shapes: Iterable[Shape]) -> dict[str, list[str]]:

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.errors import QueryError
 from watersmeet.kernels.hashing import combine
-from watersmeet.kernels.registered.rewriting import AT_SLOTS, BOUND, NEWEST, OLDEST, TEMPLATE
+from watersmeet.kernels.registered.rewriting import AT_SLOTS, BIND_AT, BOUND, NEWEST, OLDEST, TEMPLATE, WAIT
+from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
-from watersmeet.registry.rjoin.template_catalogue import ALWAYS, Layout, TemplateCatalogue
 from watersmeet.registry.shared.block import Registered, code_of
 from watersmeet.registry.shared.compiled import unit_of
 from watersmeet.registry.shared.process import get_or_make
@@ -121,13 +122,30 @@ class Templates:
         found = order[at]
         return np.where((self.names[found] == names) & (self.since[found] < ALWAYS), found, -1)
 
+    # ---------------------------------------------------------------- rows as tables that every process understands
+
+    def write_rows(self, rows: np.ndarray) -> pa.Table:
+        """Rows on their way, or stored: shapes by name, columns by their place in the shape."""
+        named = rows.copy()
+        named[:, TEMPLATE] = self.names[rows[:, TEMPLATE]]
+        named[:, WAIT] -= self.catalogue.arrays[BIND_AT][rows[:, TEMPLATE], 0]
+        return write_lines(named, self.catalogue.layout.names)
+
+    def read_rows(self, found: pa.Table) -> np.ndarray:
+        """The rows of a table, under the numbers of this process; those of shapes that are not in force are left out."""
+        rows = read_lines(found, self.catalogue.layout.names)
+        numbers = self.number_of(rows[:, TEMPLATE])
+        rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
+        rows[:, TEMPLATE] = numbers
+        rows[:, WAIT] += self.catalogue.arrays[BIND_AT][numbers, 0]
+        return rows
+
     # ---------------------------------------------------------------- numbering
 
     def _number(self, living: Mapping[Shape, int]) -> None:
         fresh = [s for s in living if s not in self._numbered]
         dead = len(self._numbered) + len(fresh) - len(living)
-        wide = Layout.of((s.template for s in fresh), self.index.columns)
-        layout = self.catalogue.layout
+        wide, layout = Layout.of(fresh), self.catalogue.layout
         if wide.aliases > layout.aliases or wide.slots > layout.slots or dead > max(len(living), _FEW):
             self._begin(living)
         else:
@@ -139,9 +157,7 @@ class Templates:
     def _begin(self, living: Mapping[Shape, int]) -> None:
         """Number anew."""
         self.generation += 1
-        layout = Layout.of((s.template for s in living), self.index.columns)
-        layout = Layout(layout.aliases, layout.slots, self.index.width, layout.streams, False, numbered=True)
-        self.catalogue = TemplateCatalogue(self.index.columns, layout)
+        self.catalogue = TemplateCatalogue(self.index.columns, Layout.of(living))
         self._numbered = {}
         self.shapes: list[Shape] = []
         self.names, self.owner = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -152,7 +168,7 @@ class Templates:
     def _add(self, shapes: list[Shape]) -> None:
         if not shapes:
             return
-        numbers = self.catalogue.add_all([s.template for s in shapes], [ALWAYS] * len(shapes), [ALWAYS] * len(shapes))
+        numbers = self.catalogue.add_all(shapes, [ALWAYS] * len(shapes))
         self._numbered |= dict(zip(shapes, numbers, strict=True))
         self.shapes += shapes
         self.names = np.append(self.names, np.array([s.name for s in shapes], np.int64))
@@ -175,7 +191,7 @@ class Templates:
             if constants:
                 slots = self.shapes[number].wanted_slots
                 possible[n] = len(set(zip(slots, constants, strict=True))) == len(set(slots))
-                rows[n, int(self.catalogue.layout.array[AT_SLOTS]) + np.array(slots)] = constants
+                rows[n, AT_SLOTS + np.array(slots)] = constants
         self._posed = rows[possible]
         keys = self._keys(self._posed)
         order = np.argsort(keys)
@@ -183,9 +199,9 @@ class Templates:
 
     def _keys(self, rows: np.ndarray) -> np.ndarray:
         """A hash of the pose of posed rows."""
-        out, first = self.names[rows[:, TEMPLATE]], int(self.catalogue.layout.array[AT_SLOTS])
+        out = self.names[rows[:, TEMPLATE]]
         for slot in range(self.catalogue.layout.slots):
-            out = combine(out, rows[:, first + slot].copy())
+            out = combine(out, rows[:, AT_SLOTS + slot].copy())
         return out
 
 
@@ -196,7 +212,7 @@ def _code(value: int | str) -> int:
 
 def check_shape(columns: Mapping[str, tuple[str, ...]], shape: Shape) -> None:
     """Raise if a shape cannot be rewritten: what a node would find out when it numbers the shape, before it does."""
-    TemplateCatalogue(columns, Layout.of([shape.template], columns)).add(shape.template, ALWAYS)
+    TemplateCatalogue(columns, Layout.of([shape])).add_all([shape], [ALWAYS])
 
 
 def templates_in_process(registry: str, index: Index) -> Templates:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests import oracle
 from watersmeet.kernels.registered.rewriting import NULL
-from watersmeet.query.coded_join import CodedJoin, close_bounds, within
 from watersmeet.query.window import UNBOUNDED, Edge
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin, close_bounds, within
 from watersmeet_lab.simulate.ring.simulation import Tuples
 
 STREAMS = {"r": ("a", "b", "c"), "s": ("a", "b", "c"), "p": ("a", "b")}

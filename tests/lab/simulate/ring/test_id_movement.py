@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.routing.ring import Ring
+from watersmeet_lab.simulate.ring.circle import Ring
 from watersmeet_lab.simulate.ring.id_movement import balance
 
 

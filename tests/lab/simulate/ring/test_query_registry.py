@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.registry.test_ring_unit import CHAIN, unit_of
+from tests.lab.simulate.ring.test_unit import CHAIN, unit_of
 from watersmeet.errors import OptionError
 from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
 

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.simulate.ring.rings import FOREVER, STREAMS, Query, expected, queries, rows_of, templates, tuples
-from watersmeet.query.coded_join import CodedJoin
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.rjoin.ring_unit import RingOptions
-from watersmeet.routing.ring import Ring, place
+from watersmeet_lab.simulate.ring.circle import Ring, place
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 from watersmeet_lab.simulate.ring.saved import message, read_rows, restore, save
 from watersmeet_lab.simulate.ring.simulation import RingSimulation, Tuples
+from watersmeet_lab.simulate.ring.unit import RingOptions
 
 CHOICES = st.sampled_from(("ric", "random", "worst", "first"))
 SEEDS = st.integers(0, 99)
@@ -43,8 +43,7 @@ def simulate(
 
 def found(run: RingSimulation) -> dict[int, Counter[tuple[Any, ...]]]:
     assert run.run()
-    width = int(run.unit.state.lay[4])
-    delivered = run.registry.deliver(np.concatenate([np.zeros((0, width), np.int64), *run.answers]))
+    delivered = run.registry.deliver(np.concatenate([run.unit.catalogue.layout.no_rows(), *run.answers]))
     return {q: rows_of(delivered.get(q)) for q in range(len(run.registry))}
 
 
@@ -94,7 +93,9 @@ def test_stopping_and_restarting_changes_nothing(asked, data, choice, seed, tick
 
     def restart() -> None:
         layout = run.unit.catalogue.layout
-        run.unit.state = restore(layout, {name: through_ipc(table) for name, table in save(run.unit.state).items()})
+        run.unit.state = restore(
+            run.unit.catalogue, {name: through_ipc(table) for name, table in save(run.unit.state).items()}
+        )
         for instant in run._instants.values():
             instant.rows = [read_rows(layout, through_ipc(message(layout, rows))) for rows in instant.rows]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.query.coded_join import CodedJoin, within
-from watersmeet.registry.rjoin.ring_unit import RingOptions
-from watersmeet.routing.ring import Ring
+from watersmeet_lab.simulate.ring.circle import Ring
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin, within
 from watersmeet_lab.simulate.ring.simulation import RingSimulation, Tuples
+from watersmeet_lab.simulate.ring.unit import RingOptions
 
 STREAMS = {"r": ("a", "b"), "s": ("a", "b"), "p": ("a", "b")}
 CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))

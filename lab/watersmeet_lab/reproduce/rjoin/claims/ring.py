@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.routing.ring import Ring
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, each, verdict
 from watersmeet_lab.reproduce.rjoin.claims.nodes import busy, half, loads
 from watersmeet_lab.reproduce.rjoin.lab import MOVE_EVERY, Lab
+from watersmeet_lab.simulate.ring.circle import Ring
 
 
 def check_hops(lab: Lab) -> list[Claim]:

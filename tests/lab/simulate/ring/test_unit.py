@@ -7,11 +7,12 @@ import pytest
 
 from watersmeet.errors import OptionError, QueryError, UnknownNameError
 from watersmeet.kernels.registered.key_table import attribute_key, value_key
-from watersmeet.kernels.registered.rewriting import BATCH, BOUND, KEY, STREAM, TS
-from watersmeet.query.coded_join import CodedJoin
-from watersmeet.registry.rjoin.ring_unit import ASKING, INDEXING, QUERIES, Choice, RingOptions, RingUnit, TravellingRows
-from watersmeet.registry.rjoin.template_catalogue import Layout, TemplateCatalogue
-from watersmeet.routing.ring import Ring
+from watersmeet.kernels.registered.rewriting import AT_VALUES, BATCH, BOUND, KEY, STREAM, TS
+from watersmeet.registry.rjoin.catalogue import Layout
+from watersmeet_lab.simulate.ring.catalogue import RingCatalogue
+from watersmeet_lab.simulate.ring.circle import Ring
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin
+from watersmeet_lab.simulate.ring.unit import ASKING, INDEXING, QUERIES, Choice, RingOptions, RingUnit, TravellingRows
 
 STREAMS = {"r": ("a", "b"), "s": ("a", "b"), "p": ("a", "b")}
 CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (2, "a")))
@@ -19,20 +20,20 @@ NODES = 64
 
 
 def unit_of(choice: Choice = "ric", **options: int) -> RingUnit:
-    catalogue = TemplateCatalogue(STREAMS, Layout.of([CHAIN], STREAMS))
+    catalogue = RingCatalogue(STREAMS, Layout.of([CHAIN]))
     return RingUnit(Ring.of(NODES), catalogue, RingOptions(choice, rate_period=100, **options))
 
 
 def published(unit: RingUnit, stream: int, *values: tuple[int, int], now: int = 0) -> np.ndarray:
     """Copies of tuples, as they arrive."""
-    block = np.zeros((len(values), int(unit.state.lay[-1])), np.int64)
+    block = np.zeros((len(values), unit.catalogue.tuple_width), np.int64)
     block[:, STREAM], block[:, TS], block[:, BATCH] = stream, now, now
-    block[:, unit.state.lay[5] : unit.state.lay[5] + 2] = values
+    block[:, AT_VALUES : AT_VALUES + 2] = values
     return unit.index(block, np.zeros(len(values), np.int64))
 
 
 def nothing(unit: RingUnit) -> TravellingRows:
-    return TravellingRows(np.zeros((0, int(unit.state.lay[4])), np.int64), np.zeros((0, 0), np.int64))
+    return TravellingRows(unit.catalogue.layout.no_rows(), np.zeros((0, 0), np.int64))
 
 
 def with_rates(choice: Choice = "ric", **options: int) -> RingUnit:
@@ -102,7 +103,7 @@ def test_what_a_row_carries_its_receiver_knows():
     assert (row.carried[0, 1::2] >= 0).sum() == 4
     receiver = int(unit.ring.owners(row.rows[:, KEY].copy())[0])
     assert receiver != 3
-    unit.step(np.zeros((0, int(unit.state.lay[-1])), np.int64), row, 11)
+    unit.step(np.zeros((0, unit.catalogue.tuple_width), np.int64), row, 11)
     asked = unit.load.sent[ASKING].sum()
     posed(unit, sender=receiver, now=12)
     assert unit.load.sent[ASKING].sum() == asked
@@ -111,7 +112,7 @@ def test_what_a_row_carries_its_receiver_knows():
 def test_a_rewritten_query_asks_only_for_what_is_new():
     unit = with_rates()
     row = posed(unit)
-    unit.step(np.zeros((0, int(unit.state.lay[-1])), np.int64), row, 11)
+    unit.step(np.zeros((0, unit.catalogue.tuple_width), np.int64), row, 11)
     asked = unit.load.sent[ASKING].sum()
     made = unit.step(published(unit, 2, (1, 2), now=12), nothing(unit), 12).rows
     assert made.rows[:, BOUND].tolist() == [4]
@@ -163,11 +164,12 @@ def test_refusals():
         catalogue.add(CodedJoin(("r", "q"), (((0, "a"), (1, "a")),), ((0, "a"),)), 0)
     with pytest.raises(UnknownNameError, match="stream s has no column 'z'; it has a, b"):
         catalogue.add(CodedJoin(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),)), 0)
-    with pytest.raises(QueryError, match="more aliases, columns or windows than this run was laid out for"):
-        catalogue.add(CodedJoin(("r", "s"), (((0, "a"), (1, "a")),), ((0, "a"),), rows=(1, 1)), 0)
+    four = tuple(((n, "a"), (n + 1, "a")) for n in range(3))
+    with pytest.raises(QueryError, match="more aliases or columns than this run was laid out for"):
+        catalogue.add(CodedJoin(("r", "s", "p", "r"), four, ((0, "a"),)), 0)
     good, bad = CHAIN, CodedJoin(("r", "s"), (((0, "a"), (1, "z")),), ((0, "a"),))
     with pytest.raises(UnknownNameError, match="no column 'z'"):
-        catalogue.add_all([good, bad], [0, 0], [9, 9])
+        catalogue.add_between([good, bad], 0, 9)
     assert len(catalogue) == 0
-    catalogue.add_all([good, good], [0, 0], [9, 9])  # what was refused has left nothing behind
+    catalogue.add_between([good, good], 0, 9)  # what was refused has left nothing behind
     assert catalogue.arrays[2].tolist() == [[0, 2, 4, 6], [6, 8, 10, 12]]

@@ -24,7 +24,7 @@ import numpy as np
 
 from watersmeet.errors import OptionError
 from watersmeet.kernels.hashing import combine
-from watersmeet.kernels.registered import chord
+from watersmeet_lab.simulate.ring.kernels import chord
 
 _PLACES = 0x52_494E_47
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import OptionError
-from watersmeet.routing.ring import Ring, place
+from watersmeet_lab.simulate.ring.circle import Ring, place
 
 IDS = st.integers(0, 2**64 - 1)
 PLACES = st.dictionaries(st.integers(0, 40), IDS, min_size=1, max_size=12).filter(

@@ -24,24 +24,17 @@ from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
 from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, horizon, reach, symmetric
+from watersmeet.registry.rjoin.catalogue import Place, Slot, merge_places
 
-Place = tuple[int, str]
-"""An alias, by its position in FROM, and a column."""
 MOST = 62
 """Aliases, and slots: sets of them are the bits of a number."""
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Columns that have one value in every result; `join`: NULL matches nothing here."""
+class ValuedSlot(Slot):
+    """A slot, and the constant that its columns equal."""
 
-    places: tuple[Place, ...]
-    constant: int | None
-    join: bool
-
-    @property
-    def aliases(self) -> frozenset[int]:
-        return frozenset(alias for alias, _ in self.places)
+    constant: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,19 +91,14 @@ class CodedJoin:
             raise WindowError(f"rows={self.rows}: give one number for each of the {n} aliases, 0 for none")
 
     @cached_property
-    def slots(self) -> tuple[Slot, ...]:
+    def slots(self) -> tuple[ValuedSlot, ...]:
         """Classes of columns that are equal by the WHERE clause, and single ones that are selected."""
-        classes: list[set[Place]] = []
-        both = [set(pair) for pair in self.equalities]
-        alone = [{place} for place in (*(p for p, _ in self.constants), *self.select)]
-        for group in (*both, *alone):
-            touched = [c for c in classes if c & group]
-            classes = [c for c in classes if not c & group] + [set().union(group, *touched)]
+        alone = [[place] for place in (*(p for p, _ in self.constants), *self.select)]
         values: dict[Place, int] = {}
         for place, value in self.constants:
             if values.setdefault(place, value) != value:
                 raise QueryError(f"column {place[1]!r} of alias {place[0]} cannot equal two constants at once")
-        return tuple(sorted((_slot(c, values) for c in classes), key=lambda s: s.places))
+        return tuple(_slot(places, values) for places in merge_places([*self.equalities, *alone]))
 
     @cached_property
     def canonical(self) -> CodedJoin:
@@ -187,8 +175,8 @@ def _is_closed(bounds: tuple[tuple[int, ...], ...]) -> bool:
     )
 
 
-def _slot(places: set[Place], values: dict[Place, int]) -> Slot:
+def _slot(places: tuple[Place, ...], values: dict[Place, int]) -> ValuedSlot:
     constants = {values[p] for p in places if p in values}
     if len(constants) > 1:
         raise QueryError(f"columns {sorted(p[1] for p in places)} are equal, and equal to different constants")
-    return Slot(tuple(sorted(places)), next(iter(constants), None), len(places) > 1 or bool(constants))
+    return ValuedSlot(places, bool(constants), len(places) > 1 or bool(constants), next(iter(constants), None))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from watersmeet.errors import QueryError, WindowError
-from watersmeet.query.coded_join import CodedJoin, within
+from watersmeet_lab.simulate.ring.coded_join import CodedJoin, within
 
 CHAIN = CodedJoin(("r", "s", "p"), (((0, "a"), (1, "a")), ((1, "b"), (2, "b"))), ((0, "b"), (1, "b")))
 

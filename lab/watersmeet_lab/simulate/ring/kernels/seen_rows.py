@@ -20,14 +20,11 @@ from watersmeet.kernels.registered.rewriting import (
     AT_SLOTS,
     AT_TS,
     BOUND,
-    INFO,
     KEY,
     NEWEST,
     OLDEST,
-    ONCE,
     TEMPLATE,
     Block,
-    Catalogue,
 )
 
 CODE, SEEN_TEMPLATE, SEEN_BOUND, SEEN_KEY, SEEN_OLDEST, SEEN_NEWEST = range(6)
@@ -46,13 +43,13 @@ def _same(seen, s, rows, r, first, last):  # type: ignore[no-untyped-def]
     return same
 
 
-@kernel(boolean[::1](Block, Catalogue, int64[::1], Block, int64[::1], int64[::1]))
-def first_time(rows, cat, lay, seen, slots, count):  # type: ignore[no-untyped-def]
-    """Which new rows to keep; KEY is still where they were made."""
+@kernel(boolean[::1](Block, boolean[::1], int64[::1], Block, int64[::1], int64[::1]))
+def first_time(rows, once, lay, seen, slots, count):  # type: ignore[no-untyped-def]
+    """Which new rows to keep, of templates that keep a row `once`; KEY is still where they were made."""
     out = np.ones(len(rows), np.bool_)
-    mask, first, last = uint64(len(slots) - 1), lay[AT_SLOTS], lay[AT_TS]
+    mask, first, last = uint64(len(slots) - 1), AT_SLOTS, lay[AT_TS]
     for r in range(len(rows)):
-        if not cat[INFO][rows[r, TEMPLATE], ONCE]:
+        if not once[rows[r, TEMPLATE]]:
             continue
         code = mix(uint64(rows[r, KEY]) ^ mix(uint64(rows[r, TEMPLATE]) ^ mix(uint64(rows[r, BOUND]))))
         for c in range(first, last):

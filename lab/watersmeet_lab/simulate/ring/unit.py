@@ -20,12 +20,15 @@ from typing import Literal, get_args
 import numpy as np
 
 from watersmeet.errors import OptionError
-from watersmeet.kernels.registered import next_key, rewriting, seen_rows
+from watersmeet.kernels.registered import rewriting
 from watersmeet.kernels.registered.rewriting import (
     ARRIVED,
     BIND_AT,
+    BOUND,
+    ENTRIES,
     KEY,
     LEVEL,
+    NEXT,
     NUMBER,
     STREAM,
     TEMPLATE,
@@ -35,11 +38,13 @@ from watersmeet.kernels.registered.rewriting import (
     VALUE_LEVEL,
 )
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.rjoin.ring_state import RingState
-from watersmeet.registry.rjoin.template_catalogue import NEVER, TemplateCatalogue
-from watersmeet.routing.ring import Ring
+from watersmeet.registry.rjoin.catalogue import NEVER
+from watersmeet_lab.simulate.ring.catalogue import RingCatalogue
+from watersmeet_lab.simulate.ring.circle import Ring
+from watersmeet_lab.simulate.ring.kernels import arrivals, candidates, next_key, seen_rows
+from watersmeet_lab.simulate.ring.state import SimulatedState
 
-Choice = Literal["ric", "random", "worst", "first", "known"]
+Choice = Literal["ric", "random", "worst", "first"]
 _CHOICES: tuple[str, ...] = get_args(Choice)
 _CHUNK = 1 << 16
 """Rows that choose their next key at a time: room for candidates is made for so many."""
@@ -137,18 +142,14 @@ class RingUnit:
     """All that the nodes of a unit know."""
 
     ring: Ring
-    catalogue: TemplateCatalogue
+    catalogue: RingCatalogue
     options: RingOptions = RingOptions()
     load: Load = field(init=False)
-    state: RingState = field(init=False)
-    marks: np.ndarray | None = None
-    """Watermarks by stream, if they are known; None: a tuple of any time may come."""
-    rates: tuple[np.ndarray, np.ndarray] | None = None
-    """Slots and entries of the key table that rates are read from; None: the nodes' own."""
+    state: SimulatedState = field(init=False)
 
     def __post_init__(self) -> None:
         self.load = Load.of(int(self.ring.nodes.max()) + 1)
-        self.state = RingState(self.catalogue.layout)
+        self.state = SimulatedState(self.catalogue)
 
     def change(self, ring: Ring) -> None:
         """Nodes have joined, left or moved: keys lie where they lay, under other owners."""
@@ -160,31 +161,24 @@ class RingUnit:
 
     def step(self, tuples: np.ndarray, rows: TravellingRows, now: int) -> Outbox:
         """Everything that arrives at one instant."""
-        state, cat, lay = self.state, self.catalogue.arrays, self.state.lay
-        state.reserve(len(rows), len(tuples))
+        state, options = self.state, self.options
         self._receive(tuples, rows)
-        period = self.options.rate_period
-        by_tuples = rewriting.arrive_tuples(tuples, state.blocks, state.slots, state.counts, cat, lay, now, period)
-        by_rows = self._rows_arrive(rows.rows, now)
-        by_rows[:, rewriting.NEXT] += len(tuples)
-        made = (
-            by_tuples if not len(by_rows) else by_rows if not len(by_tuples) else np.concatenate([by_tuples, by_rows])
-        )
-        kept = self._first_time(made)
-        made = made if kept.all() else made[kept]
-        done = next_key.complete(made, cat)
-        answers, going = made[done], made if not done.any() else made[~done]
-        events = going[:, rewriting.NEXT].copy()
+        tuples[:, ARRIVED] = now
+        by_tuples = state.meet_tuples(tuples)
+        keys = np.ascontiguousarray(tuples[:, TUPLE_KEY])
+        candidates.count_arrivals(state.blocks[ENTRIES], state.slots, keys, now, options.rate_period)
+        marks = np.full(len(self.catalogue.streams), NEVER, np.int64)
+        by_rows = state.walk_rows(rows.rows, now, options.delta, marks)
+        by_rows[:, NEXT] += len(tuples)
+        made = np.concatenate([by_tuples, by_rows])
+        made = made[self.catalogue.hold_windows(made)]
+        made = made[self._first_time(made)]
+        done = self.catalogue.are_complete(made)
+        answers, going = made[done], made[~done]
+        events = going[:, NEXT].copy()
         self.load.sent[ANSWERING] += self._by_node(self.ring.owners(answers[:, KEY].copy()))
         out = self.place(going, self.ring.owners(going[:, KEY].copy()), now)
         return Outbox(out, answers, events)
-
-    def _rows_arrive(self, rows: np.ndarray, now: int) -> np.ndarray:
-        state, cat = self.state, self.catalogue.arrays
-        where = (rows, state.blocks, state.slots, state.counts, cat, state.lay)
-        if state.order is None:
-            return rewriting.arrive_rows(*where, now, self.options.delta, self._marks())
-        return rewriting.arrive_rows_in_order(*where, self._marks(), *state.order)
 
     def place(self, rows: np.ndarray, senders: np.ndarray, now: int) -> TravellingRows:
         """Choose where rows wait next, and count what that costs their senders."""
@@ -196,36 +190,29 @@ class RingUnit:
         widest = int((cat[BIND_AT][:, -1] - cat[BIND_AT][:, 0]).max()) if len(cat[BIND_AT]) else 0
         carried = np.full((len(rows), 2 * widest if o.choice == "ric" else 0), -1, np.int64)
         positions = ring.positions[senders]
-        slots, entries = (state.slots, state.blocks[rewriting.ENTRIES]) if self.rates is None else self.rates
         for begin in range(0, len(rows), _CHUNK):
             part = slice(begin, begin + _CHUNK)
             state.reserve_candidates(len(rows[part]) * widest)
             next_key.choose(
-                rows[part], positions[part], cat, state.lay, ring.ids, ring.fingers, ring.nodes, slots,
-                entries, state.candidates, state.known, options, self.load.sent, carried[part],
+                rows[part], positions[part], cat, state.lay, ring.ids, ring.fingers, ring.nodes, state.slots, state.blocks[ENTRIES],
+                state.candidates, state.known, options, self.catalogue.tumbling, self.load.sent, carried[part],
             )  # fmt: skip
         return TravellingRows(rows, carried)
 
     def index(self, tuples: np.ndarray, senders: np.ndarray) -> np.ndarray:
         """Procedure 1: two copies of every tuple for each of its columns, one at either level; counts their way."""
-        copies = rewriting.copies(tuples, self.catalogue.columns, self.state.lay)
+        copies = rewriting.copies(tuples, self.catalogue.columns)
         self.ring.send(senders[copies[:, TUPLE_NEXT]], copies[:, TUPLE_KEY].copy(), self.load.sent[INDEXING])
         return copies
 
     def expire(self, watermark: Watermark, settled: Watermark, now: int) -> int:
         """Drop rows that no tuple can match any more, and tuples that no row can; the number of rows that went. A row on its
         way has got its last tuple at or after `settled`."""
-        state, cat, lay = self.state, self.catalogue.arrays, self.state.lay
+        state = self.state
         before = len(state.rows)
-        rows = rewriting.may_match(
-            state.blocks[rewriting.ROWS],
-            before,
-            cat,
-            lay,
-            np.full(len(self.catalogue.streams), watermark.ts),
-            watermark.batch,
-            watermark.numbered,
-        )
+        marks = np.full(len(self.catalogue.streams), watermark.ts)
+        rows = arrivals.may_match(state.rows, self.catalogue.arrays, state.lay, marks)
+        rows &= self.catalogue.may_match(state.rows, watermark.ts, watermark.batch, watermark.numbered)
         time, numbers = self.catalogue.retention(settled.batch)
         tuples = state.tuples
         stream = tuples[:, STREAM]
@@ -241,41 +228,35 @@ class RingUnit:
     def count_stored(self) -> tuple[np.ndarray, np.ndarray]:
         """Rewritten queries and tuples that each node stores."""
         rows = self.state.rows
-        rewritten = rows[rows[:, rewriting.BOUND] != 0]
+        rewritten = rows[rows[:, BOUND] != 0]
         return (
             self._by_node(self.ring.owners(rewritten[:, KEY].copy())),
             self._by_node(self.ring.owners(self.state.tuples[:, TUPLE_KEY].copy())),
         )
-
-    def _marks(self) -> np.ndarray:
-        """By stream the time of which tuples may still come; rows that none can match are not stored."""
-        if self.marks is None:
-            return np.full(len(self.catalogue.streams), NEVER, np.int64)
-        return self.marks
 
     def _by_node(self, nodes: np.ndarray) -> np.ndarray:
         return np.bincount(nodes, minlength=len(self.load.rows))
 
     def _receive(self, tuples: np.ndarray, rows: TravellingRows) -> None:
         to = self.ring.owners(rows.rows[:, KEY].copy())
-        self.load.rows += self._by_node(to[rows.rows[:, rewriting.BOUND] != 0])
+        self.load.rows += self._by_node(to[rows.rows[:, BOUND] != 0])
         self.load.tuples += self._by_node(self.ring.owners(tuples[:, TUPLE_KEY].copy()))
         if rows.carried.shape[1]:
             for begin in range(0, len(rows), _CHUNK):
                 part = slice(begin, begin + _CHUNK)
                 self.state.reserve_candidates(len(rows.rows[part]) * rows.carried.shape[1] // 2)
                 next_key.unpack(
-                    rows.rows[part], rows.carried[part], to[part], self.catalogue.arrays, self.state.lay,
+                    rows.rows[part], rows.carried[part], to[part], self.catalogue.arrays,
                     self.ring.ids, self.ring.nodes, self.state.candidates, self.state.known,
                 )  # fmt: skip
 
     def _first_time(self, made: np.ndarray) -> np.ndarray:
-        cat, state = self.catalogue.arrays, self.state
-        once = int(cat[rewriting.INFO][made[:, TEMPLATE], rewriting.ONCE].sum())
-        if not once:
+        state, once = self.state, self.catalogue.once
+        count = int(once[made[:, TEMPLATE]].sum())
+        if not count:
             return np.ones(len(made), bool)
-        state.reserve_seen(once)
-        return seen_rows.first_time(made, cat, state.lay, state.seen, state.seen_slots, state.seen_count)
+        state.reserve_seen(count)
+        return seen_rows.first_time(made, once, state.lay, state.seen, state.seen_slots, state.seen_count)
 
 
 def _groups(events: np.ndarray, keys: np.ndarray) -> int:

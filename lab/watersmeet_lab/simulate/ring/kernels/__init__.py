@@ -1,0 +1,1 @@
+"""The inner loops of the simulated ring, over those of RJoin (`watersmeet.kernels.registered`). NumPy and Numba only."""
