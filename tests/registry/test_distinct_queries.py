@@ -12,7 +12,7 @@ import pytest
 
 import watersmeet as wm
 from watersmeet.operators import distinct as deduplicator
-from watersmeet.registry.shared import distinct, unit
+from watersmeet.registry.shared import distinct, flow
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.registry.shared.compiled import find_compiled
 
@@ -125,9 +125,9 @@ def test_the_order_of_arrival_in_a_batch_changes_neither_rows_nor_times() -> Non
 
 
 def test_rows_of_many_chunks_are_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = unit.fan_out
-    monkeypatch.setattr(unit, "fan_out", lambda *args: whole(*args, limit=3))
-    monkeypatch.setattr(unit, "LIMIT", 4)
+    whole = flow.fan_out
+    monkeypatch.setattr(flow, "fan_out", lambda *args: whole(*args, limit=3))
+    monkeypatch.setattr(flow, "LIMIT", 4)
     subs = registry()
     subs.add("SELECT DISTINCT r.k AS k, s.name AS n FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS", id="q")
     subs.add("SELECT DISTINCT s.ts AS at, r.f FROM r, s, t WHERE r.k = s.k AND t.k = s.k WINDOW = 10 SECONDS", id="p")

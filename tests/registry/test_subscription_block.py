@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.shared.block import Block, Registered
+from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.probe_trie import NODE_FIELDS, TrieBuilder
-from watersmeet.registry.subscription import Subscription, Template
+from watersmeet.registry.subscription import Registered, Subscription, Template
 
 NAMES = ("r", "s", "t")
 

@@ -18,7 +18,9 @@ from tests.rounds.mini_spark import FolderSink, MiniSpark, plain
 from tests.rounds.test_sites_in_files import Stage, prepared
 from tests.rounds.test_subscriptions import SPECS, InProcess, batch_of, once, sql
 from watersmeet import Stream
+from watersmeet.registry import process
 from watersmeet.registry.plan import RegistryPlan
+from watersmeet.registry.versions import Queries
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.rounds import files, sinks, supersteps, worker
 from watersmeet.runtime.rounds.checkpoint import StateFolder
@@ -27,9 +29,8 @@ from watersmeet.runtime.rounds.handle import check_checkpoint
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.subscriptions import log as log_module
-from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.engines import engine_of
-from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.storage.segment import CACHE
 
@@ -74,7 +75,7 @@ class Life:
 
     def __init__(self, checkpoint: Path, sink: Path, seconds: int = 4, count: int = FILES) -> None:
         CACHE._segments.clear()
-        log_module._VIEWS.clear()
+        process._HELD.clear()
         self.folder, self.sink = StateFolder.under(str(checkpoint)), FolderSink(str(sink), "json")
         self.checkpoint, self.count = checkpoint, count
         self.folder.prepare()
@@ -115,8 +116,8 @@ class Registered(Life):
         if not registry.list():
             for n in range(4):  # so that a snapshot is due
                 registry.add_all([(f"q{n}", sql(seconds + n)), (f"once{n}", once(10 + 2 * n))])
-        steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), self.folder)
-        return Protocol(plan, steps, self.folder, self.sink, registered=Answered(registry))
+        steps: Any = InProcess(plan, engine_of(plan, Queries(log)), self.folder)
+        return Protocol(plan, steps, self.folder, self.sink, registered=registry)
 
     def frame(self, taken: list[int], session: Any) -> Any:
         tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}

@@ -26,19 +26,17 @@ from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Rounds, 
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL
+from watersmeet.registry.versions import Queries, RegistryView
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
-from watersmeet.runtime.subscriptions.answered import Answered
-from watersmeet.runtime.subscriptions.ask import answer, bind
+from watersmeet.runtime.subscriptions.ask import Latest, answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of
-from watersmeet.runtime.subscriptions.latest import Latest
-from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.runtime.subscriptions.versions import RegistryView
 from watersmeet.storage.manifest import Identity, Intent, Manifest
 
 SPECS = {n: StreamSpec(n, {"id": "bigint", "k": "bigint", "ts": "timestamp"}, time="ts") for n in ("r", "s")}
@@ -140,8 +138,8 @@ class Life:
         log.prepare()
         plan = RegistryPlan(SPECS, units, engine)
         self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
-        steps: Any = InProcess(plan, engine_of(plan, FolderQueries(log)), folder)
-        self.protocol = Protocol(plan, steps, folder, sink, registered=Answered(self.registry))
+        steps: Any = InProcess(plan, engine_of(plan, Queries(log)), folder)
+        self.protocol = Protocol(plan, steps, folder, sink, registered=self.registry)
 
     def add(self, seconds: int) -> str:
         return self.registry.add_all([(None, sql(seconds))])[0]

@@ -1,1 +1,4 @@
-"""The engines of registered queries: the shared plan, and RJoin. The registry itself is in `runtime.subscriptions`."""
+"""Registered queries: what one is, the versions of a registry, and the engines that answer it: the shared plan, and RJoin.
+
+Who adds queries and runs batches is in `runtime.subscriptions`.
+"""

@@ -23,7 +23,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -139,6 +139,22 @@ class Subscription:
             tuple(AnswerColumn(name, kind, _read_computed(*rest)) for name, kind, *rest in raw["outputs"]),
             raw.get("distinct", False),
         )
+
+
+NOT_YET = -1
+"""The effect of a query that no batch has answered."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query of a registry: it sees tuples that arrived from batch `effect` on."""
+
+    id: str
+    effect: int
+    query: Subscription
+    sql: str = field(default="", compare=False)
+    version: int = field(default=0, compare=False)
+    """The version that added it, or that of the snapshot that has it."""
 
 
 def subscription(join: Join, types: Types) -> Subscription:

@@ -24,10 +24,7 @@ from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
 from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, horizon, reach, symmetric
-from watersmeet.registry.rjoin.catalogue import Place, Slot, merge_places
-
-MOST = 62
-"""Aliases, and slots: sets of them are the bits of a number."""
+from watersmeet.registry.rjoin.catalogue import MOST, Place, Slot, merge_places
 
 
 @dataclass(frozen=True)

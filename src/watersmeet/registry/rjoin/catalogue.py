@@ -37,8 +37,8 @@ from watersmeet.query.window import UNBOUNDED
 
 ALWAYS, NEVER = 2**62, -(2**62)
 """Batches after and before all others."""
-MOST_SLOTS = 62
-"""Sets of slots are the bits of a number."""
+MOST = 62
+"""Aliases, and slots: sets of them are the bits of a number."""
 _ROW = ("template", "bound", "wait", "key", "oldest", "newest", "next")
 Columns = Mapping[str, Sequence[str]]
 """The columns of every stream, by name."""
@@ -161,8 +161,10 @@ class TemplateCatalogue:
         lay, n = self.layout, len(t.streams)
         bind = [self._binds(t, alias) for alias in range(n)]
         ends = np.cumsum([0, *map(len, bind)])
-        if len(t.slots) > MOST_SLOTS:
-            raise QueryError(f"the query carries {len(t.slots)} different columns; {MOST_SLOTS} at most: compare fewer")
+        if n > MOST:
+            raise QueryError(f"the query reads {n} streams: a continuous join has 2 to {MOST}")
+        if len(t.slots) > MOST:
+            raise QueryError(f"the query carries {len(t.slots)} different columns; {MOST} at most: compare fewer")
         if ends[-1] > next_key.MOST_CANDIDATES:
             raise QueryError(f"the query names {ends[-1]} columns; {next_key.MOST_CANDIDATES} at most")
         slots = [sum(1 << a for a in s.aliases) | (CONSTANT if s.is_constant else 0) for s in t.slots]

@@ -25,8 +25,8 @@ from watersmeet.registry.rjoin.index import ID, Index
 from watersmeet.registry.rjoin.memory import kind_of_dead, memory_in_process
 from watersmeet.registry.rjoin.node import RingNode
 from watersmeet.registry.rjoin.templates import templates_in_process
-from watersmeet.registry.shared.compiled import find_compiled, unit_of
-from watersmeet.registry.shared.flow import Queries
+from watersmeet.registry.shared.compiled import compile_share
+from watersmeet.registry.versions import Queries
 
 _AFTER_ALL = 2**63 - 1
 
@@ -66,15 +66,10 @@ class Rewrite:
 
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
         templates = templates_in_process(self.registry.name, self.index)
-        compiled = find_compiled(self.registry.name, turn.unit)
-        if self.queries and (templates.stands_for != self.queries or compiled.stands_for != self.queries):
-            live = self.registry.at(self.queries)
-            if templates.stands_for != self.queries:
-                templates.become(live)
-                templates.stands_for = dict(self.queries)
-            share = {i: q for i, q in live.items() if unit_of(q.query.template, self.plan.units) == turn.unit}
-            compiled.become(share)
-            compiled.stands_for = dict(self.queries)
+        if templates.stands_for != self.queries:
+            templates.become(self.registry.at(self.queries))
+            templates.stands_for = dict(self.queries)
+        compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
         memory = memory_in_process(self.registry.name, templates, turn.unit)
         yield from RingNode(self.plan, templates, compiled, memory).step(turn)
 

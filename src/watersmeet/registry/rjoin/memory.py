@@ -25,10 +25,10 @@ from watersmeet.kernels.registered.rewriting import ALIAS, ALIASES, AT_TS, BIND,
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH
+from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.shared.process import get_or_make
 from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
 

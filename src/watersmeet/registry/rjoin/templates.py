@@ -23,13 +23,13 @@ import pyarrow as pa
 from watersmeet.errors import QueryError
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.registered.rewriting import AT_SLOTS, BIND_AT, BOUND, NEWEST, OLDEST, TEMPLATE, WAIT
+from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
-from watersmeet.registry.shared.block import Registered, code_of
+from watersmeet.registry.shared.block import code_of
 from watersmeet.registry.shared.compiled import unit_of
-from watersmeet.registry.shared.process import get_or_make
-from watersmeet.registry.subscription import hull
+from watersmeet.registry.subscription import Registered, hull
 
 Pose = tuple[int, tuple[int, ...]]
 """The number of a shape, and the codes of its constants."""

@@ -6,5 +6,5 @@
 - fan_out.py: from combinations of templates to pairs of a combination and a query
 - distinct.py: of equal rows of a DISTINCT query one pair
 - answers.py: pairs to rows (query, time, values as JSON)
-- unit.py: one step: join, fan out, store, expire
+- flow.py: the dataflow, and one step of a unit: join, fan out, store, expire
 """

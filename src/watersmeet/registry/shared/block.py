@@ -25,7 +25,7 @@ from watersmeet.plan.types import Kind
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.gates import Gate, gates
 from watersmeet.registry.shared.probe_trie import TrieBuilder
-from watersmeet.registry.subscription import Computed, Subscription, Template
+from watersmeet.registry.subscription import Computed, Registered, Subscription, Template
 
 MOST_GATES = 64
 """Every gate is an evaluation of every new tuple of its stream, and an index of its own."""
@@ -33,15 +33,6 @@ UNTIL, FOR_EVER = "|until|", "|for ever|"
 """How the kinds of segments begin that keep rows of DISTINCT; no stream is called so."""
 Form = tuple[str, tuple[tuple[int, str, str], ...]]
 """Text, and (alias number, stream, column) of its columns: expressions that are evaluated together."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A query that a batch answers: it sees tuples that arrived from batch `effect` on."""
-
-    id: str
-    effect: int
-    query: Subscription
 
 
 @dataclass

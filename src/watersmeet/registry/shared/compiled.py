@@ -15,9 +15,10 @@ from typing import Any
 
 from watersmeet.dataflow.clock import stream_cuts
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.shared.block import Block, Registered
-from watersmeet.registry.shared.process import get_or_make
-from watersmeet.registry.subscription import Template
+from watersmeet.registry.process import get_or_make
+from watersmeet.registry.shared.block import Block
+from watersmeet.registry.subscription import Registered, Template
+from watersmeet.registry.versions import Queries
 
 _SMALL = 4
 """A block stays apart if it is less than a fourth of the one before."""
@@ -93,3 +94,13 @@ class Compiled:
 def find_compiled(registry: str, unit: int) -> Compiled:
     """What this process has compiled for a unit of a registry."""
     return get_or_make(registry, ("compiled", unit), Compiled)
+
+
+def compile_share(registry: Queries, decided: Mapping[str, Any], unit: int, units: int) -> Compiled:
+    """A unit's share of the queries that a batch answers."""
+    compiled = find_compiled(registry.name, unit)
+    if compiled.stands_for != decided:
+        live = registry.at(decided)
+        compiled.become({i: q for i, q in live.items() if unit_of(q.query.template, units) == unit})
+        compiled.stands_for = dict(decided)
+    return compiled

@@ -1,36 +1,41 @@
-"""Registered queries as a dataflow: one stage, whose units answer. The shared plan is one engine, see `registry.rjoin` for the other.
+"""The shared plan as a dataflow: one stage, whose units answer. Every new tuple walks the tries of all queries, then is stored once.
 
     round 0   tuples of all streams that some query reads -> every unit, which answers its share of the queries
 
-Invariant: which queries a batch answers is what it has decided (`decisions["queries"]`), whatever the registry holds by now.
+    inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
+
+A unit gets all tuples of the streams that its queries read, and answers the queries whose templates are dealt to it. So tuples
+are stored once per unit, whatever the number of queries: that copies tuples by the number of units and shares everything else.
+
+Invariant: which queries a batch answers is what it has decided (`decisions["queries"]`), whatever the registry holds by now. As for
+`operators.join`: late against the maxima of the batches before, expiry with those including this batch; deterministic in (inbox as a
+set, state, queries). What no living query can use is not stored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
+from watersmeet.kernels.registered.probe_trie import LIMIT, walk
+from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
-from watersmeet.registry.plan import RegistryPlan
-from watersmeet.registry.shared.block import Registered
-from watersmeet.registry.shared.compiled import find_compiled, unit_of
-from watersmeet.registry.shared.unit import SharedPlan
-
-
-class Queries(Protocol):
-    """The registry as units see it. It travels to the workers, so it is small and reads what it needs there."""
-
-    @property
-    def name(self) -> str:
-        """Tells registries apart within a process."""
-
-    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
-        """The queries of a batch, by what it has decided of them."""
+from watersmeet.registry.plan import BATCH, RegistryPlan
+from watersmeet.registry.shared.answers import answers
+from watersmeet.registry.shared.block import Block
+from watersmeet.registry.shared.compiled import Compiled, compile_share
+from watersmeet.registry.shared.distinct import AnsweredRows
+from watersmeet.registry.shared.fan_out import fan_out
+from watersmeet.registry.shared.visible import Visible
+from watersmeet.registry.versions import Queries
+from watersmeet.storage.segment import Segment, Settler
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,18 @@ class SharedPlanFlows(Flows):
         stage = FlowStage(Answer(self.plan, self.registry, decisions["queries"]), self.plan.units, wakes=True)
         entries = {stream: ToAll(stream, self.plan.units) for stream in decisions["read"]}
         return Dataflow(self.plan.streams, (stage,), entries, 1)
+
+
+@dataclass(frozen=True)
+class ToAll:
+    """A stream's tuples to all units."""
+
+    stream: str
+    units: int
+    stage: int = 0
+
+    def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
+        return Seen(), (Message(unit, self.stream, wire) for unit in range(self.units))
 
 
 @dataclass(frozen=True)
@@ -62,21 +79,72 @@ class Answer:
         return {}
 
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
-        compiled = find_compiled(self.registry.name, turn.unit)
-        if compiled.stands_for != self.queries:
-            live = self.registry.at(self.queries)
-            compiled.become({i: q for i, q in live.items() if unit_of(q.query.template, self.plan.units) == turn.unit})
-            compiled.stands_for = dict(self.queries)
-        yield from SharedPlan(self.plan, compiled, counts=turn.unit == 0).step(turn)
+        """Yields tables of answers; when exhausted, state and store are those after the batch."""
+        state, store = turn.state, turn.store
+        compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
+        used = compiled.streams
+        new = {s: self._on_time(turn, s, used) for s in self.plan.streams}
+        old = {s: [store.read(i) for i in state.segments.get(s, [])] for s in used}
+        distinct = AnsweredRows(state, store)
+        for block in compiled.blocks:
+            for table in self._answers(block, old, new, distinct):
+                turn.report.results += table.num_rows
+                yield table
+        distinct.settle(compiled.blocks, turn.clock.after)
+        self._settle(turn, new, compiled)
+
+    def _answers(
+        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None], distinct: AnsweredRows
+    ) -> Iterator[pa.Table]:
+        if all(new[s] is None for s in block.streams):
+            return
+        visible = Visible(self.plan, list(block.streams), block.columns, old, new)
+        found = _gather(self._combinations(block, visible), LIMIT // 2)
+        chunks = (pairs for templates, tuples in found for pairs in fan_out(block, visible, templates, tuples))
+        for pairs in distinct.once(block, chunks):
+            yield answers(block, pairs)
+
+    def _combinations(self, block: Block, visible: Visible) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for number in range(len(block.streams)):
+            yield from walk(block.trie, block.width, visible.kernel, number, visible.new_rows(number))
+
+    def _on_time(self, turn: Turn, stream: str, used: set[str]) -> Segment | None:
+        """A stream's new tuples less the late ones, with their batch; the first unit books these."""
+        tables = [t for t in turn.inbox.pop(stream, []) if t.num_rows]
+        if not tables:
+            return None
+        table = pa.concat_tables(tables).combine_chunks()
+        turn.report.rows_in[stream] = table.num_rows
+        table = turn.drop_late(stream, table, integers(table.column(TIME).combine_chunks()), counts=turn.unit == 0)
+        if not table.num_rows or stream not in used:
+            return None
+        return Segment.of(table.append_column(BATCH, pa.array(np.full(table.num_rows, turn.batch))))
+
+    def _settle(self, turn: Turn, new: Mapping[str, Segment | None], compiled: Compiled) -> None:
+        cuts, segments = compiled.cuts(turn.clock.after), turn.state.segments
+        for stream in self.plan.streams:
+            held = segments.get(stream, [])
+            if stream in cuts:
+                settler = Settler(turn.store, cuts[stream], compiled.retention_us(stream))
+                segments[stream] = settler.settle(held, new[stream])
+            else:
+                for info in held:
+                    turn.store.remove(info)
+                segments[stream] = []
+        turn.report.watermarks = turn.clock.after
+        turn.report.retained = {s: n for s, n in turn.state.rows().items() if s in self.plan.streams}
+        turn.report.bytes = turn.state.bytes()
 
 
-@dataclass(frozen=True)
-class ToAll:
-    """A stream's tuples to all units."""
-
-    stream: str
-    units: int
-    stage: int = 0
-
-    def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
-        return Seen(), (Message(unit, self.stream, wire) for unit in range(self.units))
+def _gather(chunks: Iterator[tuple[np.ndarray, np.ndarray]], enough: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same combinations in chunks that are worth the calls that each one costs."""
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    size = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk[0])
+        if size >= enough:
+            yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])
+            held, size = [], 0
+    if held:
+        yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])

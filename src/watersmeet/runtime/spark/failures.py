@@ -29,6 +29,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from watersmeet import errors
 from watersmeet.errors import BrokenQueryError, WatersmeetError
+from watersmeet.registry.versions import STRUCK
 
 _RAISED = re.compile(
     r"(?:^|: )watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
@@ -73,8 +74,6 @@ def from_worker(text: str, *kinds: type[WatersmeetError]) -> WatersmeetError | N
 T = TypeVar("T")
 Queries = Mapping[str, Any]
 """What an intent says of a batch's queries."""
-STRUCK = "struck"
-"""In an intent: the queries of its version that the batch does not answer."""
 
 
 class Striking(Protocol):

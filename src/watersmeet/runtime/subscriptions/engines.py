@@ -17,8 +17,9 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.rjoin.flow import RJoinFlows
 from watersmeet.registry.rjoin.shape import Shape, code_streams
 from watersmeet.registry.rjoin.templates import check_shape
-from watersmeet.registry.shared.flow import Queries, SharedPlanFlows
+from watersmeet.registry.shared.flow import SharedPlanFlows
 from watersmeet.registry.subscription import Subscription
+from watersmeet.registry.versions import Queries
 
 DEFAULT = "shared"
 _ENGINES = {"shared": SharedPlanFlows, "rjoin": RJoinFlows}

@@ -23,6 +23,7 @@ from watersmeet.expressions.evaluator import knows
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
+from watersmeet.registry.versions import Queries
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
@@ -32,12 +33,10 @@ from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
-from watersmeet.runtime.subscriptions.answered import Answered
-from watersmeet.runtime.subscriptions.ask import answer, bind
+from watersmeet.runtime.subscriptions.ask import Latest, answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
-from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.local import pairs_of
-from watersmeet.runtime.subscriptions.log import FolderLog, FolderQueries
+from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
@@ -85,9 +84,9 @@ class Subscriptions:
         for last in folder.numbers(MANIFESTS)[-1:]:
             queries = folder.load(MANIFESTS, last, BatchManifest).queries
             if queries:
-                self._registry.commit(queries, compacts=False)
-        self._answered, self._latest = Answered(self._registry), Latest(self._plan, folder)
-        self._sink = answer_sink(sink, per_query, self._answered.find)
+                self._registry.resume(queries)
+        self._latest = Latest(self._plan, folder)
+        self._sink = answer_sink(sink, per_query, self._registry.find)
         self._feed = None if feed is None else Feed(feed, self._registry, log, absolute(os.fspath(checkpoint)))
         self._handle: Handle | None = None
         self._on_batch: Callable[[Progress], None] | None = None
@@ -130,9 +129,9 @@ class Subscriptions:
         probe_workers(self._spark)
         if self._feed is not None:
             self._feed.start(trigger_of(self._given_trigger))
-        flows = engines.engine_of(self._plan, FolderQueries(FolderLog(self._folder)))
+        flows = engines.engine_of(self._plan, Queries(FolderLog(self._folder)))
         steps = Supersteps(flows, Outlet(ANSWER_FIELDS, as_answers), self._frames, self._folder)
-        protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._answered)
+        protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._registry)
         protocol.on_batch = self._on_batch
         self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name)
         return self

@@ -6,7 +6,6 @@ Invariant: the answers of a batch are those that Spark would give for the same b
 from __future__ import annotations
 
 import time
-import uuid
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,15 +24,14 @@ from watersmeet.plan.model import TIME
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
-from watersmeet.registry.shared.process import forget
+from watersmeet.registry.process import forget
+from watersmeet.registry.versions import MemoryLog, Queries
 from watersmeet.runtime.arrow_types import normal, session_in
 from watersmeet.runtime.in_process import InProcess, enter
 from watersmeet.runtime.spark.failures import run_without_culprits
 from watersmeet.runtime.subscriptions import engines
-from watersmeet.runtime.subscriptions.answered import Answered
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
 from watersmeet.runtime.subscriptions.registry import Entry, Registry
-from watersmeet.runtime.subscriptions.versions import MemoryLog, MemoryQueries, RegistryView
 from watersmeet.runtime.wires import mark_ahead
 from watersmeet.storage.manifest import Identity
 
@@ -65,10 +63,9 @@ class LocalSubscriptions:
         session = session_in(timezone)
         self.plan, self._schemas = RegistryPlan(specs, units, engines.check_engine(engine), session), dict(schemas)
         self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query), session)
-        self._view = MemoryQueries(uuid.uuid4().hex, RegistryView(self._registry.log))
+        self._view = Queries(self._registry.log)
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
-        self._answered = Answered(self._registry)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
 
     def add(self, sql: str, id: str | None = None) -> str:
@@ -110,10 +107,10 @@ class LocalSubscriptions:
         def attempt(queries: Mapping[str, Any]) -> _Attempt:
             return self._attempt(wires, seen, queries)
 
-        intent = self._answered.intend(self._queries, self._units.batch)
-        done = run_without_culprits(self._answered, intent, attempt, attempt, lambda queries: None)
+        intent = self._registry.intend(self._queries, self._units.batch)
+        done = run_without_culprits(self._registry, intent, attempt, attempt, lambda queries: None)
         self._queries, self._units = done.queries, done.units
-        self._answered.commit(self._queries)
+        self._registry.commit(self._queries)
         return done.answers
 
     @property
@@ -124,7 +121,7 @@ class LocalSubscriptions:
     def _attempt(self, wires: Mapping[str, pa.Table], seen: Seen, queries: Mapping[str, Any]) -> _Attempt:
         """A batch with some queries; what was there before it stays as it is."""
         units = self._units.copy()
-        flow = self._flows.under({"queries": queries, "read": self._answered.read(queries)})
+        flow = self._flows.under({"queries": queries, "read": self._registry.read(queries)})
         units.count_late(self._late_unread(wires, flow))
         found = units.play(flow, enter(flow, wires, units.batch)[1], seen)
         answers = pa.concat_tables([_SCHEMA.empty_table(), *(shrink(t).cast(_SCHEMA) for t in found)])

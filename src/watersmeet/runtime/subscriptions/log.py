@@ -17,14 +17,13 @@ another registry's is an error that names the file.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from watersmeet.errors import CheckpointError
-from watersmeet.registry.shared.block import Registered
+from watersmeet.registry.versions import Change, Snapshot
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
-from watersmeet.runtime.subscriptions.versions import Change, RegistryView, Snapshot
 from watersmeet.storage.manifest import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
@@ -82,6 +81,10 @@ class FolderLog:
     """Versions in a state folder."""
 
     folder: StateFolder
+
+    @property
+    def name(self) -> str:
+        return self.folder.uri
 
     def prepare(self) -> None:
         for kind in (REGISTRY, SNAPSHOTS):
@@ -160,20 +163,3 @@ class FolderLog:
         for number in self.folder.numbers(REGISTRY):
             if number <= kept[0]:
                 self.folder.delete(REGISTRY, f"{number}.json")
-
-
-_VIEWS: dict[str, RegistryView] = {}
-
-
-@dataclass(frozen=True)
-class FolderQueries:
-    """The registry in a state folder, as units see it; a process keeps what it has read."""
-
-    log: FolderLog
-
-    @property
-    def name(self) -> str:
-        return self.log.folder.uri
-
-    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
-        return _VIEWS.setdefault(self.name, RegistryView(self.log)).at(queries)

@@ -1,23 +1,19 @@
-"""The registry: queries that are added and removed while streams run, as a sequence of versions.
+"""The registry: queries that are added and removed while streams run, as a sequence of versions (`registry.versions`).
 
-    version   1: add q1     2: add q2, q3     3: remove q1     4: ...
-    batch     0: version 2                    1: version 2     2: version 3
+    add, remove, take_in      users and the feed
+    intend      a new batch: the version of the registry
+    amend       a batch that is repeated: its own version, less the queries that have failed or were removed since
+    strike      a query that breaks the batch: it leaves the registry, and the list says why
 
-A batch answers the queries of one version, which its intent names. A query takes effect in the first batch whose version has
-it, and sees the tuples that arrive from then on.
-
-A query that breaks a batch fails: it leaves the registry, and the list says why.
-
-Invariant: a version never changes. What is refused or has failed is said, and takes no part; one bad query never touches another.
-Implements: Idreos, Liarou, Koubarakis (2008), section 2: a query sees tuples published at or after its insertion, insertion
-being the beginning of the first batch that has it.
+Invariant: a version never changes. What is refused or has failed is said, and takes no part; one bad query never touches another. A
+batch that is repeated answers the queries of its intent, or fewer; never one that was added since.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
 
@@ -32,23 +28,26 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
-from watersmeet.registry.subscription import Subscription, subscription
-from watersmeet.runtime.arrow_types import DuckDBTypes
-from watersmeet.runtime.subscriptions.versions import (
-    KEPT_REFUSALS,
+from watersmeet.registry.rjoin.shape import Shape, index_columns
+from watersmeet.registry.subscription import NOT_YET, Registered, Subscription, subscription
+from watersmeet.registry.versions import (
     LEAVES,
+    STRUCK,
     Change,
     Log,
+    RegistryState,
+    RegistryView,
     effect_of,
-    find_gone,
-    note,
-    replay,
+    read_version,
 )
+from watersmeet.runtime.arrow_types import DuckDBTypes
 from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import REMEDY
 
 _SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
 _MOST_SHOWN = 1_000
+Read = dict[str, list[str]]
+"""The streams that queries read, and the columns that they compare."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,6 @@ class Entry:
     """Whether some pair of its streams has no window: then their tuples are kept for ever."""
     distinct: str | None = None
     """How often a row is answered, if the query is DISTINCT."""
-
-
-@dataclass
-class _Known:
-    version: int
-    sql: str
-    query: Subscription
-    effect: int | None = None
 
 
 def types_of(join: Join) -> DuckDBTypes:
@@ -101,19 +92,23 @@ class Registry:
         self._session = session
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
-        self._known: dict[str, _Known] = {}
-        self._said: dict[str, Change] = {}
-        """What was refused or has failed lately."""
-        found = log.snapshot(log.latest())
-        self.version, self.feed = found.version, found.feed
-        self._base = found.version
+        self._state = RegistryState(log.snapshot(log.latest()))
+        self._base = self._state.version
         """The latest snapshot that is known to be there."""
-        for query in found.queries:
-            bound = Subscription.from_json(query["query"])
-            self._known[query["id"]] = _Known(found.version, query["sql"], bound, query["effect"])
-        self._said |= {change["id"]: change for change in found.refused}
-        for version, changes, feed in log.changes(found.version):
-            self._apply(version, changes, feed)
+        for version, changes, feed in log.changes(self._base):
+            self._state.apply(version, changes, feed)
+        self._view = RegistryView(log)
+        self._read: tuple[Mapping[str, Any], Read] = {}, {}
+        self._live: Mapping[str, Registered] = {}
+
+    @property
+    def version(self) -> int:
+        return self._state.version
+
+    @property
+    def feed(self) -> int:
+        """The last batch of the feed that has been taken in."""
+        return self._state.feed
 
     def bind(self, sql: str) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
@@ -129,7 +124,7 @@ class Registry:
         bound = [(None if id is None else check_id(id), sql, self.bind(sql)) for id, sql in queries]
         with self._lock:
             changes: list[Change] = []
-            taken, fresh = set(self._known), _names(self.version + 1)
+            taken, fresh = set(self._state.queries), _names(self.version + 1)
             for id, sql, query in bound:
                 named = self._choose_id(id, taken, fresh)
                 taken.add(named)
@@ -141,15 +136,17 @@ class Registry:
     def remove(self, id: str) -> None:
         """Remove a query: the next batch does not answer it. One that was refused or has failed leaves the list."""
         with self._lock:
-            if id not in self._known and id not in self._said:
+            if id not in self._state.queries and id not in self._state.said:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are")
             self._write([{"action": "remove", "id": id}], self.feed)
 
     def fail(self, id: str, reason: str, version: int) -> None:
         """A query of a version has broken a batch: it leaves, and the list says why. A later one of that id has not."""
         with self._lock:
-            if id in self._known and self._known[id].version <= version:
-                self._write([{"action": "fail", "id": id, "sql": self._known[id].sql, "reason": reason}], self.feed)
+            if id in self._state.queries and self._state.queries[id].version <= version:
+                self._write(
+                    [{"action": "fail", "id": id, "sql": self._state.queries[id].sql, "reason": reason}], self.feed
+                )
 
     def take_in(self, rows: Iterable[tuple[Any, Any, Any]], batch: int) -> None:
         """Rows (id, action, sql) of a batch of the feed; a batch that has been taken in already changes nothing."""
@@ -157,7 +154,7 @@ class Registry:
             if batch <= self.feed:
                 return
             changes: list[Change] = []
-            taken = set(self._known)
+            taken = set(self._state.queries)
             for id, action, sql in rows:
                 change = self._read_fed(id, action, sql, taken)
                 changes.append(change)
@@ -172,7 +169,7 @@ class Registry:
         try:
             check_id(id)
             if action == "remove":
-                if id not in taken and id not in self._said:
+                if id not in taken and id not in self._state.said:
                     raise QueryError(f"no query {id!r} is registered")
                 return {"action": "remove", "id": id}
             if action != "add":
@@ -194,34 +191,27 @@ class Registry:
         with self._lock:
             found = [
                 Entry(
-                    id,
+                    known.id,
                     known.sql,
-                    "waiting" if known.effect is None else "running",
-                    known.effect,
+                    "waiting" if known.effect == NOT_YET else "running",
+                    None if known.effect == NOT_YET else known.effect,
                     unbounded=any(hi >= UNBOUNDED for row in known.query.template.bounds for hi in row),
                     distinct=how_often(known.query.bucket_us) if known.query.distinct else None,
                 )
-                for id, known in self._known.items()
+                for known in self._state.queries.values()
             ]
             return found + [
                 Entry(said["id"], said["sql"], _SAID[said["action"]], reason=said["reason"])
-                for said in self._said.values()
+                for said in self._state.said.values()
             ]
 
     def query(self, id: str) -> Subscription:
         with self._lock:
-            if id not in self._known:
+            if id not in self._state.queries:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are")
-            return self._known[id].query
+            return self._state.queries[id].query
 
-    @property
-    def count(self) -> int:
-        return len(self._known)
-
-    def reasons(self, action: Literal["refuse", "fail"]) -> dict[str, str]:
-        """By id, of what was refused or has failed lately."""
-        with self._lock:
-            return {id: change["reason"] for id, change in self._said.items() if change["action"] == action}
+    # ---------------------------------------------------------------- as those who run batches see it
 
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         """The queries of a batch as its intent names them, after what the batch before did."""
@@ -232,24 +222,70 @@ class Registry:
             snapshot = before.get("snapshot", 0)
             return {"registry": self._identity, "version": self.version, "since": since, "snapshot": snapshot}
 
-    def find_gone(self, version: int, actions: Sequence[str]) -> set[str]:
-        """The ids of queries that have left after a version by one of some actions."""
+    def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
+        """What a batch that is repeated answers. One that has been written keeps queries that were removed: their answers are out."""
         with self._lock:
-            return set() if version == self.version else find_gone(self.log, version, actions)
+            later = [] if queries["version"] == self.version else self.log.changes(queries["version"])
+            actions = ("fail",) if is_written else LEAVES
+            gone = {change["id"] for _, changes, _ in later for change in changes if change["action"] in actions}
+        return _strike_out(queries, [id for id in self.ids(queries) if id in gone]) if gone else dict(queries)
 
-    def commit(self, queries: Mapping[str, Any], *, compacts: bool) -> dict[str, Any]:
-        """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
+    def ids(self, queries: Mapping[str, Any]) -> Sequence[str]:
+        """The queries of a batch, in the order in which they were added."""
+        return list(self._view.at(queries))
+
+    def strike(self, queries: Mapping[str, Any], id: str, reason: str) -> dict[str, Any]:
+        """A query has broken a batch: it fails; the batch without it."""
+        self.fail(id, reason, queries["version"])
+        return _strike_out(queries, [id])
+
+    def read(self, queries: Mapping[str, Any]) -> Read:
+        """The streams that the queries of a batch read, and the columns that they compare."""
+        if self._read[0] != queries:
+            self._live = self._view.at(queries)
+            self._read = dict(queries), index_columns(Shape.of(q.query) for q in self._live.values())
+        return self._read[1]
+
+    def find(self, id: str) -> Subscription:
+        """A query of the batch that runs."""
+        return self._live[id].query
+
+    @property
+    def answered(self) -> int:
+        """How many queries the batch answers."""
+        return len(self._live)
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """What was refused lately: reasons by id."""
+        return self._reasons("refuse")
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """What has failed lately: reasons by id."""
+        return self._reasons("fail")
+
+    def _reasons(self, action: str) -> dict[str, str]:
         with self._lock:
-            self._check(queries)
-            since = queries["since"]
-            for known in self._known.values():
-                if known.effect is None and known.version <= queries["version"]:
-                    known.effect = effect_of(known.version, since)
-            if not compacts:
+            return {id: change["reason"] for id, change in self._state.said.items() if change["action"] == action}
+
+    def commit(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+        """A batch has been committed: effects are known, and old versions may go. What the next batch starts from."""
+        self.resume(queries)
+        with self._lock:
+            if not self.log.is_due(queries["version"]):
                 return dict(queries)
-            self.log.compact(replay(self.log, queries))
+            self.log.compact(read_version(self.log, queries).to_snapshot())
             self._base = queries["version"]
             return {**queries, "since": [], "snapshot": queries["version"]}
+
+    def resume(self, queries: Mapping[str, Any]) -> None:
+        """A batch was committed with these queries: they have taken effect."""
+        with self._lock:
+            self._check(queries)
+            for id, known in self._state.queries.items():
+                if known.effect == NOT_YET and known.version <= queries["version"]:
+                    self._state.queries[id] = replace(known, effect=effect_of(known.version, queries["since"]))
 
     def _check(self, queries: Mapping[str, Any]) -> None:
         """Raise if a batch has not answered this registry, or a later version of it than there is."""
@@ -271,19 +307,13 @@ class Registry:
 
     def _write(self, changes: Sequence[Change], feed: int) -> None:
         self.log.append(self.version + 1, [*changes], feed)
-        self._apply(self.version + 1, changes, feed)
+        self._state.apply(self.version + 1, changes, feed)
 
-    def _apply(self, version: int, changes: Sequence[Change], feed: int) -> None:
-        for change in changes:
-            id = change["id"]
-            if change["action"] == "add":
-                self._known[id] = _Known(version, change["sql"], Subscription.from_json(change["query"]))
-            elif change["action"] in LEAVES:
-                self._known.pop(id, None)
-            note(self._said, change)
-        for old in list(self._said)[: max(0, len(self._said) - KEPT_REFUSALS)]:
-            del self._said[old]
-        self.version, self.feed = version, feed
+
+def _strike_out(queries: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
+    """What an intent says of a batch without some of its queries."""
+    struck = [*queries.get(STRUCK, ()), *ids]
+    return {**queries, STRUCK: struck} if struck else dict(queries)
 
 
 def _show(value: Any) -> str:

@@ -1,0 +1,202 @@
+"""Versions of a registry: what each one changed, snapshots of all queries, and the queries of a version.
+
+    version   1: add q1     2: add q2, q3     3: remove q1     4: ...
+    batch     0: version 2                    1: version 2     2: version 3
+
+A batch answers the queries of one version, which its intent names. A query takes effect in the first batch whose version has
+it, and sees the tuples that arrive from then on.
+
+Invariant: a version never changes, so whoever reads it, whenever, finds the same queries with the same effects.
+Implements: Idreos, Liarou, Koubarakis (2008), section 2: a query sees tuples published at or after its insertion, insertion
+being the beginning of the first batch that has it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from watersmeet.errors import CheckpointError
+from watersmeet.registry.process import get_or_make
+from watersmeet.registry.subscription import NOT_YET, Registered, Subscription
+from watersmeet.storage.manifest import REMEDY, Document
+
+_KEPT_REFUSALS = 1_000
+
+Change = dict[str, Any]
+"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"}, or {"action", "id", "sql", "reason"}: "refuse" for what was never
+taken in, "fail" for a query that has broken a batch."""
+LEAVES = ("remove", "fail")
+"""The actions by which a query leaves."""
+Since = Sequence[Sequence[int]]
+"""(batch, version) of the batches in which the version changed, ascending."""
+STRUCK = "struck"
+"""In an intent: the queries of its version that the batch does not answer."""
+
+
+@dataclass
+class Snapshot(Document):
+    """All queries of a version, with their effects."""
+
+    version: int = 0
+    queries: tuple[dict[str, Any], ...] = ()
+    """{"id", "sql", "effect", "query"}."""
+    refused: tuple[Change, ...] = ()
+    """What was refused or has failed lately."""
+    feed: int = -1
+    """The last batch of the feed that has been taken in."""
+    registry: str = ""
+    """Whose it is, where it is kept."""
+
+    @classmethod
+    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        return {**raw, "queries": tuple(raw["queries"]), "refused": tuple(raw["refused"])}
+
+
+class Log(Protocol):
+    """Where versions are kept. It travels to the workers, so it is small and reads what it needs there."""
+
+    @property
+    def name(self) -> str:
+        """Tells registries apart within a process."""
+
+    def identity(self) -> str:
+        """Tells registries apart, also one that was begun anew in the same place."""
+
+    def latest(self, at_most: int | None = None) -> int:
+        """The version of the latest snapshot, of this version or before; 0 without one."""
+
+    def snapshot(self, version: int) -> Snapshot:
+        """The snapshot of a version; that of version 0 is empty."""
+
+    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
+        """(version, changes, batch of the feed) of later versions, ascending."""
+
+    def append(self, version: int, changes: list[Change], feed: int) -> None:
+        """Write a version."""
+
+    def is_due(self, version: int) -> bool:
+        """Whether a snapshot of a version is due."""
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """Write a snapshot; what came before it will not be asked for."""
+
+
+class MemoryLog:
+    """Versions in this process."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex
+        self._changes: dict[int, tuple[list[Change], int]] = {}
+
+    def identity(self) -> str:
+        return "in memory"
+
+    def latest(self, at_most: int | None = None) -> int:
+        return 0
+
+    def snapshot(self, version: int) -> Snapshot:
+        return Snapshot()
+
+    def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
+        last = max(self._changes, default=0) if up_to is None else up_to
+        return [(v, *self._changes[v]) for v in range(after + 1, last + 1)]
+
+    def append(self, version: int, changes: list[Change], feed: int) -> None:
+        self._changes[version] = changes, feed
+
+    def is_due(self, version: int) -> bool:
+        return False
+
+    def compact(self, snapshot: Snapshot) -> None:
+        raise AssertionError("nothing asks for it")
+
+
+class RegistryState:
+    """A registry at one version; it goes on to the next ones."""
+
+    def __init__(self, found: Snapshot) -> None:
+        self.version, self.feed = found.version, found.feed
+        self.queries = {q["id"]: _registered(q, q["effect"], found.version) for q in found.queries}
+        self.said = {change["id"]: change for change in found.refused}
+        """What was refused or has failed lately, until something else is said of the id."""
+
+    def apply(self, version: int, changes: Iterable[Change], feed: int, since: Since | None = None) -> None:
+        """Become a later version; since: in which batches versions took effect, if that is known."""
+        for change in changes:
+            id = change["id"]
+            self.said.pop(id, None)
+            if change["action"] == "add":
+                effect = NOT_YET if since is None else effect_of(version, since)
+                self.queries[id] = _registered(change, effect, version)
+            elif change["action"] in LEAVES:
+                self.queries.pop(id, None)
+            if "reason" in change:
+                self.said[id] = change
+        for old in list(self.said)[: max(0, len(self.said) - _KEPT_REFUSALS)]:
+            del self.said[old]
+        self.version, self.feed = version, feed
+
+    def to_snapshot(self) -> Snapshot:
+        queries = tuple(
+            {"id": q.id, "sql": q.sql, "effect": q.effect, "query": q.query.to_json()} for q in self.queries.values()
+        )
+        return Snapshot(self.version, queries, tuple(self.said.values()), self.feed)
+
+
+def _registered(said: Mapping[str, Any], effect: int, version: int) -> Registered:
+    return Registered(said["id"], effect, Subscription.from_json(said["query"]), said["sql"], version)
+
+
+def effect_of(version: int, since: Since) -> int:
+    """The first batch that has a version."""
+    found = next((batch for batch, has in since if has >= version), None)
+    if found is None:
+        raise CheckpointError(
+            f"no batch is known from which on version {version} of the registry was answered; {REMEDY}"
+        )
+    return found
+
+
+def read_version(log: Log, queries: Mapping[str, Any], known: RegistryState | None = None) -> RegistryState:
+    """The registry at the version of a batch, read from the latest snapshot on, or from a state that is known."""
+    version, base = int(queries["version"]), max(log.latest(queries["version"]), queries.get("snapshot", 0))
+    state = known if known is not None and base <= known.version <= version else RegistryState(log.snapshot(base))
+    for number, changes, feed in log.changes(state.version, version):
+        state.apply(number, changes, feed, queries["since"])
+    return state
+
+
+class RegistryView:
+    """The queries of one version at a time, read from the log."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self._registry: str | None = None
+        self._state: RegistryState | None = None
+
+    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
+        """The queries of a batch, by what its intent says of them."""
+        if queries["registry"] != self._registry:
+            self._registry, self._state = queries["registry"], None
+        if self._state is None or self._state.version != queries["version"]:
+            self._state = read_version(self.log, queries, self._state)
+        struck = frozenset(queries.get(STRUCK, ()))
+        return {id: q for id, q in self._state.queries.items() if id not in struck} if struck else self._state.queries
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A registry as units see it; a process keeps what it has read."""
+
+    log: Log
+
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+    def at(self, queries: Mapping[str, Any]) -> Mapping[str, Registered]:
+        """The queries of a batch, by what it has decided of them."""
+        return get_or_make(self.name, "view", lambda: RegistryView(self.log)).at(queries)
