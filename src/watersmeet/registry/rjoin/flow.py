@@ -21,10 +21,11 @@ from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Messa
 from watersmeet.errors import WatersmeetError
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import RegistryPlan
+from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.index import ID, Index
-from watersmeet.registry.rjoin.memory import kind_of_dead, memory_in_process
+from watersmeet.registry.rjoin.memory import RingMemory, kind_of_dead
 from watersmeet.registry.rjoin.node import RingNode
-from watersmeet.registry.rjoin.templates import templates_in_process
+from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.compiled import compile_share
 from watersmeet.registry.versions import Queries
 
@@ -65,12 +66,13 @@ class Rewrite:
         return {kind_of_dead(stream): _AFTER_ALL for stream in self.plan.streams}
 
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
-        templates = templates_in_process(self.registry.name, self.index)
+        name = self.registry.name
+        templates = get_or_make(name, "templates", lambda: Templates(self.index))
         if templates.stands_for != self.queries:
             templates.become(self.registry.at(self.queries))
             templates.stands_for = dict(self.queries)
         compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
-        memory = memory_in_process(self.registry.name, templates, turn.unit)
+        memory = get_or_make(name, ("memory", turn.unit), lambda: RingMemory(templates, turn.unit))
         yield from RingNode(self.plan, templates, compiled, memory).step(turn)
 
 

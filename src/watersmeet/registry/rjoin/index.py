@@ -1,13 +1,19 @@
-"""Tuples under keys of the ring: which codes a tuple has, under which keys it lies, and which nodes get it.
+"""Tuples under keys of the ring: which codes a tuple has, under which keys it lies, which nodes get it; and how busy keys are.
 
     tuple of r   (r, k)         attribute level, for queries that wait for any tuple of r
                  (r, k, 7)      value level, for those that wait for k = 7          the same for every indexed column
 
 A node gets a tuple once, however many of its keys it owns, and finds out by itself which these are.
 
+A batch's tuples are counted by key where they are indexed; counts fade, so that a rate is that of about the last eight batches. A
+node tells its busiest keys; every other node reads that when it has to choose where a query waits. A key of which nothing is told is quiet.
+
 Invariant: keys depend on schemas and values alone, so source tasks and nodes agree. NULL has no key at value level. The one 64-bit
-code that stands for NULL here is replaced where a value has it; `owner` compares such values again.
-Implements: Idreos, Liarou, Koubarakis (2008), procedure 1. Departs from it: columns that no query compares are not indexed.
+code that stands for NULL here is replaced where a value has it; `owner` compares such values again. Rates are a function of the batches
+that have been counted. A wrong or missing rate costs messages, never an answer.
+Implements: Idreos, Liarou, Koubarakis (2008), procedure 1; sections 6 and 7, RIC.
+Departs from the paper: columns that no query compares are not indexed. Nodes do not ask candidates one by one, which would be two rounds
+more for every rewriting; each tells all others once a batch, so what is known is at most one batch old.
 """
 
 from __future__ import annotations
@@ -36,11 +42,18 @@ from watersmeet.kernels.registered.rewriting import (
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.rjoin.shape import code_streams, parts
+from watersmeet.storage.segment import Segment
 
 STAND_IN = NULL + 1
 """The code of a value whose own code is NULL's."""
 ID = "_id"
 """The wire column that tells tuples apart."""
+TOLD = 8_192
+"""So many keys a node tells of."""
+_MEMORY = 8
+"""Batches that a rate is of."""
+_WHOLE = 1_000
+"""Rates are in thousandths of tuples per batch."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +136,28 @@ class Index:
 
 def _numbers(table: pa.Table, name: str) -> np.ndarray:
     return integers(table.column(name).combine_chunks())
+
+
+def count_rates(before: Segment | None, keys: np.ndarray) -> Segment | None:
+    """The rates of a node's busiest keys after a batch that brought tuples under these keys."""
+    found, counts = np.unique(keys, return_counts=True)
+    rates = counts * (_WHOLE // _MEMORY)
+    if before is not None:
+        old, faded = before.codes("key", "integer"), before.codes("rate", "integer") * (_MEMORY - 1) // _MEMORY
+        both = np.concatenate([found, old])
+        found, place = np.unique(both, return_inverse=True)
+        rates = np.bincount(place, np.concatenate([rates, faded]), len(found)).astype(np.int64)
+    kept = np.lexsort((found, -rates))[:TOLD]
+    kept = kept[rates[kept] > 0]
+    if not len(kept):
+        return None
+    zeros = np.zeros(len(kept), np.int64)
+    return Segment.of(pa.table({TIME: zeros, "key": found[kept], "rate": rates[kept]}))
+
+
+def collect_rates(segments: Iterable[Segment]) -> tuple[np.ndarray, np.ndarray]:
+    """What all nodes tell: keys in ascending order, and their rates. A key is told by its owner alone."""
+    parts = [np.stack((s.codes("key", "integer"), s.codes("rate", "integer"))) for s in segments]
+    keys, rates = np.concatenate([np.zeros((2, 0), np.int64), *parts], axis=1)
+    order = np.argsort(keys)
+    return keys[order], rates[order]

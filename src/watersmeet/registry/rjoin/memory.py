@@ -25,7 +25,6 @@ from watersmeet.kernels.registered.rewriting import ALIAS, ALIASES, AT_TS, BIND,
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH
-from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
@@ -171,8 +170,3 @@ class RingMemory:
             hi = cat[HI][template, np.where(bound, b * aliases + waits, 0)]
             last = np.where(bound & (hi < UNBOUNDED), np.minimum(last, shift(rows[:, lay[AT_TS] + b], hi)), last)
         return self.templates.write_rows(rows).append_column(TIME, pa.array(last))
-
-
-def memory_in_process(registry: str, templates: Templates, unit: int) -> RingMemory:
-    """What this process remembers of a node."""
-    return get_or_make(registry, ("memory", unit), lambda: RingMemory(templates, unit))

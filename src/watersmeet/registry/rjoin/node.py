@@ -29,10 +29,9 @@ from watersmeet.kernels.registered import next_key
 from watersmeet.kernels.registered.rewriting import ALIASES, BOUND, INFO, KEY, TEMPLATE, TUPLE_KEY
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import BATCH, RegistryPlan
-from watersmeet.registry.rjoin.index import ID
+from watersmeet.registry.rjoin.index import ID, collect_rates, count_rates
 from watersmeet.registry.rjoin.memory import INDEXED, RATES, RingMemory
 from watersmeet.registry.rjoin.owner import answer_rows
-from watersmeet.registry.rjoin.rates import collect_rates, count_rates
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.compiled import Compiled

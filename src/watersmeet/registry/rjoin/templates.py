@@ -23,7 +23,6 @@ import pyarrow as pa
 from watersmeet.errors import QueryError
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.registered.rewriting import AT_SLOTS, BIND_AT, BOUND, NEWEST, OLDEST, TEMPLATE, WAIT
-from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
@@ -213,8 +212,3 @@ def _code(value: int | str) -> int:
 def check_shape(columns: Mapping[str, tuple[str, ...]], shape: Shape) -> None:
     """Raise if a shape cannot be rewritten: what a node would find out when it numbers the shape, before it does."""
     TemplateCatalogue(columns, Layout.of([shape])).add_all([shape], [ALWAYS])
-
-
-def templates_in_process(registry: str, index: Index) -> Templates:
-    """What this process knows of a registry's shapes; all its units share it."""
-    return get_or_make(registry, "templates", lambda: Templates(index))

@@ -35,9 +35,8 @@ from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import Latest, answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
-from watersmeet.runtime.subscriptions.local import pairs_of
 from watersmeet.runtime.subscriptions.log import FolderLog
-from watersmeet.runtime.subscriptions.registry import Entry, Registry
+from watersmeet.runtime.subscriptions.registry import Registry, RegistryFront
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
 
@@ -45,7 +44,7 @@ MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
 
 
-class Subscriptions:
+class Subscriptions(RegistryFront):
     """Continuous queries over the same streams; made by `wm.subscriptions`.
 
     >>> subs = wm.subscriptions(clicks=clicks, orders=orders, checkpoint="checkpoints/s", sink="answers")  # doctest: +SKIP
@@ -96,22 +95,6 @@ class Subscriptions:
         title = f"Subscriptions over {', '.join(self._frames)}: {len(self._registry.list()):,} queries, {status}"
         last = self.progress()
         return title if last is None else f"{title}\n{last!r}"
-
-    def add(self, sql: str, id: str | None = None) -> str:
-        """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
-        return self._registry.add_all([(id, sql)])[0]
-
-    def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
-        """Register many queries at once, all or none; a mapping gives their ids."""
-        return self._registry.add_all(pairs_of(queries))
-
-    def remove(self, id: str) -> None:
-        """Remove a query: from the next batch on it is not answered, nor in one that is repeated after a restart."""
-        self._registry.remove(id)
-
-    def list(self) -> list[Entry]:
-        """All registered queries, then what the feed was refused and what has failed lately."""
-        return self._registry.list()
 
     def ask(self, sql: str) -> pa.Table:
         """The answer to a query over the tuples that are kept after the latest micro-batch; it leaves no trace.

@@ -31,7 +31,7 @@ from watersmeet.runtime.in_process import InProcess, enter
 from watersmeet.runtime.spark.failures import run_without_culprits
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
-from watersmeet.runtime.subscriptions.registry import Entry, Registry
+from watersmeet.runtime.subscriptions.registry import Registry, RegistryFront
 from watersmeet.runtime.wires import mark_ahead
 from watersmeet.storage.manifest import Identity
 
@@ -47,7 +47,7 @@ class _Attempt:
     answers: pa.Table
 
 
-class LocalSubscriptions:
+class LocalSubscriptions(RegistryFront):
     """Queries over streams that arrive as Arrow tables."""
 
     def __init__(
@@ -67,22 +67,6 @@ class LocalSubscriptions:
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
-
-    def add(self, sql: str, id: str | None = None) -> str:
-        """Register a query; it sees tuples of the next batch and later ones. A bad one is refused with the reason."""
-        return self._registry.add_all([(id, sql)])[0]
-
-    def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
-        """Register many queries, all or none; a mapping gives ids."""
-        return self._registry.add_all(pairs_of(queries))
-
-    def remove(self, id: str) -> None:
-        """Remove a query: the next batch does not answer it."""
-        self._registry.remove(id)
-
-    def list(self) -> list[Entry]:
-        """All registered queries."""
-        return self._registry.list()
 
     def ask(self, sql: str) -> pa.Table:
         """The answer to a query over the tuples that are kept now; see `subscriptions.ask` for what these are."""
@@ -150,12 +134,3 @@ class LocalSubscriptions:
         kept, brought = rows_kept(self.plan.by_alias[stream], marked)
         seen.include(brought)
         return wire if len(kept) == wire.num_rows else wire.take(pa.array(kept))
-
-
-def pairs_of(queries: Sequence[str] | Mapping[str, str]) -> list[tuple[str | None, str]]:
-    """Queries with their ids, if they have any."""
-    if isinstance(queries, Mapping):
-        return [(id, sql) for id, sql in queries.items()]
-    if isinstance(queries, str):
-        raise OptionError("give a list of queries, or a mapping of ids to queries; add() takes one")
-    return [(None, sql) for sql in queries]

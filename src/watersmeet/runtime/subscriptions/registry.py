@@ -310,6 +310,37 @@ class Registry:
         self._state.apply(self.version + 1, changes, feed)
 
 
+class RegistryFront:
+    """What users do with a registry, in process and on Spark alike."""
+
+    _registry: Registry
+
+    def add(self, sql: str, id: str | None = None) -> str:
+        """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
+        return self._registry.add_all([(id, sql)])[0]
+
+    def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
+        """Register many queries at once, all or none; a mapping gives their ids."""
+        return self._registry.add_all(_pairs(queries))
+
+    def remove(self, id: str) -> None:
+        """Remove a query: from the next batch on it is not answered, nor in one that is repeated after a restart."""
+        self._registry.remove(id)
+
+    def list(self) -> list[Entry]:
+        """All registered queries, then what the feed was refused and what has failed lately."""
+        return self._registry.list()
+
+
+def _pairs(queries: Sequence[str] | Mapping[str, str]) -> list[tuple[str | None, str]]:
+    """Queries with their ids, if they have any."""
+    if isinstance(queries, Mapping):
+        return [(id, sql) for id, sql in queries.items()]
+    if isinstance(queries, str):
+        raise OptionError("give a list of queries, or a mapping of ids to queries; add() takes one")
+    return [(None, sql) for sql in queries]
+
+
 def _strike_out(queries: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
     """What an intent says of a batch without some of its queries."""
     struck = [*queries.get(STRUCK, ()), *ids]
