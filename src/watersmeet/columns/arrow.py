@@ -46,23 +46,37 @@ def slice_by_bytes(table: pa.Table, most: int | None = None) -> Iterator[pa.Tabl
             yield table if end - begin == table.num_rows else table.slice(begin, end - begin)
 
 
+class Fold:
+    """The one table that tables merge to. They are merged on the way, each time that they have doubled beyond a block, so what is
+    held is at most a few times the answer."""
+
+    def __init__(self, merge: Callable[[list[pa.Table]], pa.Table]) -> None:
+        self._merge, self._held, self._size, self._enough = merge, list[pa.Table](), 0, block_bytes()
+
+    def add(self, table: pa.Table) -> None:
+        self._held.append(table)
+        self._size += table.nbytes
+        if self._size > self._enough and len(self._held) > 1:
+            self._held = [self._merge(self._held)]
+            self._size = self._held[0].nbytes
+            self._enough = max(2 * self._size, block_bytes())
+
+    def merge(self) -> pa.Table:
+        return self._merge(self._held)
+
+
 def fold(tables: Iterable[pa.Table], merge: Callable[[list[pa.Table]], pa.Table]) -> Iterator[pa.Table]:
-    """The one table that tables merge to, or none of none. They are merged on the way, each time that they have doubled beyond a
-    block, so what is held is at most a few times the answer.
+    """The one table that tables merge to, or none of none; see `Fold`.
 
     >>> [t.to_pydict() for t in fold([pa.table({"n": [1]}), pa.table({"n": [2]})], pa.concat_tables)]
     [{'n': [1, 2]}]
     """
-    held, size, enough = list[pa.Table](), 0, block_bytes()
+    held = None
     for table in tables:
-        held.append(table)
-        size += table.nbytes
-        if size > enough and len(held) > 1:
-            held = [merge(held)]
-            size = held[0].nbytes
-            enough = max(2 * size, block_bytes())
-    if held:
-        yield merge(held)
+        held = held or Fold(merge)
+        held.add(table)
+    if held is not None:
+        yield held.merge()
 
 
 def cuts(widths: int | np.ndarray, rows: int, limit: int) -> Iterator[tuple[int, int]]:

@@ -33,7 +33,6 @@ from watersmeet.registry.rjoin.index import ID, collect_rates, count_rates
 from watersmeet.registry.rjoin.memory import INDEXED, RATES, RingMemory
 from watersmeet.registry.rjoin.owner import answer_rows
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.storage.manifest import REWRITTEN
@@ -192,8 +191,7 @@ class RingNode:
         if not len(complete):
             return
         for block, chunks in answer_rows(self.plan, self.templates, self.compiled, self.memory.contents, complete):
-            for pairs in distinct.once(block, chunks):
-                table = answers(block, pairs)
+            for table in distinct.answer(block, chunks):
                 turn.report.results += table.num_rows
                 yield table
 

@@ -12,6 +12,8 @@ some answer of the chunk shows, however many answers show it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,16 +32,33 @@ def answers(block: Block, pairs: Pairs) -> pa.Table:
     values = _Values(block, pairs)
     parts = []
     for count, rows in group_positions(block.output_count[pairs.query]):
-        query = pairs.query[rows]
-        pieces: list[pa.Array] = []
-        for n in range(count):
-            pieces.append(block.prefixes.take(pa.array(block.output_prefix[query, n])))
-            pieces.append(values.texts(n, rows))
-        end = pa.scalar("}" if count else "{}", pa.large_string())
-        object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
-        ts = pa.array(pairs.youngest[pairs.combination[rows]]).cast(pa.timestamp("us", tz="UTC"))
-        parts.append(pa.table({QUERY: block.names.take(pa.array(query)), YOUNGEST: ts, ANSWER: object_}))
+        texts = [values.texts(n, rows) for n in range(count)]
+        parts.append(answer_rows(block, pairs.query[rows], pairs.youngest[pairs.combination[rows]], texts))
     return pa.concat_tables(parts)
+
+
+def answer_rows(block: Block, query: np.ndarray, youngest: np.ndarray, texts: Sequence[pa.Array]) -> pa.Table:
+    """Answers of queries with as many columns each, by the texts of their values."""
+    pieces: list[pa.Array] = []
+    for n, text in enumerate(texts):
+        pieces += block.prefixes.take(pa.array(block.output_prefix[query, n])), text
+    end = pa.scalar("}" if texts else "{}", pa.large_string())
+    object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
+    ts = pa.array(youngest).cast(pa.timestamp("us", tz="UTC"))
+    return pa.table({QUERY: block.names.take(pa.array(query)), YOUNGEST: ts, ANSWER: object_})
+
+
+def write_texts(values: Sequence[pa.Array], types: Sequence[str], what: str) -> list[pa.Array]:
+    """The texts of columns; Arrow writes whole numbers as the evaluator does, and faster."""
+    out = {
+        n: pc.fill_null(values[n].cast(pa.large_string()), "null") for n, kind in enumerate(types) if kind in INTEGERS
+    }
+    rest = [n for n in range(len(types)) if n not in out]
+    if rest:
+        texts = [json_text(types[n]).format(f'"c{n}"') for n in rest]
+        made = evaluate(pa.table({f"c{n}": values[n] for n in rest}), texts, what, UTC)
+        out |= {n: made.column(at).combine_chunks() for at, n in enumerate(rest)}
+    return [out[n] for n in range(len(types))]
 
 
 class _Values:
@@ -67,20 +86,11 @@ class _Values:
             if number in shown and stream in taken.tables:
                 by_stream.setdefault(stream, []).append((number, column, kind))
         for stream, columns in by_stream.items():
-            for (number, _, _), text in zip(columns, self._make_texts(stream, columns), strict=True):
+            values = [taken.column(stream, column) for _, column, _ in columns]
+            texts = write_texts(values, [kind for *_, kind in columns], f"answers of {stream}")
+            for (number, _, _), text in zip(columns, texts, strict=True):
                 self._plain[number] = self._size - taken.starts[stream]
                 self._put(text)
-
-    def _make_texts(self, stream: str, columns: list[tuple[int, str, str]]) -> list[pa.Array]:
-        """The texts of columns of a stream's tuples; Arrow writes whole numbers as the evaluator does, and faster."""
-        values = {n: self.pairs.taken.column(stream, column) for n, column, _ in columns}
-        out = {n: pc.fill_null(values[n].cast(pa.large_string()), "null") for n, _, kind in columns if kind in INTEGERS}
-        rest = [(n, kind) for n, _, kind in columns if n not in out]
-        if rest:
-            texts = [json_text(kind).format(f'"c{n}"') for n, kind in rest]
-            made = evaluate(pa.table({f"c{n}": values[n] for n, _ in rest}), texts, f"answers of {stream}", UTC)
-            out |= {n: made.column(at).combine_chunks() for at, (n, _) in enumerate(rest)}
-        return [out[n] for n, _, _ in columns]
 
     def _put(self, texts: pa.Array) -> None:
         self._pool.append(texts)

@@ -1,10 +1,10 @@
 """DISTINCT among registered queries: a row is answered once per query and bucket of its youngest member's event time.
 
-    pairs of a batch -> rows (query, values, bucket) -> first of each -> not among the kept -> pairs that are answered
+    pairs of a batch -> rows (query, values, bucket) -> first of each -> not among the kept -> answers
 
-All answers of a query are made at one unit, so what `operators.distinct` does in a round of its own is done here, between
-`fan_out` and `answers`, with the same rows, hashes, equality and buckets. An engine makes one `AnsweredRows` for a unit's turn, sends
-the pairs of every block through `once`, and calls `settle` when it knows the watermarks.
+All answers of a query are made at one unit, so what `operators.distinct` does in a round of its own is done here, with the same
+rows, hashes, equality and buckets. An engine makes one `AnsweredRows` for a unit's turn, has it answer the pairs of every block, and
+calls `settle` when it knows the watermarks.
 
 What has been answered is kept as segments, by the types of the rows' columns and by whether they are kept for ever:
 
@@ -27,14 +27,13 @@ Departs from the paper: projections that repeat are found where answers are made
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import block_bytes, codes, integers
+from watersmeet.columns.arrow import Fold, codes, integers, slice_by_bytes
 from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER
@@ -43,6 +42,7 @@ from watersmeet.operators.distinct import are_new, firsts
 from watersmeet.operators.project import last_instant
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.shared.answers import answer_rows, answers, write_texts
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
 from watersmeet.registry.shared.fan_out import Pairs, group_positions
 from watersmeet.storage.manifest import Manifest
@@ -51,50 +51,8 @@ from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore
 QUERIES = "distinct"
 """In a manifest's extra: a sum over the queries whose rows are kept. If it has changed, some may have been removed."""
 _QUERY, _EFFECT = "_query", "_effect"
-
-
-@dataclass
-class _Held:
-    """Pairs that are the first of their rows so far, and these rows."""
-
-    pairs: Pairs
-    rows: pa.Table
-
-
-@dataclass
-class _Waiting:
-    """Parts that wait for the end of a turn. Rows that several of them have are dropped each time that they have doubled
-    beyond a block, so what waits is at most a few times the answer."""
-
-    parts: list[_Held] = field(default_factory=list)
-    size: int = 0
-    enough: int = 0
-
-    def add(self, part: _Held) -> None:
-        self.parts.append(part)
-        self.size += part.rows.nbytes
-        if self.size > max(self.enough, block_bytes()) and len(self.parts) > 1:
-            self.parts = _firsts(self.parts)
-            self.size = sum(p.rows.nbytes for p in self.parts)
-            self.enough = 2 * self.size
-
-
-def _firsts(parts: list[_Held]) -> list[_Held]:
-    """The first pairs of all parts together, of every row the earliest."""
-    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
-    youngest = np.concatenate([part.pairs.youngest[part.pairs.combination] for part in parts])
-    order = np.argsort(youngest, kind="stable")
-    is_first = np.zeros(len(order), np.bool_)
-    is_first[order[firsts(rows.take(pa.array(order)))]] = True
-    out, begin = [], 0
-    for part in parts:
-        mine = is_first[begin : begin + len(part.pairs.query)]
-        begin += len(mine)
-        if mine.all():
-            out.append(part)
-        elif mine.any():
-            out.append(_Held(part.pairs.where(mine).compact(), part.rows.filter(pa.array(mine))))
-    return out
+_OF_THE_PAIR = ["_number", "_youngest"]
+"""Columns of rows before they leave: the query's number in its block, and the youngest member's time."""
 
 
 class AnsweredRows:
@@ -104,26 +62,22 @@ class AnsweredRows:
         self.manifest, self.store = manifest, store
         self._new: dict[str, list[Segment]] = {}
 
-    def once(self, block: Block, chunks: Iterable[Pairs]) -> Iterator[Pairs]:
-        """The pairs that are answered: all of queries without DISTINCT, the first of every row of those with it.
+    def answer(self, block: Block, chunks: Iterable[Pairs]) -> Iterator[pa.Table]:
+        """The answers of pairs: of all for queries without DISTINCT, of the first of every row for those with it.
 
         Give all of a turn's pairs of a block together: those of DISTINCT leave when all have been seen.
         """
-        held: dict[str, _Waiting] = {}
+        held: dict[str, Fold] = {}
         for pairs in chunks:
             wants = block.distinct[pairs.query]
-            if not wants.any():
-                yield pairs
-                continue
             if not wants.all():
-                yield pairs.where(~wants)
-            mine = pairs.where(wants)
-            for number, at in group_positions(block.row_kind[mine.query]):
-                kind = block.row_kinds[number]
-                for part in self._fresh(block, kind, mine.where(at)):
-                    held.setdefault(kind, _Waiting()).add(part)
-        for kind, waiting in held.items():
-            yield from self._let_out(kind, _firsts(waiting.parts))
+                yield answers(block, pairs.where(~wants) if wants.any() else pairs)
+            for number, at in group_positions(np.where(wants, block.row_kind[pairs.query], -1)):
+                if number >= 0:
+                    kind = block.row_kinds[number]
+                    held.setdefault(kind, Fold(_firsts)).add(self._fresh(kind, _rows(block, kind, pairs.where(at))))
+        for kind, rows in held.items():
+            yield from self._let_out(block, kind, rows.merge())
 
     def settle(self, blocks: Sequence[Block], marks: Mapping[str, int]) -> None:
         """Keep what has left, and drop what is over or of queries that have been removed; all living queries are in `blocks`."""
@@ -142,24 +96,23 @@ class AnsweredRows:
                 self.manifest.segments[kind] = kept
         self._new = {}
 
-    def _fresh(self, block: Block, kind: str, pairs: Pairs) -> Iterator[_Held]:
-        """One pair for every row that has not been answered before this turn, the earliest first."""
-        pairs = pairs.where(np.argsort(pairs.youngest[pairs.combination], kind="stable"))
-        rows = _rows(block, kind, pairs)
-        at = firsts(rows)
-        rows = rows.take(pa.array(at))
+    def _fresh(self, kind: str, rows: pa.Table) -> pa.Table:
+        """The first of every row that has not been answered before this turn."""
+        rows = _firsts([rows])
         kept = [*map(self.store.read, self.manifest.segments.get(kind, [])), *self._new.get(kind, [])]
-        unknown = are_new(rows, _hashes(rows), kept)
-        if unknown.any():
-            yield _Held(pairs.where(at[unknown]).compact(), rows.filter(pa.array(unknown)))
+        told = rows.drop_columns(_OF_THE_PAIR)
+        return rows.filter(pa.array(are_new(told, _hashes(told), kept)))
 
-    def _let_out(self, kind: str, parts: list[_Held]) -> Iterator[Pairs]:
-        """The pairs of parts; their rows are kept."""
-        fresh = pa.concat_tables([part.rows for part in parts]).combine_chunks()
-        segment = Segment.of(fresh.append_column(HASH, pa.array(_hashes(fresh))))
-        self._new.setdefault(kind, []).append(segment)
-        for part in parts:
-            yield from part.pairs.blocks()
+    def _let_out(self, block: Block, kind: str, rows: pa.Table) -> Iterator[pa.Table]:
+        """The answers of rows, which are kept."""
+        if rows.num_rows:
+            told = rows.drop_columns(_OF_THE_PAIR)
+            self._new.setdefault(kind, []).append(Segment.of(told.append_column(HASH, pa.array(_hashes(told)))))
+        types = kind.split("|")[2:]
+        for part in slice_by_bytes(rows):
+            values = [part.column(f"p{n}").combine_chunks() for n in range(len(types))]
+            number, youngest = (integers(part.column(name).combine_chunks()) for name in _OF_THE_PAIR)
+            yield answer_rows(block, number, youngest, write_texts(values, types, "DISTINCT"))
 
     def _trim(self, info: SegmentInfo, living: _Living, highest_cut: int) -> Iterator[SegmentInfo]:
         """A segment without its dead rows, as far as they are worth the writing."""
@@ -234,7 +187,14 @@ def _rows(block: Block, kind: str, pairs: Pairs) -> pa.Table:
     for n, type_ in enumerate(kind.split("|")[2:]):
         columns[f"p{n}"] = _column(block, pairs, n, unit_type(type_))
     youngest = pairs.youngest[pairs.combination]
-    return pa.table({**columns, TIME: last_instant(youngest, block.bucket_us[query])})
+    of_the_pair = dict(zip(_OF_THE_PAIR, (query, youngest), strict=True))
+    return pa.table({**columns, TIME: last_instant(youngest, block.bucket_us[query]), **of_the_pair})
+
+
+def _firsts(held: list[pa.Table]) -> pa.Table:
+    """Of equal rows the one with the earliest youngest member."""
+    rows = pa.concat_tables(held).sort_by(_OF_THE_PAIR[1])
+    return rows.take(pa.array(firsts(rows.drop_columns(_OF_THE_PAIR).combine_chunks()))).combine_chunks()
 
 
 def _column(block: Block, pairs: Pairs, n: int, type_: pa.DataType) -> pa.Array:

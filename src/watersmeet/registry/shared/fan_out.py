@@ -51,14 +51,6 @@ class Pairs:
             part = slice(begin, end)
             yield Pairs(self.taken, self.places, self.youngest, self.combination[part], self.query[part])
 
-    def compact(self) -> Pairs:
-        """The same pairs, which hold no combination and no tuple that they do not need: for those that must wait."""
-        kept, combination = np.unique(self.combination, return_inverse=True)
-        used, places = np.unique(self.places[kept], return_inverse=True)
-        absent = int(np.searchsorted(used, 0))
-        taken = self.taken.only(used[absent:])
-        return Pairs(taken, places.reshape(len(kept), -1) - absent, self.youngest[kept], combination, self.query)
-
     def values(self, form: Form, parameters: pa.Table, rows: np.ndarray, uses: np.ndarray, wrap: str) -> pa.Array:
         """A form's values at some of the pairs, with the parameters of these uses; `wrap` is put around its text."""
         template, columns = form

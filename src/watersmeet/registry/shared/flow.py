@@ -28,7 +28,6 @@ from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import BATCH, RegistryPlan
-from watersmeet.registry.shared.answers import answers
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
@@ -101,8 +100,7 @@ class Answer:
         visible = Visible(self.plan, list(block.streams), block.columns, old, new)
         found = _gather(self._combinations(block, visible), LIMIT // 2)
         chunks = (pairs for templates, tuples in found for pairs in fan_out(block, visible, templates, tuples))
-        for pairs in distinct.once(block, chunks):
-            yield answers(block, pairs)
+        yield from distinct.answer(block, chunks)
 
     def _combinations(self, block: Block, visible: Visible) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for number in range(len(block.streams)):

@@ -127,17 +127,6 @@ class Taken:
     def __init__(self, plan: RegistryPlan, tables: Mapping[str, pa.Table], starts: Mapping[str, int]) -> None:
         self.plan, self.tables, self.starts = plan, tables, starts
 
-    def only(self, places: np.ndarray) -> Taken:
-        """The tuples at some places, which are given in ascending order and named anew in that order."""
-        tables: dict[str, pa.Table] = {}
-        starts: dict[str, int] = {}
-        for stream, table in self.tables.items():
-            begin, end = np.searchsorted(places, (self.starts[stream], self.starts[stream] + table.num_rows))
-            if end > begin:
-                starts[stream] = int(begin)
-                tables[stream] = table.take(pa.array(places[begin:end] - self.starts[stream]))
-        return Taken(self.plan, tables, starts)
-
     def widths(self) -> np.ndarray:
         """The bytes of every tuple at hand, by its place; a zero at the end is for no tuple."""
         out = np.zeros(sum(t.num_rows for t in self.tables.values()) + 1, np.int64)
