@@ -15,10 +15,10 @@ import pytest
 import watersmeet as wm
 from watersmeet.errors import OptionError, QueryError, WatersmeetError
 from watersmeet.kernels.registered.rewriting import ALIAS, BIND, BOUND, STREAMS, TEMPLATE, WAIT
-from watersmeet.registry.process import _HELD
 from watersmeet.registry.rjoin.flow import id_of
 from watersmeet.registry.rjoin.index import collect_rates, count_rates
 from watersmeet.registry.rjoin.memory import RingMemory
+from watersmeet.registry.versions import _HELD
 from watersmeet.storage.manifest import REWRITTEN
 
 LOW = -(2**63)

@@ -18,7 +18,7 @@ from tests.rounds.mini_spark import FolderSink, MiniSpark, plain
 from tests.rounds.test_sites_in_files import Stage, prepared
 from tests.rounds.test_subscriptions import SPECS, InProcess, batch_of, once, sql
 from watersmeet import Stream
-from watersmeet.registry import process
+from watersmeet.registry import versions
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.local import LocalRun
@@ -75,7 +75,7 @@ class Life:
 
     def __init__(self, checkpoint: Path, sink: Path, seconds: int = 4, count: int = FILES) -> None:
         CACHE._segments.clear()
-        process._HELD.clear()
+        versions._HELD.clear()
         self.folder, self.sink = StateFolder.under(str(checkpoint)), FolderSink(str(sink), "json")
         self.checkpoint, self.count = checkpoint, count
         self.folder.prepare()

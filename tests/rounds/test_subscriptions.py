@@ -33,8 +33,9 @@ from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
-from watersmeet.runtime.subscriptions.ask import Latest, answer, bind
+from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of
+from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.storage.manifest import Identity, Intent, Manifest

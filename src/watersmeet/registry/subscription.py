@@ -34,7 +34,7 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.predicate import Comparison, Equality, Predicate
 from watersmeet.query.stream import INTEGERS
-from watersmeet.query.window import reach
+from watersmeet.query.window import UNBOUNDED, reach
 
 _TEXT_LITERAL = r"'(?:[^']|'')*'"
 _PIECE = re.compile(
@@ -84,11 +84,6 @@ class Computed:
     columns: tuple[Column, ...]
     parameters: tuple[str, ...] = ()
     """Numbers as text; the template casts them."""
-
-    @property
-    def form(self) -> tuple[str, tuple[Column, ...]]:
-        """What is evaluated together."""
-        return self.template, self.columns
 
     @property
     def is_plain(self) -> bool:
@@ -311,6 +306,11 @@ def hull(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], int]:
                     pair = template.streams[x], template.streams[y]
                     out[pair] = max(out.get(pair, hi), hi)
     return out
+
+
+def retention_us(hull: Mapping[tuple[str, str], int], stream: str) -> int:
+    """How long a stream's tuples can meet later ones."""
+    return max((hi for (x, _), hi in hull.items() if x == stream), default=UNBOUNDED)
 
 
 def refuse_unlisted(expr: Expr) -> None:

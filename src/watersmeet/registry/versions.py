@@ -6,20 +6,23 @@
 A batch answers the queries of one version, which its intent names. A query takes effect in the first batch whose version has
 it, and sees the tuples that arrive from then on.
 
-Invariant: a version never changes, so whoever reads it, whenever, finds the same queries with the same effects.
+A process keeps what it has read and compiled of registries from one batch to the next; that is lost without harm.
+
+Invariant: a version never changes, so whoever reads it, whenever, finds the same queries with the same effects. A thing that a process
+keeps is made once for each registry and key, and forgotten with its registry.
 Implements: Idreos, Liarou, Koubarakis (2008), section 2: a query sees tuples published at or after its insertion, insertion
 being the beginning of the first batch that has it.
 """
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from watersmeet.errors import CheckpointError
-from watersmeet.registry.process import get_or_make
 from watersmeet.registry.subscription import NOT_YET, Registered, Subscription
 from watersmeet.storage.manifest import REMEDY, Document
 
@@ -34,6 +37,8 @@ Since = Sequence[Sequence[int]]
 """(batch, version) of the batches in which the version changed, ascending."""
 STRUCK = "struck"
 """In an intent: the queries of its version that the batch does not answer."""
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -185,6 +190,30 @@ class RegistryView:
             self._state = read_version(self.log, queries, self._state)
         struck = frozenset(queries.get(STRUCK, ()))
         return {id: q for id, q in self._state.queries.items() if id not in struck} if struck else self._state.queries
+
+
+_HELD: dict[str, dict[Hashable, Any]] = {}
+_LOCK = threading.RLock()
+
+
+def get_or_make(registry: str, key: Hashable, make: Callable[[], T]) -> T:
+    """A registry's thing under a key; made now if there is none.
+
+    >>> get_or_make("r", "list", list) is get_or_make("r", "list", list)
+    True
+    >>> forget("r")
+    """
+    with _LOCK:
+        mine = _HELD.setdefault(registry, {})
+        if key not in mine:
+            mine[key] = make()
+        return mine[key]  # type: ignore[no-any-return]
+
+
+def forget(registry: str) -> None:
+    """Let go of all that is kept of a registry."""
+    with _LOCK:
+        _HELD.pop(registry, None)
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@ from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Messa
 from watersmeet.errors import WatersmeetError
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import RegistryPlan
-from watersmeet.registry.process import get_or_make
 from watersmeet.registry.rjoin.index import ID, Index
 from watersmeet.registry.rjoin.memory import RingMemory, kind_of_dead
 from watersmeet.registry.rjoin.node import RingNode
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.compiled import compile_share
-from watersmeet.registry.versions import Queries
+from watersmeet.registry.versions import Queries, get_or_make
 
 _AFTER_ALL = 2**63 - 1
 

@@ -28,6 +28,7 @@ from watersmeet.registry.plan import BATCH
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
+from watersmeet.registry.subscription import retention_us
 from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
 
@@ -130,8 +131,8 @@ class RingMemory:
         for kind in [k for k in manifest.segments if k in streams or k.startswith(_PASSING)]:
             held = manifest.segments[kind]
             if kind in cuts:
-                retention = max((hi for (x, _), hi in self.templates.hull.items() if x == kind), default=UNBOUNDED)
-                manifest.segments[kind] = Settler(store, cuts[kind], retention).settle(held, None)
+                settler = Settler(store, cuts[kind], retention_us(self.templates.hull, kind))
+                manifest.segments[kind] = settler.settle(held, None)
             else:  # tuples that have passed, and streams that no query reads any more
                 for info in held:
                     store.remove(info)

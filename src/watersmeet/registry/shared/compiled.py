@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet.dataflow.clock import stream_cuts
-from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.process import get_or_make
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.subscription import Registered, Template
-from watersmeet.registry.versions import Queries
+from watersmeet.registry.versions import Queries, get_or_make
 
 _SMALL = 4
 """A block stays apart if it is less than a fourth of the one before."""
@@ -39,7 +36,8 @@ class Compiled:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._where: dict[str, tuple[Block, Registered]] = {}
-        self._hull: dict[tuple[str, str], int] = {}
+        self.hull: dict[tuple[str, str], int] = {}
+        """For every ordered pair of streams the largest y.ts - x.ts that some query allows: what expiry goes by."""
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
 
@@ -48,7 +46,7 @@ class Compiled:
         try:
             self._become(queries)
         except BaseException:
-            self.blocks, self._where, self._hull, self.stands_for = [], {}, {}, None
+            self.blocks, self._where, self.hull, self.stands_for = [], {}, {}, None
             raise
 
     def _become(self, queries: Mapping[str, Registered]) -> None:
@@ -58,10 +56,10 @@ class Compiled:
         fresh = [q for id, q in queries.items() if id not in self._where]
         if gone or fresh:
             self._settle(fresh)
-            self._hull = {}
+            self.hull = {}
             for block in self.blocks:
                 for pair, hi in block.hull().items():
-                    self._hull[pair] = max(self._hull.get(pair, hi), hi)
+                    self.hull[pair] = max(self.hull.get(pair, hi), hi)
 
     def _settle(self, fresh: list[Registered]) -> None:
         """Lay new queries down as a block, and merge blocks that are small or half dead."""
@@ -76,19 +74,7 @@ class Compiled:
     @property
     def streams(self) -> set[str]:
         """The streams that some query reads."""
-        return {stream for stream, _ in self._hull}
-
-    @property
-    def count(self) -> int:
-        return len(self._where)
-
-    def cuts(self, marks: Mapping[str, int]) -> dict[str, int]:
-        """By stream the time before which no living query can use a tuple any more."""
-        return stream_cuts(self._hull, marks)
-
-    def retention_us(self, stream: str) -> int:
-        """How long a stream's tuples can meet later ones."""
-        return max((hi for (x, _), hi in self._hull.items() if x == stream), default=UNBOUNDED)
+        return {stream for stream, _ in self.hull}
 
 
 def find_compiled(registry: str, unit: int) -> Compiled:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
-from watersmeet.dataflow.clock import Clock, Seen
+from watersmeet.dataflow.clock import Clock, Seen, stream_cuts
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
 from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
@@ -33,6 +33,7 @@ from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.registry.shared.fan_out import fan_out
 from watersmeet.registry.shared.visible import Visible
+from watersmeet.registry.subscription import retention_us
 from watersmeet.registry.versions import Queries
 from watersmeet.storage.segment import Segment, Settler
 
@@ -119,11 +120,11 @@ class Answer:
         return Segment.of(table.append_column(BATCH, pa.array(np.full(table.num_rows, turn.batch))))
 
     def _settle(self, turn: Turn, new: Mapping[str, Segment | None], compiled: Compiled) -> None:
-        cuts, segments = compiled.cuts(turn.clock.after), turn.state.segments
+        cuts, segments = stream_cuts(compiled.hull, turn.clock.after), turn.state.segments
         for stream in self.plan.streams:
             held = segments.get(stream, [])
             if stream in cuts:
-                settler = Settler(turn.store, cuts[stream], compiled.retention_us(stream))
+                settler = Settler(turn.store, cuts[stream], retention_us(compiled.hull, stream))
                 segments[stream] = settler.settle(held, new[stream])
             else:
                 for info in held:

@@ -5,6 +5,7 @@
 - engines.py: what answers the queries
 - local.py: a registry in process, fed batch by batch
 - ask.py: one-time queries over the tuples that are kept
+- latest.py: these tuples, from the files of the latest committed batch; apart from ask.py, which runs without Spark
 - handle.py: a registry on Spark: `wm.subscriptions`
 - feed.py: a stream of (id, action, sql) rows into the registry
 - sinks.py: one sink for all answers, or one per query

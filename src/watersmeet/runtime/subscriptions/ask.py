@@ -15,22 +15,12 @@ Under the shared plan a tuple is stored at every unit that has a query over its 
 copies of a tuple lie at the same point, and a unit has all tuples of its region: its cuts only grow, so none was dropped before.
 Under RJoin it is stored where its values belong until no query can use it, and taken once by its number.
 
-On disk, `Latest` reads these tuples while other batches may run:
-
-    manifest n -> queries of n -> segments that n names          batch n + 1 commits: still whole
-                                                                 batch n + 2 commits: files of n may be gone, begin again
-
-Files are collected when neither of the last two manifests names them. So what is missing has been replaced, or the folder is
-damaged: if there is a newer manifest, all is read again from that one, else the error is what it says.
-
-Invariant: the answer is a function of the batches and the queries, as of the latest committed batch. Everything comes from one manifest and
-the version of the registry that it names. Nothing is written or cached.
+Invariant: the answer is a function of the batches and the queries, as of the latest committed batch.
 Implements: Idreos, Liarou, Koubarakis (2008), section 4: one-time queries over stored tuples; Delta is each query's window.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -40,7 +30,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers, large_type, shrink
 from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.clock import stream_cuts, watermarks
-from watersmeet.errors import CheckpointError, QueryError, UnsupportedError
+from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.plan.model import TIME
 from watersmeet.plan.options import Options
 from watersmeet.query.join import Join
@@ -49,19 +39,11 @@ from watersmeet.registry.plan import BATCH, RegistryPlan, wire_name
 from watersmeet.registry.rjoin.index import ID
 from watersmeet.registry.shared.compiled import unit_of
 from watersmeet.registry.subscription import Registered, condition, hull, refuse_unlisted_in
-from watersmeet.registry.versions import RegistryView
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
-from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import types_of
 from watersmeet.sql.parse import parse
-from watersmeet.storage.manifest import BatchManifest, Identity, refuse
-from watersmeet.storage.segment import SegmentInfo
 
 BATCH_ROWS = 65_536
-TRIES = 20
-"""So often `Latest` begins again."""
 
 Stored = Callable[[int, str], Iterable[pa.Table]]
 """The segments of a unit and a stream."""
@@ -178,41 +160,3 @@ def _rename(spec: StreamSpec, parts: list[pa.Table]) -> pa.Table:
     schema = pa.schema([(name, large_type(kind)) for name, kind in plain.items()])
     found = [part.select(wires).rename_columns(list(plain)).cast(schema) for part in parts]
     return shrink(pa.concat_tables([schema.empty_table(), *found]).sort_by(spec.time))
-
-
-class Latest:
-    """The kept tuples of a state folder; may be asked from any thread."""
-
-    def __init__(self, plan: RegistryPlan, folder: StateFolder) -> None:
-        self.plan, self.folder = plan, folder
-        self._view, self._lock = RegistryView(FolderLog(folder)), threading.Lock()
-
-    def tables(self, join: Join) -> dict[str, pa.Table]:
-        """The kept tuples of a query's streams, after the latest batch that has been committed."""
-        for _ in range(TRIES):
-            batch = max(self.folder.numbers(MANIFESTS), default=None)
-            if batch is None:
-                return read_kept(self.plan, join, {}, lambda unit, stream: [])
-            try:
-                return self._after(batch, join)
-            except CheckpointError:
-                if max(self.folder.numbers(MANIFESTS), default=None) == batch:
-                    raise
-        raise CheckpointError(
-            f"{TRIES} times two micro-batches were committed while the tuples of one were read; ask again, or give batches a longer trigger"
-        )
-
-    def _after(self, batch: int, join: Join) -> dict[str, pa.Table]:
-        manifest, where = (
-            self.folder.load(MANIFESTS, batch, BatchManifest),
-            self.folder.path(MANIFESTS, f"{batch}.json"),
-        )
-        if manifest.fingerprint != self.plan.fingerprint():
-            refuse(manifest.fingerprint, manifest.query, manifest.parts, Identity.of(self.plan), where)
-        with self._lock:
-            needs = find_needs(self.plan, self._view.at(manifest.queries), manifest.maxima)
-        found: dict[tuple[int, str], list[SegmentInfo]] = {}
-        for unit, kind, info in manifest.segments():
-            found.setdefault((unit, kind), []).append(info)
-        store = FileStore(self.folder, "")
-        return read_kept(self.plan, join, needs, lambda unit, stream: map(store.table, found.get((unit, stream), [])))

@@ -33,8 +33,9 @@ from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
-from watersmeet.runtime.subscriptions.ask import Latest, answer, bind
+from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
+from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry, RegistryFront
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of

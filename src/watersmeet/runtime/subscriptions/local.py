@@ -24,8 +24,7 @@ from watersmeet.plan.model import TIME
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
-from watersmeet.registry.process import forget
-from watersmeet.registry.versions import MemoryLog, Queries
+from watersmeet.registry.versions import MemoryLog, Queries, forget
 from watersmeet.runtime.arrow_types import normal, session_in
 from watersmeet.runtime.in_process import InProcess, enter
 from watersmeet.runtime.spark.failures import run_without_culprits
