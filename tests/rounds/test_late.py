@@ -22,7 +22,8 @@ from watersmeet.runtime.rounds import files, worker
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.handle import _check_apart, check_checkpoint
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.sinks import FileSink, FunctionSink, SinkFolder, sink
+from watersmeet.runtime.rounds.results.folder import SinkFolder
+from watersmeet.runtime.rounds.sinks import FileSink, FunctionSink, sink
 from watersmeet.runtime.sources import source_of
 from watersmeet.sql.parse import parse
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import CheckpointError
-from watersmeet.runtime.rounds.sinks import LOG, SinkFolder
+from watersmeet.runtime.rounds.results.folder import LOG, SinkFolder
 
 
 def logged(path: Path, *names: str) -> SinkFolder:

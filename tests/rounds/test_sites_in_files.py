@@ -59,7 +59,9 @@ class Stage:
 
     def get(self) -> Any:
         """The context of a task."""
-        return SimpleNamespace(getLocalProperty=lambda name: self.text, partitionId=lambda: self.partition)
+        return SimpleNamespace(
+            getLocalProperty=lambda name: self.text, partitionId=lambda: self.partition, taskAttemptId=lambda: 0
+        )
 
     def over(self, count: int, step: Any) -> Any:
         return lambda: [b for n in range(count) for b in self._task(n, step)]

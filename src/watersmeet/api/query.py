@@ -89,21 +89,31 @@ class Runnable:
         name: str | None = None,
         scaling: Scaling | None = None,
         late: Any = None,
+        partition_by: Any = None,
     ) -> Handle:
         """Run on the rounds runtime, exactly once; returns a handle.
 
         `sink` is a folder for Parquet files, "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
-        a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it.
+        a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns
+        of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns.
         """
         query = self._bind()
         if query._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
-        how = {"checkpoint": checkpoint, "trigger": trigger, "name": name, "scaling": scaling, "late": late}
-        return sources.start(query.plan, query._used, sink_=sink, **how)
+        how = {
+            "sink_": sink,
+            "checkpoint": checkpoint,
+            "trigger": trigger,
+            "name": name,
+            "scaling": scaling,
+            "late": late,
+            "partition_by": partition_by,
+        }
+        return sources.start(query.plan, query._used, **how)
 
 
 class Query(Runnable):

@@ -1,7 +1,7 @@
 """Folders of files as streams and as sinks, through Spark's own readers and writers.
 
 A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
-the user says where. A new checkpoint over old results is refused, see `runtime.rounds.sinks`. Spark gets absolute paths: a JVM
+the user says where. A new checkpoint over old results is refused, see `runtime.rounds.results.folder`. Spark gets absolute paths: a JVM
 does not follow `os.chdir`.
 """
 
@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 import watersmeet as wm
 from watersmeet.cli.arguments import SinkArgument, Source, time_column
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.runtime.rounds.sinks import SinkFolder
+from watersmeet.runtime.rounds.results.folder import SinkFolder
 
 _READ_OPTIONS = {"csv": {"header": "true"}}
 CHECKPOINT = "_checkpoint"

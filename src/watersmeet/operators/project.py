@@ -1,6 +1,7 @@
 """Results of the join to the rows that DISTINCT and GROUP BY see, and the columns of all that leaves units, by name and Spark type.
 
     o0 ...          results of the joins                    p0 ...          projected rows, in the order of SELECT
+                                                            r0 ...          the query's rows, where units select
     g0 ... v0 ...   local views of GROUP BY                 g0 ... a0 ...   groups with their values; the end of a window before these
 
 Invariant: equal rows are made of equal values: 0.0 stands for -0.0, as Spark's own grouping has it. Columns are a function of the plan alone:
@@ -30,6 +31,13 @@ from watersmeet.query.window import UNBOUNDED
 def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
     """The projected rows of a table of results; the number of rows survives without a column."""
     assert plan.finish is not None
+    columns = zip(select_columns(plan, results), plan.finish.columns, strict=True)
+    projected = {f"p{n}": cast_column(column, kind) for n, (column, kind) in enumerate(columns)}
+    return plain_zeros(pa.table(projected or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())}))
+
+
+def select_columns(plan: Plan, results: pa.Table) -> list[pa.ChunkedArray]:
+    """The columns of the join's SELECT over a table of results."""
     select = plan.join.select
     table = results.rename_columns([f"o{n}" for n in range(results.num_columns)])
     at = {ref: f"o{n}" for n, ref in enumerate(plan.output)}
@@ -40,11 +48,20 @@ def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
             table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT", plan.timezone
         )
         values = {n: made.column(i) for i, n in enumerate(computed)}
-    columns = {}
-    for n, (output, kind) in enumerate(zip(select, plan.finish.columns, strict=True)):
-        column = values[n] if n in values else table.column(at[output.expr.columns[0]])
-        columns[f"p{n}"] = cast_column(column, kind)
-    return plain_zeros(pa.table(columns or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())}))
+    return [values[n] if n in values else table.column(at[o.expr.columns[0]]) for n, o in enumerate(select)]
+
+
+def select_final(plan: Plan, left: pa.Table) -> pa.Table:
+    """The query's rows, of what leaves the last units, where these can select: see `plan.rules.finish.why_spark_selects`."""
+    if plan.join.distinct:
+        return left
+    if plan.finish is None:
+        columns = select_columns(plan, left)
+    else:
+        assert plan.join.grouping is not None
+        at = {name: n for n, (name, _) in enumerate(final_fields(plan))}
+        columns = [left.column(at[output.expr.columns[0].column]) for output in plan.join.grouping.select]
+    return pa.table(columns, names=[f"r{n}" for n in range(len(columns))])
 
 
 def bucket(plan: Plan, results: pa.Table) -> pa.Array:

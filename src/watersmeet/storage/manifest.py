@@ -225,7 +225,7 @@ class BatchManifest(Document):
     spark: dict[str, str] = field(default_factory=dict)
     """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
     sink: str | None = None
-    """What the batch has left in a folder of results, see `rounds.sinks`."""
+    """What the batch has left in a folder of results, see `rounds.results.folder`."""
     late_sink: str | None = None
     """The same in a folder of dropped rows."""
 

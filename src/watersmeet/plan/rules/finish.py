@@ -10,6 +10,7 @@ Invariant: the choice changes what is shipped, never the result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -18,7 +19,7 @@ from watersmeet.plan.finish import FinishPlan, Partial, PartialFunction, Value
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Given, Inside
 from watersmeet.plan.types import is_plain
-from watersmeet.query.select import Aggregate, result_type
+from watersmeet.query.select import Aggregate, Output, result_type
 
 
 def finish(plan: Plan, given: Given) -> Plan:
@@ -51,10 +52,9 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
     if allowed == "everything":
         return ""
     if plan.after:
-        return f"{plan.after[0]} is decided by Spark after the join"
+        return _decided_after(plan)
     for output, kind in zip(plan.join.select, columns, strict=True):
-        plain = output.expr.is_column
-        if not plain and (allowed == "nothing" or not output.expr.portable):
+        if _is_sparks(output, allowed):
             return f"only Spark evaluates {output.expr}"
         if not is_plain(kind):
             return f"{output.expr} is {kind}"
@@ -66,6 +66,33 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
             if a.argument is not None and result_type(a.function, columns[a.argument]) is None:
                 return f"only Spark evaluates {a}"
     return ""
+
+
+def why_spark_selects(plan: Plan, columns: Sequence[str], allowed: Inside) -> str:
+    """Why only Spark can make the query's rows, which have these types, of what leaves the last units; '' if units can, with the same values."""
+    if plan.after:
+        return _decided_after(plan)
+    if plan.join.last_lookups:
+        return "results are joined with tables"
+    if plan.join.distinct:
+        return ""
+    grouping = plan.join.grouping
+    if grouping is not None:
+        computed = next((e for e in grouping.expressions if not e.is_column), grouping.having)
+        return "" if computed is None else f"Spark evaluates {computed} over groups"
+    for output, kind in zip(plan.join.select, columns, strict=True):
+        if _is_sparks(output, allowed) or not (output.expr.is_column or is_plain(kind)):
+            return f"only Spark evaluates {output.expr}"
+    return ""
+
+
+def _decided_after(plan: Plan) -> str:
+    return f"{plan.after[0]} is decided by Spark after the join"
+
+
+def _is_sparks(output: Output, allowed: Inside) -> bool:
+    """Whether Spark alone may evaluate a column of SELECT."""
+    return not output.expr.is_column and (allowed == "nothing" or not output.expr.portable)
 
 
 def _value(aggregate: Aggregate, columns: tuple[str, ...], partials: list[Partial], allowed: Inside) -> Value:

@@ -40,7 +40,7 @@ from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL = "intents", "manifests", "segments", "mail"
-_OBJECT_STORES = ("s3", "gcs", "abfs")
+OBJECT_STORES = ("s3", "gcs", "abfs")
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -104,7 +104,7 @@ class StateFolder:
     def write(self, kind: str, name: str, blob: bytes, *, durably: bool = False) -> None:
         """Write a file all at once; one of that name is replaced."""
         path = self.path(kind, name)
-        if self.system.type_name in _OBJECT_STORES:
+        if self.system.type_name in OBJECT_STORES:
             self._put(path, blob)
             return
         part = self.path(kind, f".{name}.{uuid.uuid4().hex}.part")

@@ -1,4 +1,4 @@
-"""How tuples enter: all streams as one union, every wire column in a slot, and the unit of a row as a SQL expression.
+"""How tuples enter: all streams as one union, every wire column in a slot, and the unit of a row as a SQL expression; and how workers read the union.
 
     _alias  _keep  _ts   k0  k1   s0_0  s0_1  s1_0
       0     true   ...   17       'x'         2.5        slots are shared by all aliases that have a column of the type
@@ -13,16 +13,20 @@ slot, so equal keys hash alike whichever stream they come from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.dataflow.contract import Intake
-from watersmeet.operators.enter import AHEAD, PASS
+from watersmeet.columns.arrow import integers, mark_utc
+from watersmeet.dataflow.contract import Dataflow, Inbox, Intake, put
+from watersmeet.kernels.hash_window import group_rows
+from watersmeet.operators.enter import AHEAD, PASS, Copies
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.query.stream import COUNTED
@@ -171,3 +175,60 @@ def _unit_columns(per_alias: Sequence[Sequence[str]]) -> tuple[Column, Column]:
         return F.expr(per_alias[0][0]), F.expr(per_alias[0][0])
     cases = " ".join(f"WHEN {n} THEN array({', '.join(units)})" for n, units in enumerate(per_alias))
     return F.explode(F.expr(f"CASE {ALIAS} {cases} END")), F.expr(f"(CASE {ALIAS} {cases} END)[0]")
+
+
+Arrivals = dict[int, Inbox]
+"""What has come for units, by unit."""
+
+
+def by_alias(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of the union by the position of their alias."""
+    alias = integers(table.column(ALIAS).combine_chunks())
+    for position in np.unique(alias).tolist():
+        yield position, slice_or_take(table, np.flatnonzero(alias == position))
+
+
+def wire_of(slots: Slots, position: int, rows: pa.Table) -> pa.Table:
+    """Rows of the union as an alias' wire rows."""
+    names = slots.of[position]
+    return mark_utc(rows.select(list(names.values())).rename_columns(list(names)).combine_chunks())
+
+
+def by_unit_and_alias(plan: Intake, slots: Slots, table: pa.Table) -> Arrivals:
+    """Wire tables by unit and alias; every row is taken at most once."""
+    out: Arrivals = {}
+    for position, mine in by_alias(table):
+        wire = wire_of(slots, position, mine)
+        for unit, rows in group_rows(integers(mine.column(UNIT).combine_chunks())):
+            part = wire if rows is None else wire.take(pa.array(rows))
+            out.setdefault(unit, {})[plan.inputs[position].alias] = [part]
+    return out
+
+
+def enter_all(flow: Dataflow, arrivals: Arrivals) -> Arrivals:
+    """Wire rows that Spark has brought to the one unit where all enter, as their entries send them."""
+    out: Arrivals = {}
+    for alias, tables in ((alias, tables) for inbox in arrivals.values() for alias, tables in inbox.items()):
+        for message in (m for table in tables for m in flow.entries[alias].read(Copies().mark(table))[1]):
+            put(out, message)
+    return out
+
+
+def slice_or_take(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Rows of a table; without a copy if they lie together."""
+    first, count = int(rows[0]), len(rows)
+    return table.slice(first, count) if int(rows[-1]) - first + 1 == count else table.take(pa.array(rows))
+
+
+def reach(plan: Intake, arrivals: Arrivals) -> dict[str, int]:
+    """Event times that the batch has reached for certain: those of the rows at hand."""
+    out: dict[str, int] = {}
+    for by_alias in arrivals.values():
+        for alias, tables in by_alias.items():
+            stream = plan.by_alias[alias].stream
+            for table in tables:
+                times = table.column(TIME).drop_null()
+                if len(times):
+                    highest = int(integers(times.combine_chunks()).max())
+                    out[stream] = max(out.get(stream, highest), highest)
+    return out

@@ -236,6 +236,8 @@ class Orders(Document):
     watches_keys: bool = False
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
+    writes: bool = True
+    """Whether tasks that write results as files do so: not if the sink has the batch."""
     was: list[str] = field(default_factory=list)
     """The aliases whose payloads followed later in the batch before, where stored tuples are to be turned."""
     batch: int = 0
@@ -269,6 +271,13 @@ class Orders(Document):
         if text.startswith(f'{{"{_FILE}"'):
             return folder.load(MAIL, json.loads(text)[_FILE], cls)
         return cls.parse(text, "the orders of this job")
+
+
+def this_task() -> tuple[int, int]:
+    """This task's partition, and its attempt, a number that no other task of the application has."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId(), context.taskAttemptId()
 
 
 @dataclass

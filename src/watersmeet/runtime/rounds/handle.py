@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,10 @@ from pyspark.sql import DataFrame
 from watersmeet.dataflow.contract import Intake
 from watersmeet.errors import CheckpointError, OptionError, StreamError, WindowError
 from watersmeet.operators.assemble import PlanFlows
-from watersmeet.operators.project import final_fields
+from watersmeet.operators.project import final_fields, select_final
 from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.model import Plan
+from watersmeet.plan.rules.finish import why_spark_selects
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
@@ -45,10 +46,13 @@ from watersmeet.runtime.rounds.checkpoint import (
 )
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, SinkFolder, sink
+from watersmeet.runtime.rounds.results.folder import SinkFolder
+from watersmeet.runtime.rounds.results.leaving import Select
+from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
+from watersmeet.runtime.spark.plan import inside_of
 from watersmeet.runtime.spark.session import start_query
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
@@ -88,12 +92,14 @@ def start(
     name: str | None = None,
     scaling: Scaling | None = None,
     late: Any = None,
+    partition_by: Any = None,
 ) -> Handle:
     """Start a query over streaming DataFrames, and tables that they are joined with, by name."""
     if not all(frames[name].isStreaming for name in plan.streams):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     trigger_of(trigger)
-    folder, to, lost = folder_of(checkpoint), sink(sink_), None if late is None else sink(late, "late")
+    folder, to = folder_of(checkpoint), sink(sink_, partition_by=columns_given(partition_by))
+    lost = None if late is None else sink(late, "late")
     _check_apart(to, lost)
     Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
@@ -101,7 +107,16 @@ def start(
     folder.prepare()
     flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
     flows.under({})  # what cannot run is said now
-    steps = Supersteps(flows, outlet_of(plan, frames), frames, folder, query=plan, late=lost is not None)
+    steps = Supersteps(
+        flows,
+        outlet_of(plan, frames),
+        frames,
+        folder,
+        query=plan,
+        late=lost is not None,
+        folder_of_results=to if isinstance(to, FileSink) else None,
+        folder_of_late=lost if isinstance(lost, FileSink) else None,
+    )
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
     decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
     return launch(Protocol(plan, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
@@ -119,7 +134,14 @@ def _check_apart(results: Sink, lost: Sink | None) -> None:
 
 def outlet_of(plan: Plan, frames: Mapping[str, DataFrame]) -> Outlet:
     """What leaves the units of a plan becomes its rows."""
-    return Outlet(final_fields(plan), partial(final, plan, frames), bool(plan.join.last_lookups))
+    return Outlet(
+        final_fields(plan), partial(final, plan, frames), bool(plan.join.last_lookups), partial(select_inside, plan)
+    )
+
+
+def select_inside(plan: Plan, kinds: Sequence[str]) -> Select | None:
+    """What makes the query's rows, which have these types, of what leaves the units, in a worker; None if only Spark can."""
+    return None if why_spark_selects(plan, kinds, inside_of(plan.join.session)) else partial(select_final, plan)
 
 
 def folder_of(checkpoint: Any) -> StateFolder:
@@ -135,7 +157,7 @@ def launch(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) 
     """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
     to, late, spark = protocol.sink, protocol.late, protocol.steps.spark
     results = to.folder if isinstance(to, FileSink) else None
-    lost = replace(late.folder, option="late") if isinstance(late, FileSink) else None
+    lost = late.folder if isinstance(late, FileSink) else None
     check_checkpoint(protocol.plan, protocol.folder, results, lost)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
@@ -273,12 +295,12 @@ class Handle:
         lost, steps = self._protocol.late, self._protocol.steps
         if isinstance(lost, MemorySink):
             found = lost.table()
-            return steps.nothing_lost() if found is None else steps.spark.createDataFrame(found)
+            return steps.no_late_rows() if found is None else steps.spark.createDataFrame(found)
         if not isinstance(lost, FileSink):
             raise OptionError("late() reads a folder or 'memory' of dropped rows; start the query with late='folder'")
         if lost.folder.is_known and lost.folder.latest() is None:
-            return steps.nothing_lost()
-        return steps.spark.read.schema(steps.nothing_lost().schema).format(lost.format).load(lost.path)
+            return steps.no_late_rows()
+        return steps.spark.read.schema(steps.no_late_rows().schema).format(lost.format).load(lost.path)
 
     def table(self) -> pa.Table | None:
         """All results so far, if the sink is 'memory'."""

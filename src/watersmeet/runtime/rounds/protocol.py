@@ -4,8 +4,8 @@
     2  write intent n                              a replay reads it instead of deciding again
     3  run the rounds from manifest n-1            files carry the attempt's id; a registered query that breaks them is struck
                                                    out of intent n, and they run again (`runtime.spark.failures`)
-    4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's);
-       likewise the sink of dropped rows
+    4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's); of a folder tasks have written
+       the files, and its log entry n names them; likewise the sink of dropped rows
     5  commit manifest n
     6  collect files that neither the last two manifests nor an open intent name
 
@@ -35,7 +35,7 @@ from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.progress import Progress, moment
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, SparkLogs, StateFolder
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.sinks import NoopSink, Sink, mark_of
+from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
 from watersmeet.runtime.spark.failures import Striking, run_without_culprits
 from watersmeet.storage.manifest import REMEDY, REWRITTEN, BatchManifest, Identity, Intent
@@ -96,6 +96,8 @@ class Protocol:
         self._older: set[str] = set()
         """Files that the manifest before the last two names."""
         self._swept = False
+        self._repeats = False
+        """Whether this batch has been tried before: its failed attempts may have left files among the results."""
 
     def __call__(self, entered: DataFrame, batch_id: int) -> None:
         try:
@@ -145,6 +147,7 @@ class Protocol:
             found = self.folder.load(INTENTS, batch_id, Intent)
             found.check(self.identity, before.query_id, before.batch, self.folder.path(INTENTS, f"{batch_id}.json"))
             self.logs.check(found.spark)
+            self._repeats = True
             return self._amend(found)
         intent = Intent(
             batch_id,
@@ -169,7 +172,7 @@ class Protocol:
         return intent if queries == intent.queries else self._intend_anew(replace(intent, queries=queries))
 
     def _intend_anew(self, intent: Intent) -> Intent:
-        self._swept = False  # failed attempts have left files
+        self._swept, self._repeats = False, True  # failed attempts have left files
         self.folder.save(INTENTS, intent.batch, intent)
         return intent
 
@@ -185,13 +188,14 @@ class Protocol:
             self.registered,
             intent.queries,
             lambda queries: self.run(entered, before, under(queries)),
-            lambda queries: self._rounds(entered, before, under(queries), NoopSink().write),
+            lambda queries: self._rounds(entered, before, under(queries), NoopSink().write, writes=False),
             lambda queries: self._intend_anew(under(queries)),
         )
 
     def run(self, entered: DataFrame, before: BatchManifest, intent: Intent) -> tuple[BatchManifest, Account]:
         """The rounds and the sink, then what is decided for the next batch."""
-        after, account = self._rounds(entered, before, intent, self.deliver)
+        writes = not self.sink.has(intent.batch, self.steps.spark)
+        after, account = self._rounds(entered, before, intent, self.deliver, writes=writes)
         after.sink = mark_of(self.sink, intent.batch)
         after.late_sink = None if self.late is None else mark_of(self.late, intent.batch)
         for decision in self.decider.taken:
@@ -199,16 +203,22 @@ class Protocol:
         return after, account
 
     def _rounds(
-        self, entered: DataFrame, before: BatchManifest, intent: Intent, deliver: Callable[[DataFrame, int], None]
+        self,
+        entered: DataFrame,
+        before: BatchManifest,
+        intent: Intent,
+        deliver: Callable[[DataFrame, int], None],
+        *,
+        writes: bool,
     ) -> tuple[BatchManifest, Account]:
-        """The rounds alone: the state after them."""
+        """The rounds alone: the state after them. What becomes files is written only if the sink will name them."""
         after = deepcopy(before)
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
         decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping, "sites": intent.sites}
         if self.registered is not None:
             decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
-        batch = Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs)
+        batch = Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs, writes)
         if self.late is not None:
             batch.deliver_late = lambda rows: self.deliver_late(rows, intent.batch)
         account = self.steps.run(batch, lambda rows: deliver(rows, intent.batch))
@@ -232,8 +242,13 @@ class Protocol:
             after.queries = self.registered.commit(after.queries)
 
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
-        """Delete what neither of the last two manifests names."""
+        """Delete what neither of the last two manifests names, and what failed attempts have left among the results."""
         number = after.batch
+        if self._repeats:
+            self._repeats = False
+            for to in (self.sink, self.late):
+                if isinstance(to, FileSink):
+                    to.sweep(number)
         needed = before.files() | after.files()
         if not self._swept or number % SWEEP_EVERY == 0:
             self._swept = True

@@ -5,7 +5,8 @@
 Rows are routed by a SQL expression. If the state folder is a local one, source tasks post them to their units as mail:
 one crossing from the JVM to Python, where a shuffle would need it as well; docs/performance.md has both measured. Else
 Spark shuffles them as rows. Mail is born in Python and read in Python, so it travels through files of the state folder.
-If a program knows its last round, that round's job is the sink's own: results go straight through.
+If a program knows its last round, that round's job is the sink's own: results go straight through. If the sink is a folder, tasks write its files, and what
+leaves them are the names of these; see `results.leaving`.
 
 Frames are made once per query and run again in every batch: building one costs Spark more than the join.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -32,6 +33,9 @@ from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
+from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
+from watersmeet.runtime.rounds.results.leaving import Select, Write, Writing, keep
+from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
 from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Enter, Hand, HandLost, Post, Reship, Task
 from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
 from watersmeet.runtime.spark.workers import schema_of
@@ -74,6 +78,8 @@ class Batch:
     watches_keys: bool = False
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
+    writes: bool = True
+    """Whether results that become files are written: not if the sink has the batch."""
     deliver_late: Run | None = None
     """Gets the dropped rows, once, if somebody asks for them."""
 
@@ -91,6 +97,15 @@ class Outlet:
     select: Callable[[DataFrame], DataFrame]
     reads_tables: bool = False
     """Whether Spark joins what leaves with tables: a frame that has run keeps what it has read of them."""
+    select_inside: Callable[[Sequence[str]], Select | None] = lambda kinds: None
+    """By the types of the rows that Spark makes: what makes the same of them in a worker; None if only Spark can."""
+
+
+class Folder(Protocol):
+    """A sink that is a folder, as the rounds need it."""
+
+    def files(self, schema: StructType, spark: SparkSession) -> PartFiles:
+        """How rows become its files; raises if they cannot."""
 
 
 class Supersteps:
@@ -106,6 +121,8 @@ class Supersteps:
         query: Plan | None = None,
         posts: bool | None = None,
         late: bool = False,
+        folder_of_results: Folder | None = None,
+        folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
     ) -> None:
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
@@ -122,15 +139,31 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), slots, folder, schema, entrance)
+        self._files = self._plan_files(folder_of_results)
+        self._late_writing = self._plan_late_files(folder_of_late)
         self._frames: dict[tuple[type, int], DataFrame] = {}
         self._observed: tuple[DataFrame, tuple[int, Seen]] | None = None
+
+    def _plan_files(self, sink: Folder | None) -> PartFiles | None:
+        """How results become files, if they do; tasks of units write them where they can select."""
+        if sink is None:
+            return None
+        rows = self.outlet.select(self.spark.range(0, 0, 1, 1).mapInArrow(Hand(self.task), self._ddl)).schema
+        files = sink.files(rows, self.spark)
+        select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
+        if select is not None and can_units_write(files, rows):
+            self.task.writing = Writing(files, select)
+        return files
+
+    def _plan_late_files(self, sink: Folder | None) -> Writing | None:
+        return None if sink is None else Writing(sink.files(self.no_late_rows().schema, self.spark), keep)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
         if self.posts:
             return self._union.mapInArrow(Post(self.task), "nothing int")
         shuffled = repartition_by_id(self._union, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
-        return self.outlet.select(shuffled.mapInArrow(Enter(self.task), self._ddl))
+        return self._leave(shuffled, Enter(self.task))
 
     def run(self, batch: Batch, deliver: Run) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
@@ -140,17 +173,35 @@ class Supersteps:
         """The results of a step over `count` shares."""
         if (step, count) not in self._frames or self.outlet.reads_tables:
             shares = self.spark.range(0, count, 1, count)
-            if step is HandLost:
-                self._frames[step, count] = shares.mapInArrow(step(self.task), FIELDS).select(*typed())
-            else:
-                self._frames[step, count] = self.outlet.select(shares.mapInArrow(step(self.task), self._ddl))
+            self._frames[step, count] = (
+                self._leave_late(shares) if step is HandLost else self._leave(shares, step(self.task))
+            )
         return self._frames[step, count]
 
+    def _leave(self, given: DataFrame, step: Enter | Deliver | Hand | Reship) -> DataFrame:
+        """What a step lets out: the query's rows or, if the sink is a folder, the names of the files that have them."""
+        if self.task.writing is not None:
+            return given.mapInArrow(step, PARTS)
+        rows = self.outlet.select(given.mapInArrow(step, self._ddl))
+        if self._files is None:
+            return rows
+        return arrange(self._files, rows).mapInArrow(Write(self.folder, self._files), PARTS)
+
+    def _leave_late(self, given: DataFrame) -> DataFrame:
+        if self._late_writing is not None:
+            return given.mapInArrow(HandLost(self.task, self._late_writing), PARTS)
+        return given.mapInArrow(HandLost(self.task), FIELDS).select(*typed())
+
     def nothing_lost(self) -> DataFrame:
-        """The dropped rows of a batch that has none: no job is run for them."""
+        """What a batch without dropped rows lets out of them: no job is run for it."""
         if (HandLost, 0) not in self._frames:
-            self._frames[HandLost, 0] = self.spark.createDataFrame([], FIELDS).select(*typed())
+            none = self.no_late_rows() if self._late_writing is None else self.spark.createDataFrame([], PARTS)
+            self._frames[HandLost, 0] = none
         return self._frames[HandLost, 0]
+
+    def no_late_rows(self) -> DataFrame:
+        """Dropped rows, and there are none."""
+        return self.spark.createDataFrame([], FIELDS).select(*typed())
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring. It is read once: a batch that runs again is counted again."""
@@ -240,7 +291,7 @@ class _Running:
             return
         count = min(len(self.lost), self.steps.partitions)
         shares = [self.lost[n::count] for n in range(count)]
-        with _ordered(self.steps.spark, self._orders(shares=shares).text(self.steps.folder)):
+        with _ordered(self.steps.spark, self._orders(shares=shares, writes=True).text(self.steps.folder)):
             deliver(self.steps.over(count, HandLost))
 
     def _reship(self) -> None:
@@ -257,9 +308,13 @@ class _Running:
 
     def _orders(self, **what: Any) -> Orders:
         state, decisions = self.state, self.batch.decisions
-        return Orders(
-            self.attempt, self._jobs, maxima=dict(state.maxima), batch=state.batch, decisions=decisions, **what
-        )
+        fixed = {
+            "maxima": dict(state.maxima),
+            "batch": state.batch,
+            "decisions": decisions,
+            "writes": self.batch.writes,
+        }
+        return Orders(self.attempt, self._jobs, **{**fixed, **what})
 
     def _states(self) -> dict[int, str]:
         return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}

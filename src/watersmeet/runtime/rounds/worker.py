@@ -3,12 +3,12 @@
     Post      a source task posts the rows it has read to their units, as mail
     Enter     round 0 over rows that Spark has shuffled to their units instead
     Deliver   a round over mail
-    Hand      results that were posted in earlier rounds, as rows
+    Hand      results that were posted in earlier rounds
     Reship    stored tuples are turned from one form of shipping into another
 
 They are made once per query; what differs from batch to batch, the orders, travels with the job as a local property.
 
-Invariant: results leave as rows; everything else is written to the state folder before the task's report, so a report
+Invariant: results leave as rows, or as files of the sink (`results.leaving`); everything else is written to the state folder before the task's report, so a report
 names only files that are complete. A task that runs twice writes other files, and either report is as good.
 """
 
@@ -22,27 +22,27 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.columns.arrow import enlarge, integers, mark_utc
-from watersmeet.dataflow.contract import (
-    Dataflow,
-    Flows,
-    Inbox,
-    Intake,
-    Message,
-    Origin,
-    Report,
-    Turn,
-    put,
-    round_of,
-    stage_of,
-)
+from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Report, Turn, round_of, stage_of
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import AHEAD, Copies, WireContent, find_usable
 from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
-from watersmeet.plan.model import TIME, Plan
+from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
-from watersmeet.runtime.rounds.entering import ALIAS, FIRST, UNIT, Entrance, Slots, row_slot
+from watersmeet.runtime.rounds.entering import (
+    FIRST,
+    UNIT,
+    Arrivals,
+    Entrance,
+    Slots,
+    by_alias,
+    by_unit_and_alias,
+    enter_all,
+    reach,
+    row_slot,
+    wire_of,
+)
 from watersmeet.runtime.rounds.files import (
     FileStore,
     Orders,
@@ -51,7 +51,9 @@ from watersmeet.runtime.rounds.files import (
     UnitReport,
     forget_all_but,
     open_parcels,
+    this_task,
 )
+from watersmeet.runtime.rounds.results.leaving import AsRows, Leaving, Writing
 from watersmeet.runtime.spark.workers import after_task, columns_of, errors_first, result_batches
 from watersmeet.runtime.stream.late import ARROW
 from watersmeet.storage.manifest import Identity, Manifest
@@ -68,9 +70,6 @@ RESULTS = "results"
 LOST = "lost"
 """The kind of a parcel that holds dropped rows: they wait likewise."""
 
-Arrivals = dict[int, Inbox]
-"""By unit."""
-
 
 @dataclass
 class Task:
@@ -85,6 +84,8 @@ class Task:
     schema: pa.Schema
     """Of the rows of results that leave."""
     entrance: Entrance
+    writing: Writing | None = None
+    """How results become files, if tasks write them."""
 
     def plan_under(self, aliases: Sequence[str]) -> Plan:
         """The plan of a batch in which payloads of these aliases follow later."""
@@ -93,12 +94,21 @@ class Task:
 
     def report(self, orders: Orders, done: TaskReport) -> None:
         """Say what the task has done."""
-        context = TaskContext.get()
-        assert context is not None
-        self.folder.save(MAIL, orders.report_name(context.partitionId()), done, durably=False)
+        self.folder.save(MAIL, orders.report_name(this_task()[0]), done, durably=False)
+
+    def leaving(self, orders: Orders) -> Leaving:
+        """Where this task's results go."""
+        return AsRows(self.rows) if self.writing is None else self.writing.begin(orders)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """A turn for every unit that has arrivals."""
+        """A turn for every unit that has arrivals; what leaves goes to Spark, results as rows or as names of files."""
+        with self.leaving(orders) as leaving:
+            yield from self._take_turns(orders, arrivals, seen, leaving)
+            yield from leaving.close()
+
+    def _take_turns(
+        self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int], leaving: Leaving
+    ) -> Iterator[pa.RecordBatch]:
         flow = self.flows.under(orders.decisions)
         units, post = [], PostOffice(self.folder, orders.attempt)
         states = {unit: Manifest.from_json(state, self.identity) for unit, state in orders.states.items()}
@@ -113,7 +123,7 @@ class Task:
                 if isinstance(item, Message):
                     post.post(item, round_of(flow, item, orders.round))
                 elif isinstance(item, pa.Table) and orders.direct:
-                    yield from self.rows(item)
+                    yield from leaving.take(item)
                 elif isinstance(item, pa.Table):
                     post.post(Message(-1, RESULTS, item), -1)
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
@@ -327,74 +337,29 @@ class Hand:
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder)
-        for share in _numbers(batches):
-            for _, table in open_parcels(self.task.folder, orders.shares[share]):
-                yield from self.rows(table)
+        with self.leaving(orders) as leaving:
+            for share in _numbers(batches):
+                for _, table in open_parcels(self.task.folder, orders.shares[share]):
+                    yield from leaving.take(table)
+            yield from leaving.close()
+        after_task()
 
-    def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        yield from self.task.rows(table)
+    def leaving(self, orders: Orders) -> Leaving:
+        return self.task.leaving(orders)
 
 
 @dataclass
 class HandLost(Hand):
     """The same of dropped rows."""
 
-    def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    writing: Writing | None = None
+
+    def leaving(self, orders: Orders) -> Leaving:
+        return AsRows(self._rows) if self.writing is None else self.writing.begin(orders)
+
+    def _rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from result_batches(columns_of(ARROW, table), ARROW)
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> list[int]:
     return [n for batch in batches for n in batch.column(0).to_pylist()]
-
-
-def by_alias(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of the union by the position of their alias."""
-    alias = integers(table.column(ALIAS).combine_chunks())
-    for position in np.unique(alias).tolist():
-        yield position, slice_or_take(table, np.flatnonzero(alias == position))
-
-
-def wire_of(slots: Slots, position: int, rows: pa.Table) -> pa.Table:
-    """Rows of the union as an alias' wire rows."""
-    names = slots.of[position]
-    return mark_utc(rows.select(list(names.values())).rename_columns(list(names)).combine_chunks())
-
-
-def by_unit_and_alias(plan: Intake, slots: Slots, table: pa.Table) -> Arrivals:
-    """Wire tables by unit and alias; every row is taken at most once."""
-    out: Arrivals = {}
-    for position, mine in by_alias(table):
-        wire = wire_of(slots, position, mine)
-        for unit, rows in group_rows(integers(mine.column(UNIT).combine_chunks())):
-            part = wire if rows is None else wire.take(pa.array(rows))
-            out.setdefault(unit, {})[plan.inputs[position].alias] = [part]
-    return out
-
-
-def enter_all(flow: Dataflow, arrivals: Arrivals) -> Arrivals:
-    """Wire rows that Spark has brought to the one unit where all enter, as their entries send them."""
-    out: Arrivals = {}
-    for alias, tables in ((alias, tables) for inbox in arrivals.values() for alias, tables in inbox.items()):
-        for message in (m for table in tables for m in flow.entries[alias].read(Copies().mark(table))[1]):
-            put(out, message)
-    return out
-
-
-def slice_or_take(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """Rows of a table; without a copy if they lie together."""
-    first, count = int(rows[0]), len(rows)
-    return table.slice(first, count) if int(rows[-1]) - first + 1 == count else table.take(pa.array(rows))
-
-
-def reach(plan: Intake, arrivals: Arrivals) -> dict[str, int]:
-    """Event times that the batch has reached for certain: those of the rows at hand."""
-    out: dict[str, int] = {}
-    for by_alias in arrivals.values():
-        for alias, tables in by_alias.items():
-            stream = plan.by_alias[alias].stream
-            for table in tables:
-                times = table.column(TIME).drop_null()
-                if len(times):
-                    highest = int(integers(times.combine_chunks()).max())
-                    out[stream] = max(out.get(stream, highest), highest)
-    return out

@@ -56,8 +56,12 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     """Plan a query over DataFrames, by alias."""
     spark = next(iter(frames.values())).sparkSession
     check_version(spark)
-    inside: Inside = "portable" if join.session.ansi and knows(join.session.timezone) else "nothing"
-    return build(join, SparkTypes(frames), options, inside)
+    return build(join, SparkTypes(frames), options, inside_of(join.session))
+
+
+def inside_of(session: Session) -> Inside:
+    """What the evaluator may do in the place of Spark in a session."""
+    return "portable" if session.ansi and knows(session.timezone) else "nothing"
 
 
 def frames_by_alias(join: Join, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,10 +42,8 @@ def _of(version: str) -> tuple[int, int]:
 
 INSTALLED = _of(pyspark.__version__)
 _STREAMING = "org.apache.spark.sql.execution.streaming"
-SINKS = f"{_STREAMING}.sinks" if INSTALLED >= (4, 1) else _STREAMING
-"""The package of the file sink's classes."""
 CHECKPOINTING = f"{_STREAMING}.checkpointing" if INSTALLED >= (4, 1) else _STREAMING
-"""That of the classes that write a checkpoint's files."""
+"""The package of the classes that write a checkpoint's files."""
 
 
 _TRIED = 64

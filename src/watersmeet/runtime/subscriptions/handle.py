@@ -28,6 +28,8 @@ from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.results.leaving import keep
+from watersmeet.runtime.rounds.sinks import FileSink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.workers import probe_workers
@@ -114,7 +116,9 @@ class Subscriptions(RegistryFront):
         if self._feed is not None:
             self._feed.start(trigger_of(self._given_trigger))
         flows = engines.engine_of(self._plan, Queries(FolderLog(self._folder)))
-        steps = Supersteps(flows, Outlet(ANSWER_FIELDS, as_answers), self._frames, self._folder)
+        to = self._sink if isinstance(self._sink, FileSink) else None
+        outlet = Outlet(ANSWER_FIELDS, as_answers, select_inside=lambda _: keep)
+        steps = Supersteps(flows, outlet, self._frames, self._folder, folder_of_results=to)
         protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._registry)
         protocol.on_batch = self._on_batch
         self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name)

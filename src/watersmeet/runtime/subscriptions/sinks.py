@@ -16,23 +16,28 @@ ignore case or normalise Unicode, too; their names have at most 200 characters.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
 from watersmeet.registry.plan import ANSWER, QUERY
 from watersmeet.registry.subscription import Subscription
+from watersmeet.runtime.rounds.checkpoint import absolute
+from watersmeet.runtime.rounds.results.parts import PartFiles
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
 
 Find = Callable[[str], Subscription]
 FOLDER = "query_folder"
-_PLAIN = r"^[a-z0-9-]{1,160}\z"
-_PLAIN_BYTE = r"^(2d|3[0-9]|6[1-9a-f]|7[0-9a])$"
-"""The same in hexadecimal digits."""
+_PLAIN = re.compile(r"[a-z0-9-]+")
 _LONGEST, _CUT = 160, 100
 
 
@@ -46,23 +51,36 @@ def cast_answers(rows: DataFrame, query: Subscription) -> DataFrame:
     return rows.select(F.from_json(ANSWER, ddl_of(query)).alias("a")).select("a.*")
 
 
-def sub_folder(id: Column) -> Column:
-    """The name of a query's sub-folder."""
-    digits = F.regexp_extract_all(F.lower(F.hex(F.encode(id, "UTF-8"))), F.lit("(..)"), 1)
-    escaped = F.array_join(F.transform(digits, _escape), "")
-    cut = F.concat(F.substring(escaped, 1, _CUT), F.lit("__"), F.sha2(id, 256))
-    name = F.when(id.rlike(_PLAIN), id).when(F.length(escaped) <= _LONGEST, escaped).otherwise(cut)
-    return F.concat(F.lit("id-"), name)
+def sub_folder(id: str) -> str:
+    """The name of a query's sub-folder, less what stands before its `=`.
+
+    >>> sub_folder("user-42"), sub_folder("User 42")
+    ('id-user-42', 'id-_55ser_2042')
+    """
+    name = id if _PLAIN.fullmatch(id) else "".join(map(_escape, id.encode()))
+    if len(name) > _LONGEST:
+        name = f"{name[:_CUT]}__{hashlib.sha256(id.encode()).hexdigest()}"
+    return f"id-{name}"
 
 
-def _escape(byte: Column) -> Column:
-    return F.when(byte.rlike(_PLAIN_BYTE), F.decode(F.unhex(byte), "UTF-8")).otherwise(F.concat(F.lit("_"), byte))
+def _escape(byte: int) -> str:
+    return chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"_{byte:02x}"
+
+
+@dataclass(frozen=True)
+class ByQuery:
+    """A folder for every query."""
+
+    def name_rows(self, rows: pa.Table) -> pa.Array:
+        coded = rows.column(QUERY).combine_chunks().dictionary_encode()
+        names = [f"{FOLDER}={sub_folder(id)}" for id in coded.dictionary.to_pylist()]
+        return pa.array(names, pa.string()).take(coded.indices)
 
 
 def answers_of(rows: DataFrame, id: str, query: Subscription) -> DataFrame:
     """The answers of one query in its own types; of a folder with sub-folders, its own is read."""
     if FOLDER in rows.columns:
-        rows = rows.where(F.col(FOLDER) == sub_folder(F.lit(id)))
+        rows = rows.where(F.col(FOLDER) == sub_folder(id))
     return cast_answers(rows.where(F.col(QUERY) == id), query)
 
 
@@ -73,18 +91,16 @@ def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
     if callable(given):
         return EachSink(given, find)
     if isinstance(given, (str, os.PathLike)) and os.fspath(given) and given not in ("console", "memory", "noop"):
-        return SubFolders(folder_of(os.fspath(given)))
+        return SubFolders(absolute(folder_of(os.fspath(given))))
     raise OptionError(f"sink={given!r} with per_query=True: give a folder, or a function (id, rows, batch_id)")
 
 
 class SubFolders(FileSink):
     """Files in a folder, with a sub-folder for every query."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, by=[FOLDER])
-
-    def write(self, rows: DataFrame, batch_id: int) -> None:
-        super().write(rows.withColumn(FOLDER, sub_folder(F.col(QUERY))), batch_id)
+    def files(self, schema: StructType, spark: SparkSession) -> PartFiles:
+        self._files = replace(super().files(schema, spark), folders=ByQuery())
+        return self._files
 
 
 class EachSink:
