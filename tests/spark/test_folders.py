@@ -9,11 +9,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.spark.streams import entrance, stream, table, write
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import LOG
+from watersmeet.runtime.rounds.sinks import FileSink
+from watersmeet.runtime.spark.versions import INSTALLED
 
 pytestmark = pytest.mark.spark
 
@@ -188,6 +191,33 @@ def test_folders_of_values_that_only_spark_writes_as_text(spark: Any, tmp_path: 
     assert handle._protocol.steps.task.writing is None
     read = spark.read.schema(query.dataframe().schema).parquet(str(tmp_path / "out")).select("x", "at", "m")
     assert Counter(shown(read)) == Counter(expected)
+
+
+def test_types_that_parquet_knows_by_sparks_own_word(spark: Any, tmp_path: Path) -> None:
+    """Variants, collations and, from 4.1 on, times of day."""
+    time = ", CAST('12:34:56.789' AS time(6)) AS t" if INSTALLED >= (4, 1) else ""
+    text = f"SELECT a.i AS i, parse_json(concat('{{\"x\":', a.i, '}}')) AS v, a.s COLLATE UNICODE_CI AS s{time} {JOIN}"
+    query = wm.sql(text, **streams(spark, tmp_path), units=2)
+    expected: list[str] = []
+
+    def plain(rows: Any) -> list[str]:
+        return shown(rows.withColumn("v", F.to_json("v")))
+
+    run(query, tmp_path, "function", lambda rows, _: expected.extend(plain(rows)))
+    run(query, tmp_path, "folder", tmp_path / "out")
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert kinds(found.schema) == kinds(query.dataframe().schema)
+    assert Counter(plain(found)) == Counter(expected) != Counter()
+
+
+def test_json_is_what_spark_writes(spark: Any, tmp_path: Path) -> None:
+    query = wm.sql(QUERIES["every type"][0].replace("a.v AS v, ", ""), **streams(spark, tmp_path), units=2)
+    rows: list[Any] = []
+    run(query, tmp_path, "function", lambda found, _: rows.extend(found.collect()))
+    run(query, tmp_path, "folder", FileSink(str(tmp_path / "out"), "json"))
+    spark.createDataFrame(rows, query.dataframe().schema).write.json(str(tmp_path / "spark"))
+    found = Counter(spark.read.text(str(tmp_path / "out")).toArrow()["value"].to_pylist())
+    assert found == Counter(spark.read.text(str(tmp_path / "spark")).toArrow()["value"].to_pylist()) != Counter()
 
 
 def test_what_cannot_be_written_is_said_before_the_query_runs(spark: Any, tmp_path: Path) -> None:

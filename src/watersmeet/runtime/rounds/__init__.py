@@ -9,5 +9,6 @@
 - decide.py: routing, shipping and plans of sites, batch by batch
 - protocol.py: exactly once: intent, rounds, sink, manifest, collection
 - sinks.py: where results go
+- results/: a folder of results: its log, its files, how rows get there
 - handle.py: a running query
 """

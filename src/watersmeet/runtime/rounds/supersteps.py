@@ -140,7 +140,9 @@ class Supersteps:
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), slots, folder, schema, entrance)
         self._files = self._plan_files(folder_of_results)
-        self._late_writing = self._plan_late_files(folder_of_late)
+        self._late_files = (
+            None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema, self.spark)
+        )
         self._frames: dict[tuple[type, int], DataFrame] = {}
         self._observed: tuple[DataFrame, tuple[int, Seen]] | None = None
 
@@ -154,9 +156,6 @@ class Supersteps:
         if select is not None and can_units_write(files, rows):
             self.task.writing = Writing(files, select)
         return files
-
-    def _plan_late_files(self, sink: Folder | None) -> Writing | None:
-        return None if sink is None else Writing(sink.files(self.no_late_rows().schema, self.spark), keep)
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
@@ -182,20 +181,21 @@ class Supersteps:
         """What a step lets out: the query's rows or, if the sink is a folder, the names of the files that have them."""
         if self.task.writing is not None:
             return given.mapInArrow(step, PARTS)
-        rows = self.outlet.select(given.mapInArrow(step, self._ddl))
-        if self._files is None:
-            return rows
-        return arrange(self._files, rows).mapInArrow(Write(self.folder, self._files), PARTS)
+        return self._write(self.outlet.select(given.mapInArrow(step, self._ddl)), self._files)
 
     def _leave_late(self, given: DataFrame) -> DataFrame:
-        if self._late_writing is not None:
-            return given.mapInArrow(HandLost(self.task, self._late_writing), PARTS)
-        return given.mapInArrow(HandLost(self.task), FIELDS).select(*typed())
+        if self._late_files is not None and not self._late_files.is_text:
+            return given.mapInArrow(HandLost(self.task, Writing(self._late_files, keep)), PARTS)
+        return self._write(given.mapInArrow(HandLost(self.task), FIELDS).select(*typed()), self._late_files)
+
+    def _write(self, rows: DataFrame, files: PartFiles | None) -> DataFrame:
+        """Rows that Spark has selected, written by workers if they become files."""
+        return rows if files is None else arrange(files, rows).mapInArrow(Write(self.folder, files), PARTS)
 
     def nothing_lost(self) -> DataFrame:
         """What a batch without dropped rows lets out of them: no job is run for it."""
         if (HandLost, 0) not in self._frames:
-            none = self.no_late_rows() if self._late_writing is None else self.spark.createDataFrame([], PARTS)
+            none = self.no_late_rows() if self._late_files is None else self.spark.createDataFrame([], PARTS)
             self._frames[HandLost, 0] = none
         return self._frames[HandLost, 0]
 

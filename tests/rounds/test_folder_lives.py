@@ -1,0 +1,116 @@
+"""A folder of results through crashes, without a JVM: units write its files, and each row is named once, wherever the process dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import types as T
+
+from tests.rounds.lives import FILES, Life, patch
+from tests.rounds.mini_spark import Crash
+from tests.rounds.test_lives import kill_at_file
+from watersmeet.operators.project import select_final
+from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.results.folder import LOG
+from watersmeet.runtime.rounds.results.leaving import Writing
+from watersmeet.runtime.rounds.results.parts import Part
+from watersmeet.runtime.rounds.sinks import FileSink
+
+SESSION: Any = SimpleNamespace(version="4.3.0")
+COLUMNS = T.StructType([T.StructField(name, T.LongType()) for name in "xy"])
+
+
+class Folder(FileSink):
+    """The sink itself, but that Spark does not run its frames; dies before or after the commit when told to."""
+
+    dies = ""
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        parts = [Part(*row) for row in rows()]
+        if self.dies == "before the sink":
+            raise Crash
+        self.commit(batch_id, parts, interval=2)
+        if self.dies == "after the sink":
+            raise Crash
+
+    def named(self) -> list[Path]:
+        """The files that Spark's readers see: those of the latest compacted entry, and of all later ones."""
+        entries = sorted((Path(self.path) / LOG).iterdir(), key=lambda p: int(p.name.partition(".")[0]))
+        compacted = [n for n, p in enumerate(entries) if p.name.endswith(".compact")]
+        lines = [line for p in entries[max(compacted, default=0) :] for line in p.read_text().split("\n")[1:]]
+        return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
+
+    def rows(self) -> Counter[Any]:
+        return Counter(tuple(row.values()) for path in self.named() for row in pq.read_table(path).to_pylist())
+
+
+class FolderLife(Life):
+    """A life whose units write the files of its sink."""
+
+    def made(self, seconds: int) -> Protocol:
+        self.sink = Folder(self.sink.path)  # type: ignore[assignment]
+        made = super().made(seconds)
+        how = self.sink.files(COLUMNS, SESSION)
+        made.steps.task.writing = Writing(how, partial(select_final, made.plan))  # type: ignore[arg-type]
+        for module in (files, worker):
+            module.TaskContext = made.steps  # type: ignore[attr-defined]
+        return made
+
+
+def expected(folder: Path) -> Counter[Any]:
+    """The same batches in a life that nothing happens to, through a sink that takes rows."""
+    life = Life(folder / "ck", folder / "out")
+    life.run(FILES)
+    return life.sink.rows()
+
+
+@pytest.mark.parametrize("dies", ["before the sink", "after the sink", "before Spark's commit"])
+def test_each_row_is_named_once_and_no_file_stays_unnamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    patch(monkeypatch)
+    for count in (2, 4, 6):
+        with pytest.raises(Crash):
+            FolderLife(tmp_path / "ck", tmp_path / "out").run(count, dies)
+    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out")
+    last.run(FILES)
+    assert last.sink.rows() == expected(tmp_path / "calm") != Counter()
+    assert sorted(last.sink.named()) == sorted((tmp_path / "out").glob("part-*")), "failed attempts have left files"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_each_row_is_named_once_whichever_file_is_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    patch(monkeypatch)
+    calm = expected(tmp_path / "calm")
+    for number in range(10):
+        folder = tmp_path / str(number)
+        with pytest.MonkeyPatch.context() as killing, contextlib.suppress(KeyboardInterrupt):
+            kill_at_file(killing, number, is_there)
+            FolderLife(folder / "ck", folder / "out").run(FILES)
+        last: Any = FolderLife(folder / "ck", folder / "out")
+        last.run(FILES)
+        assert last.sink.rows() == calm, number
+
+
+def test_a_batch_that_the_folder_has_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch(monkeypatch)
+    with pytest.raises(Crash):
+        FolderLife(tmp_path / "ck", tmp_path / "out").run(2, "after the sink")
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
+    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out")
+    with monkeypatch.context() as broken:
+        broken.setattr(Folder, "commit", lambda *_, **__: pytest.fail("the batch is there"))
+        last.run(2)
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
+    assert last.protocol.latest.batch == 0
