@@ -96,8 +96,7 @@ class SinkFolder:
 
     def mark(self, batch: int) -> str | None:
         """What tells the log's entry of a batch from those of others; None without one."""
-        names = self.log_names()
-        found = next((name for name in (f"{batch}", f"{batch}.compact") if name in names), None)
+        found = self.entry_of(batch)
         return None if found is None else hashlib.sha256(self.read_log(found)).hexdigest()[:16]
 
     def check_new(self, checkpoint: str) -> None:
@@ -132,6 +131,11 @@ class SinkFolder:
     def log_names(self) -> list[str]:
         """The entries of the log."""
         return [n for n in self._names(LOG) if n.removesuffix(".compact").isdigit()]
+
+    def entry_of(self, batch: int) -> str | None:
+        """The name of a batch's entry; None without one."""
+        names = self.log_names()
+        return next((name for name in (f"{batch}", f"{batch}.compact") if name in names), None)
 
     def read_log(self, name: str) -> bytes:
         with self.system.open_input_stream(self.path(LOG, name), compression=None) as file:

@@ -96,7 +96,7 @@ class SinkLog:
 
     def named(self, batch: int) -> set[str]:
         """The names of the files, without folders, that the entry of a batch names."""
-        lines = self._lines(name_of(batch, self.interval))
+        lines = self._lines(self.folder.entry_of(batch) or f"{batch}")
         return {unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines}
 
     def _lines_before(self, batch: int, interval: int) -> list[str]:
