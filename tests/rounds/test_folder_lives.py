@@ -7,7 +7,6 @@ import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -25,7 +24,6 @@ from watersmeet.runtime.rounds.results.leaving import Writing
 from watersmeet.runtime.rounds.results.parts import Part
 from watersmeet.runtime.rounds.sinks import FileSink
 
-SESSION: Any = SimpleNamespace(version="4.3.0")
 COLUMNS = T.StructType([T.StructField(name, T.LongType()) for name in "xy"])
 
 
@@ -59,7 +57,7 @@ class FolderLife(Life):
     def made(self, seconds: int) -> Protocol:
         self.sink = Folder(self.sink.path)  # type: ignore[assignment]
         made = super().made(seconds)
-        how = self.sink.files(COLUMNS, SESSION)
+        how = self.sink.files(COLUMNS)
         made.steps.task.writing = Writing(how, partial(select_final, made.plan))  # type: ignore[arg-type]
         for module in (files, worker):
             module.TaskContext = made.steps  # type: ignore[attr-defined]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +16,12 @@ from watersmeet.columns.arrow import enlarge
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.runtime.rounds.results import log as log_module
 from watersmeet.runtime.rounds.results import parts as parts_module
-from watersmeet.runtime.rounds.results.columns import ROW_METADATA, VERSION, can_units_write, line_files, part_files
+from watersmeet.runtime.rounds.results.columns import ROW_METADATA, can_units_write, line_files, part_files
 from watersmeet.runtime.rounds.results.folder import LOG, SinkFolder
 from watersmeet.runtime.rounds.results.log import SinkLog
 from watersmeet.runtime.rounds.results.parts import NOTHING, ByColumns, Part, escape
 from watersmeet.runtime.rounds.sinks import FileSink, sink
+from watersmeet.runtime.spark.versions import WRITER
 from watersmeet.runtime.subscriptions.sinks import ByQuery, sub_folder
 
 
@@ -127,12 +127,11 @@ def columns(*fields: tuple[str, Any]) -> Any:
 
 
 DAYS = columns(("x", T.LongType()), ("day", T.DateType()), ("name", T.StringType()))
-SESSION: Any = SimpleNamespace(version="4.3.0")
 
 
 def test_files_have_the_types_of_spark(tmp_path: Path) -> None:
     schema = columns(*((chr(97 + n), kind) for n, kind in enumerate(EVERY)))
-    how = part_files(SinkFolder(str(tmp_path)), schema, (), "4.3.0")
+    how = part_files(SinkFolder(str(tmp_path)), schema, ())
     assert not can_units_write(how, schema), "months are cast by Spark"
     values = [1, 2, 3, 4, 0.5, -0.0, Decimal("1.5000"), Decimal(7), True, "é", b"\0", 5, 10**6, 10**6, 7, [1, None], {"x": 1, "y": ["z"]}, [("k", None)], 14]  # fmt: skip
     rows = pa.table([pa.array([v, None], f.type) for v, f in zip(values, how.columns, strict=True)], schema=how.columns)
@@ -151,7 +150,7 @@ def test_files_have_the_types_of_spark(tmp_path: Path) -> None:
     assert [file.schema.column(n).physical_type for n in (14, len(file.schema) - 1)] == ["INT64", "INT32"]
     assert file.metadata.row_group(0).column(3).compression == "SNAPPY"
     assert json.loads(file.metadata.metadata[ROW_METADATA]) == json.loads(schema.json())
-    assert file.metadata.metadata[VERSION] == b"4.3.0"
+    assert WRITER.items() <= file.metadata.metadata.items()
     found = file.read()
     assert found.to_pylist() == rows.to_pylist()
     assert repr(found["f"][0].as_py()) == "-0.0"
@@ -159,9 +158,7 @@ def test_files_have_the_types_of_spark(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_not_null_stay_so(tmp_path: Path) -> None:
-    how = part_files(
-        SinkFolder(str(tmp_path)), columns(("x", T.IntegerType(), False), ("y", T.IntegerType())), (), "4.3.0"
-    )
+    how = part_files(SinkFolder(str(tmp_path)), columns(("x", T.IntegerType(), False), ("y", T.IntegerType())), ())
     with how.open("part-0") as writer:
         writer.write(pa.table({"x": [1], "y": [2]}))
         (part,) = writer.close()
@@ -176,7 +173,7 @@ def write(how: Any, tables: list[pa.Table], stem: str = "part-3-abc-0-7") -> lis
 
 
 def plain(folder: Path, by: tuple[str, ...] = ()) -> Any:
-    return part_files(SinkFolder(str(folder)), DAYS, by, "4.3.0")
+    return part_files(SinkFolder(str(folder)), DAYS, by)
 
 
 def days(count: int, names: list[Any] | None = None) -> pa.Table:
@@ -199,7 +196,7 @@ def test_no_rows_are_no_file_but_a_first_batch_tells_its_columns(tmp_path: Path)
     assert write(plain(tmp_path), [days(0)]) == []
     assert not list(tmp_path.iterdir())
     to = FileSink(str(tmp_path))
-    to.files(columns(("x", T.LongType()), ("s", T.StringType())), SESSION)
+    to.files(columns(("x", T.LongType()), ("s", T.StringType())))
     to.commit(0, [])
     to.commit(1, [])
     (line,) = entries(tmp_path)["0"]
@@ -245,7 +242,7 @@ def test_a_writer_that_fails_takes_its_files_along(tmp_path: Path, monkeypatch: 
 
 def test_what_failed_attempts_have_left_is_swept(tmp_path: Path) -> None:
     to = FileSink(str(tmp_path), by=["day"])
-    how = to.files(DAYS, SESSION)
+    how = to.files(DAYS)
     dead = write(how, [days(6)], "part-1-dead-0-1")
     before, mine = write(how, [days(6)], "part-0-abc-0-1"), write(how, [days(6)], "part-1-mine-0-1")
     to.commit(0, before)
@@ -265,7 +262,7 @@ def test_lines_are_text(tmp_path: Path) -> None:
 
 def test_texts_that_only_spark_writes_come_as_columns_of_their_own(tmp_path: Path) -> None:
     schema = columns(("x", T.LongType()), ("at", T.TimestampType()))
-    how = part_files(SinkFolder(str(tmp_path)), schema, ["at"], "4.3.0")
+    how = part_files(SinkFolder(str(tmp_path)), schema, ["at"])
     assert not can_units_write(how, schema)
     rows = pa.table(
         {"x": [1, 2], "at": pa.array([0, None], pa.timestamp("us", "UTC")), "t": ["1970-01-01 00:00:00", None]}

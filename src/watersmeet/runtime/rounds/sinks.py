@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import fs as pafs
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
@@ -128,13 +128,9 @@ class FileSink:
         latest = self.folder.latest()
         return latest is not None and batch_id <= latest
 
-    def files(self, schema: StructType, spark: SparkSession) -> PartFiles:
+    def files(self, schema: StructType) -> PartFiles:
         """How rows of these columns become files; raises if they cannot."""
-        self._files = (
-            part_files(self.folder, schema, self.by, spark.version)
-            if self.format == "parquet"
-            else line_files(self.folder)
-        )
+        self._files = part_files(self.folder, schema, self.by) if self.format == "parquet" else line_files(self.folder)
         return self._files
 
     def write(self, rows: DataFrame, batch_id: int) -> None:

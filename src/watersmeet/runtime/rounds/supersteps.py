@@ -104,7 +104,7 @@ class Outlet:
 class Folder(Protocol):
     """A sink that is a folder, as the rounds need it."""
 
-    def files(self, schema: StructType, spark: SparkSession) -> PartFiles:
+    def files(self, schema: StructType) -> PartFiles:
         """How rows become its files; raises if they cannot."""
 
 
@@ -140,9 +140,7 @@ class Supersteps:
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), slots, folder, schema, entrance)
         self._files = self._plan_files(folder_of_results)
-        self._late_files = (
-            None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema, self.spark)
-        )
+        self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
         self._frames: dict[tuple[type, int], DataFrame] = {}
         self._observed: tuple[DataFrame, tuple[int, Seen]] | None = None
 
@@ -151,7 +149,7 @@ class Supersteps:
         if sink is None:
             return None
         rows = self.outlet.select(self.spark.range(0, 0, 1, 1).mapInArrow(Hand(self.task), self._ddl)).schema
-        files = sink.files(rows, self.spark)
+        files = sink.files(rows)
         select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
         if select is not None and can_units_write(files, rows):
             self.task.writing = Writing(files, select)

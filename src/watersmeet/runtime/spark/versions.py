@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from watersmeet.columns.arrow import rebuilt
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.kernels.placement import hash_codes
 
@@ -41,6 +42,8 @@ def _of(version: str) -> tuple[int, int]:
 
 
 INSTALLED = _of(pyspark.__version__)
+WRITER = {b"org.apache.spark.version": pyspark.__version__.encode()}
+"""What Spark's own writer says in a Parquet file: with it readers know that days and times are of the proleptic Gregorian calendar."""
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 CHECKPOINTING = f"{_STREAMING}.checkpointing" if INSTALLED >= (4, 1) else _STREAMING
 """The package of the classes that write a checkpoint's files."""
@@ -83,9 +86,16 @@ def check_connect(frame: Any) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Columns of Spark as Arrow's; timestamps are UTC."""
+    """Columns of Spark as Arrow's; timestamps are UTC, and parts of a NULL may be NULL: Spark has it otherwise of variants."""
     zone: dict[str, Any] = {"timezone": "UTC"} if INSTALLED >= (4, 2) else {"timestamp_utc": True}
-    return to_arrow_schema(schema, **zone)
+    found = to_arrow_schema(schema, **zone)
+    return pa.schema([f.with_type(_allow_nulls(f.type)) for f in found])
+
+
+def _allow_nulls(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_allow_nulls(f.type)).with_nullable(True) for f in kind])
+    return rebuilt(kind, _allow_nulls)
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, id: Column) -> DataFrame:

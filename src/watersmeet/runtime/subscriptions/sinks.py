@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -98,8 +98,8 @@ def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
 class SubFolders(FileSink):
     """Files in a folder, with a sub-folder for every query."""
 
-    def files(self, schema: StructType, spark: SparkSession) -> PartFiles:
-        self._files = replace(super().files(schema, spark), folders=ByQuery())
+    def files(self, schema: StructType) -> PartFiles:
+        self._files = replace(super().files(schema), folders=ByQuery())
         return self._files
 
 

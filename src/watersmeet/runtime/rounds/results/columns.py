@@ -23,18 +23,16 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.types import is_plain
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.parts import ByColumns, PartFiles
-from watersmeet.runtime.spark.versions import arrow_schema
+from watersmeet.runtime.spark.versions import WRITER, arrow_schema
 
 ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
-VERSION = b"org.apache.spark.version"
-"""With it Spark's readers know that days and times are of the proleptic Gregorian calendar."""
 _TEXT = "_folder_text_{}"
 """The column with the text of the n-th column that folders are named by, where only Spark can write it."""
 _OWN_TEXTS = ("tinyint", "smallint", "int", "bigint", "string", "boolean", "date")
 """Types whose values Arrow writes as Spark does."""
 
 
-def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str], version: str) -> PartFiles:
+def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str]) -> PartFiles:
     """How rows of a SELECT become Parquet files; raises if they cannot."""
     folder.require()
     _check_columns(schema, folder.option)
@@ -42,7 +40,7 @@ def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str], versio
     texts = tuple(name if _has_text(schema[name]) else _TEXT.format(n) for n, name in enumerate(by))
     extra = [pa.field(text, pa.string()) for text in texts if text not in schema.names]
     inside = StructType([f for f in schema.fields if f.name not in by])
-    metadata = {ROW_METADATA: inside.json().encode(), VERSION: version.encode()}
+    metadata = {ROW_METADATA: inside.json().encode(), **WRITER}
     folders = ByColumns(tuple(by), texts) if by else None
     columns = pa.schema([*_arrow_columns(schema), *extra])
     return PartFiles(folder, columns, _arrow_columns(inside).with_metadata(metadata), folders)
