@@ -1,10 +1,11 @@
 """Generated join trees: the same query as SQL for watersmeet and as a description for the oracle, with streams that arrive in batches.
 
-Streams have the columns id, k, n (small numbers and NULLs) and ts; rows come out of order, and some of them late. Tables have id, k and n.
+Streams have the columns id, k, n (small numbers and NULLs), xs (a list of id, NULL and NaN, or NULL) and ts; rows come out of order, and some of them late. Tables have id, k and n.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import watersmeet as wm
+from tests.cases import canonical
 from tests.oracle import Arrival, OracleQuery, Outcome, Predicate, admitted, either, evaluate_tree, less, run, same
 from tests.oracle_groups import Windows
 from tests.oracle_state import may_keep
@@ -24,7 +26,9 @@ SECOND = 1_000_000
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
 WORDS = {"asof": "ASOF JOIN", "asof left": "ASOF LEFT JOIN", "inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT OUTER JOIN", "full": "FULL JOIN", "semi": "LEFT SEMI JOIN", "anti": "LEFT ANTI JOIN"}  # fmt: skip
 TABLE = pa.schema({"id": pa.int64(), "k": pa.int64(), "n": pa.int64()})
-SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64(), "n": pa.int64(), "ts": pa.timestamp("us")})
+SCHEMA = pa.schema(
+    {"id": pa.int64(), "k": pa.int64(), "n": pa.int64(), "xs": pa.list_(pa.float64()), "ts": pa.timestamp("us")}
+)
 
 
 @dataclass
@@ -153,6 +157,7 @@ def generate(
     seen = list(visible(tree))
     where = [maker.filter(chance.choice(seen)) for _ in range(chance.choice((0, 0, 1)))]
     shown = [(alias, column) for alias in seen for column in ("id", chance.choice(("n", "k")))]
+    shown += [(alias, "xs") for alias in seen if alias in names]
     select, tail, parts = ", ".join(f"{a}.{c} AS {a}_{c}" for a, c in shown), "", dict[str, Any]()
     if grouped:
         groups = group(chance, seen)
@@ -188,9 +193,8 @@ def arrival(chance: random.Random, most: int, apart: int = 0) -> Arrival:
             at += chance.choice((0, 0, 1, 1, 2, 5))
             number += 1
             ts = None if chance.random() < 0.03 else (at - chance.choice((0, 0, 0, 1, 3))) * SECOND + number * apart
-            rows.append(
-                {"id": number, "k": chance.choice((1, 1, 2, None)), "n": chance.choice((0, 1, 2, None)), "ts": ts}
-            )
+            row = {"id": number, "k": chance.choice((1, 1, 2, None)), "n": chance.choice((0, 1, 2, None)), "ts": ts}
+            rows.append({**row, "xs": None if row["k"] is None else [float(number), None, math.nan]})
         batches.append(rows)
     return Arrival(batches, chance.choice((0, 0, 1, 4)) * SECOND)
 
@@ -391,4 +395,4 @@ class _Maker:
 
 
 def counted(rows: Any) -> Counter[Any]:
-    return Counter(tuple(row) for row in rows)
+    return Counter(tuple(tuple(map(canonical, v)) if isinstance(v, list) else v for v in row) for row in rows)

@@ -75,29 +75,33 @@ def drain(
     shown: Callable[[Any], Any] = lambda batch: batch,
 ) -> tuple[list[Any], list[Progress]]:
     """The same, with results as rows, of batches as they are shown. Checkpoints are written without processes; the crash tests write them as Spark does by default."""
-    name = f"t{uuid.uuid4().hex}"
     collected: list[Any] = []
 
     def collect(batch: Any, _: int) -> None:
         collected.extend(shown(batch).collect())
 
+    progress = feed(query, checkpoint, sink or collect, runtime)
+    if sink is not None:
+        collected = SparkSession.getActiveSession().read.parquet(str(sink)).collect()
+    return collected, progress
+
+
+def feed(query: Any, checkpoint: Path, to: Path | Callable[[Any, int], None], runtime: Runtime) -> list[Progress]:
+    """Run a query to the end of the files, its results going to a folder or, batch by batch, to a function: its progress."""
+    name = f"t{uuid.uuid4().hex}"
     if runtime == "stream":
         frame = query.dataframe()
         mode = "append" if query.plan.join.grouping is None else "update"
         writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(mode)
         writer = writer.trigger(availableNow=True)
-        to = writer.foreachBatch(collect) if sink is None else writer.format("parquet").option("path", str(sink))
+        ready = writer.foreachBatch(to) if callable(to) else writer.format("parquet").option("path", str(to))
         session = SparkSession.getActiveSession()
-        ran = until_ended(lambda: start_query(to.queryName(name), session, is_local=True))
-        progress = [p for running in ran for p in map(read, running.recentProgress) if p is not None]
-    else:
-        with entrance(shuffled=runtime == "shuffled"):
-            handle = query.start(sink=sink or collect, checkpoint=checkpoint, trigger="availableNow", name=name)
-        handle.await_termination()
-        progress = handle.history()
-    if sink is not None:
-        collected = SparkSession.getActiveSession().read.parquet(str(sink)).collect()
-    return collected, progress
+        ran = until_ended(lambda: start_query(ready.queryName(name), session, is_local=True))
+        return [p for running in ran for p in map(read, running.recentProgress) if p is not None]
+    with entrance(shuffled=runtime == "shuffled"):
+        handle = query.start(sink=to, checkpoint=checkpoint, trigger="availableNow", name=name)
+    handle.await_termination()
+    return list(handle.history())
 
 
 @contextmanager

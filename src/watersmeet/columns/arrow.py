@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.columns.retype import retype_table
 from watersmeet.kernels import placement
 from watersmeet.kernels.hashing import combine, hash_bytes, order_floats
 from watersmeet.plan.types import Kind
@@ -184,18 +185,27 @@ def shrink(table: pa.Table) -> pa.Table:
 def _cast(table: pa.Table, into: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
     fields = [f.with_type(into(f.type)) for f in table.schema]
     schema = pa.schema(fields, table.schema.metadata)
-    return table if schema.equals(table.schema) else table.cast(schema)
+    return retype_table(table, schema)
 
 
 def large_type(kind: pa.DataType) -> pa.DataType:
-    """A type with 64-bit offsets wherever it has offsets."""
+    """A type with 64-bit offsets wherever it has offsets, and without what is said of its parts besides: their names in lists and maps, or that they are never NULL.
+
+    So the units' type is a function of Spark's: columns of one kind, whoever has made them, lie in one table.
+    """
     if pa.types.is_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind):
         return pa.large_binary()
-    if pa.types.is_list(kind):
-        return pa.large_list(kind.value_field.with_type(large_type(kind.value_type)))
-    return rebuilt(kind, large_type)
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(large_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(f.name, large_type(f.type)) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(large_type(kind.key_type), large_type(kind.item_type))
+    return kind
 
 
 def small_type(kind: pa.DataType) -> pa.DataType:
@@ -221,7 +231,18 @@ def mark_utc(table: pa.Table) -> pa.Table:
 def _utc_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return pa.timestamp(kind.unit, "UTC")
-    return kind if pa.types.is_map(kind) else rebuilt(kind, _utc_type)
+    return rebuilt(kind, _utc_type)
+
+
+def number_fields(kind: pa.DataType) -> pa.DataType:
+    """A type whose structs have numbers for names: Spark lets two fields of a struct have one name, and DuckDB does not.
+
+    >>> number_fields(pa.list_(pa.struct([("a", pa.int8()), ("a", pa.int8())])))
+    ListType(list<item: struct<0: int8, 1: int8>>)
+    """
+    if pa.types.is_struct(kind):
+        return pa.struct([(str(n), number_fields(field.type)) for n, field in enumerate(kind)])
+    return rebuilt(kind, number_fields)
 
 
 def rebuilt(kind: pa.DataType, into: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
@@ -281,8 +302,10 @@ def integers(column: pa.Array) -> np.ndarray:
         column = column.cast(pa.int8())
     elif pa.types.is_date32(kind):
         column = column.view(pa.int32())
-    elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+    elif pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
         column = column.view(pa.int64())
+    elif pa.types.is_time32(kind):
+        column = column.view(pa.int32())
     if column.null_count:  # whoever asks knows which rows are valid
         column = column.fill_null(0)
     return np.array(column.to_numpy(zero_copy_only=False), np.int64)

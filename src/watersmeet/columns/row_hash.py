@@ -7,12 +7,13 @@ Invariant: rows that Spark calls equal have equal hashes, in every process: NULL
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import codes, integers, is_bytes, rebuilt
+from watersmeet.columns.arrow import codes, integers, is_bytes
 from watersmeet.kernels import placement
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.kernels.hashing import combine, order_floats
@@ -23,32 +24,30 @@ _NULL = np.int64(0x4E554C4C5EED1D1F)
 """What NULL counts as: no value that anybody has."""
 
 
-def row_hash(table: pa.Table) -> np.ndarray:
-    """A hash of every row's values. Nested values are left out: their parts would need the same care.
+def row_hash(table: pa.Table, *, whole: bool = False) -> np.ndarray:
+    """A hash of every row's values. Nested ones are left out, unless the `whole` row counts: hashes that are stored are without them.
 
     >>> a, b, c = row_hash(pa.table({"x": [0.0, -0.0, None], "y": ["s", "s", "s"]})).tolist()
     >>> a == b, a == c
     (True, False)
     """
-    return _hash(table, (0,))[0]
+    return _hash(table, (0,), whole=whole)[0]
 
 
 def content_hash(table: pa.Table) -> np.ndarray:
-    """A hash of all of a row's values, whatever the order of columns, nested ones as they are: the tie-break of sequences."""
+    """A hash of all of a row's values, whatever the order of columns, nested ones included: the tie-break of sequences."""
     return content_hashes(table, (0,))[0]
 
 
 def content_hashes(table: pa.Table, seeds: Sequence[int]) -> list[np.ndarray]:
     """The same for every seed."""
-    columns = {name: table.column(name) for name in sorted(table.column_names)}
-    texts = {n: _as_texts(c) if pa.types.is_nested(c.type) else c for n, c in columns.items()}
-    return _hash(pa.table(texts), seeds)
+    return _hash(table.select(sorted(table.column_names)), seeds, whole=True)
 
 
-def _hash(table: pa.Table, seeds: Sequence[int]) -> list[np.ndarray]:
+def _hash(table: pa.Table, seeds: Sequence[int], *, whole: bool = False) -> list[np.ndarray]:
     out = [np.full(table.num_rows, seed, np.int64) for seed in seeds]
     for column in table.columns:
-        if not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
+        if whole or not (pa.types.is_nested(column.type) or pa.types.is_null(column.type)):
             values = _values(column.combine_chunks())
             out = [combine(hashes, values) for hashes in out]
     return out
@@ -70,6 +69,13 @@ def _values(column: pa.Array) -> np.ndarray:
 def _present(column: pa.Array) -> np.ndarray:
     """Codes of values; those of NULLs are anything."""
     kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_struct(kind):
+        parts = [_values(column.field(n)) for n in range(kind.num_fields)]
+        return reduce(combine, parts, np.zeros(len(column), np.int64))
+    if pa.types.is_nested(kind):
+        return _fold_lists(column)
     if pa.types.is_floating(kind):
         return order_floats(pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
@@ -79,15 +85,15 @@ def _present(column: pa.Array) -> np.ndarray:
     return codes(pc.fill_null(column, b"" if is_bytes(kind) else ""), "bytes")
 
 
-def _as_texts(column: pa.ChunkedArray) -> pa.Array:
-    """Nested values as Python writes them, with whole numbers for times and dates: not every time is one of Python's."""
-    values = column.cast(_without_times(column.type)).to_pylist()
-    return pa.array([None if v is None else repr(v) for v in values], pa.large_string())
-
-
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return pa.int64()
-    if pa.types.is_date32(kind):
-        return pa.int32()
-    return rebuilt(kind, _without_times)
+def _fold_lists(column: pa.Array) -> np.ndarray:
+    """Codes of lists and maps: of their values with their places, added up."""
+    if not hasattr(column, "offsets"):  # as long as each other
+        column = column.cast(pa.list_(column.type.value_type))
+    if not len(column):
+        return np.empty(0, np.int64)
+    offsets = np.asarray(column.offsets.to_numpy(zero_copy_only=False), np.int64)
+    first, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+    codes = _values(column.values.slice(offsets[0], offsets[-1] - offsets[0]))
+    places = np.arange(len(codes)) - np.repeat(first, lengths)
+    sums = np.concatenate([[0], np.cumsum(combine(codes, places))])
+    return combine(sums[first + lengths] - sums[first], lengths)

@@ -1,7 +1,8 @@
 """Values and whole rows as JSON text, by Spark type: what leaves a query where rows have different columns.
 
 Numbers are written so that they read back exactly; times are UTC; NULL is null; a double that is no number is a string, "NaN" or
-"Infinity", as Spark reads it; bytes are base64. Nested values are written by DuckDB.
+"Infinity", as Spark reads it; bytes are base64. Nested values are written by DuckDB, and what they have inside as it is outside, but for doubles that are no
+numbers: these stand without quotes. Bytes that are no UTF-8 become U+FFFD.
 
 Invariant: Spark's `from_json` reads back what was written, in the type that it had.
 """
@@ -13,7 +14,8 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import enlarge, is_bytes
+from watersmeet.columns.arrow import enlarge, is_bytes, is_text
+from watersmeet.columns.retype import map_leaves
 from watersmeet.expressions.evaluator import evaluate
 from watersmeet.query.session import UTC
 
@@ -33,15 +35,14 @@ def _moment(value: str, local: str) -> str:
     )
 
 
-_TEXT = {
-    "string": "CAST(to_json({0}) AS VARCHAR)",
-    "binary": _QUOTED.format("to_base64({0})"),
-    "date": _QUOTED.format(
-        "(CASE WHEN abs({0} - DATE '1970-01-01') < 100_000_000 THEN strftime({0}, '%Y-%m-%d') ELSE CAST({0} AS VARCHAR) END)"
-    ),
-    "timestamp": _QUOTED.format(f"""{_moment("{0}", "timezone('UTC', {0})")} || 'Z'"""),
-    "timestamp_ntz": _QUOTED.format(_moment("{0}", "{0}")),
+_INSIDE = {
+    "binary": "to_base64({0})",
+    "date": "(CASE WHEN abs({0} - DATE '1970-01-01') < 100_000_000 THEN strftime({0}, '%Y-%m-%d') ELSE CAST({0} AS VARCHAR) END)",
+    "timestamp": f"""{_moment("{0}", "timezone('UTC', {0})")} || 'Z'""",
+    "timestamp_ntz": _moment("{0}", "{0}"),
 }
+"""What stands in quotes, by type."""
+_TEXT = {"string": "CAST(to_json({0}) AS VARCHAR)", **{kind: _QUOTED.format(text) for kind, text in _INSIDE.items()}}
 _FLOAT = (
     """CASE WHEN isnan({0}) THEN '"NaN"' WHEN isinf({0}) THEN CASE WHEN {0} > 0 THEN '"Infinity"' ELSE '"-Infinity"' END """
     "ELSE CAST({0} AS VARCHAR) END"
@@ -62,7 +63,7 @@ def json_objects(rows: pa.Table) -> pa.Array:
     """
     if not rows.num_columns or not rows.num_rows:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
-    values = enlarge(rows).rename_columns([f"c{n}" for n in range(rows.num_columns)])
+    values = enlarge(pa.table([_writable(column) for column in rows.columns], names=_numbered(rows.num_columns)))
     texts = [json_text(_kind_of(f.type)).format(f'"{f.name}"') for f in values.schema]
     made = evaluate(values, texts, "the text of a late row", UTC)
     pieces: list[pa.Array | pa.Scalar] = []
@@ -71,6 +72,45 @@ def json_objects(rows: pa.Table) -> pa.Array:
         pieces.append(made.column(n).combine_chunks().cast(pa.large_string()))
     end, between = pa.scalar("}", pa.large_string()), pa.scalar("", pa.large_string())
     return pc.binary_join_element_wise(*pieces, end, between)
+
+
+def _numbered(columns: int) -> list[str]:
+    return [f"c{n}" for n in range(columns)]
+
+
+def _writable(column: pa.ChunkedArray) -> pa.Array:
+    """A column as DuckDB can write it: inside other values it has no text of Spark's for times, dates and bytes."""
+    is_nested = pa.types.is_nested(column.type)
+    return map_leaves(column.combine_chunks(), lambda leaf: _write_leaf(leaf, is_nested), _write_keys)
+
+
+def _write_leaf(leaf: pa.Array, is_nested: bool) -> pa.Array:
+    if is_text(leaf.type):
+        return _mend(leaf)
+    text = _INSIDE.get(_kind_of(leaf.type)) if is_nested else None
+    if text is None:
+        return leaf
+    return _evaluate(leaf, text)
+
+
+def _write_keys(keys: pa.Array) -> pa.Array:
+    """Keys of a map as names of a JSON object: those that have parts are JSON themselves."""
+    return _evaluate(keys, "CAST(to_json({0}) AS VARCHAR)") if pa.types.is_nested(keys.type) else keys
+
+
+def _evaluate(values: pa.Array, text: str) -> pa.Array:
+    made = evaluate(pa.table({"c": values}), [text.format('"c"')], "the text of a late row", UTC)
+    return made.column(0).combine_chunks()
+
+
+def _mend(texts: pa.Array) -> pa.Array:
+    """Texts with a mark in place of what is no UTF-8: Spark does not mind such bytes, and JSON has no text for them."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        values = texts.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if v is None else v.decode(errors="replace") for v in values], pa.large_string())
+    return texts
 
 
 def _kind_of(kind: pa.DataType) -> str:

@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import block_bytes, cuts, fold, integers, slice_by_bytes, table_widths
+from watersmeet.columns.arrow import block_bytes, cuts, fold, integers, number_fields, slice_by_bytes, table_widths
+from watersmeet.columns.retype import retype
 from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.dataflow.clock import NEVER, Clock
 from watersmeet.dataflow.contract import Turn, Yielded
@@ -81,7 +82,8 @@ def firsts(rows: pa.Table) -> np.ndarray:
     if len(np.unique(hashes)) == len(hashes):
         return np.arange(len(hashes))
     names = [f'"{name}"' for name in rows.column_names]
-    numbered = rows.append_column("_at", pa.array(np.arange(rows.num_rows)))
+    columns = [retype(column, number_fields(column.type)) for column in rows.columns]
+    numbered = pa.table([*columns, pa.array(np.arange(rows.num_rows))], names=[*rows.column_names, "_at"])
     found = ask(f"SELECT min(_at) AS at FROM _rows GROUP BY {', '.join(names)}", "DISTINCT", _rows=numbered)
     return np.sort(integers(found.column("at").combine_chunks()))
 
@@ -117,8 +119,8 @@ def _candidates(segment: Segment, ts: np.ndarray, hashes: np.ndarray) -> Iterato
 
 def _equal(left: pa.Table, right: pa.Table) -> np.ndarray:
     names = [name for name in left.column_names if name != TIME]
-    columns = {f"l{n}": left.column(name) for n, name in enumerate(names)}
-    columns |= {f"r{n}": right.column(name) for n, name in enumerate(names)}
+    sides = {f"{side}{n}": t.column(name) for side, t in (("l", left), ("r", right)) for n, name in enumerate(names)}
+    columns = {name: retype(column, number_fields(column.type)) for name, column in sides.items()}
     same = " AND ".join(f"l{n} IS NOT DISTINCT FROM r{n}" for n in range(len(names))) or "true"
     answer = ask(f"SELECT {same} AS same FROM _pairs", "DISTINCT", _pairs=pa.table(columns)).column("same")
     return np.asarray(answer.to_numpy(zero_copy_only=False), np.bool_)

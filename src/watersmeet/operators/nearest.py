@@ -167,7 +167,7 @@ class Partners:
         """The windows of the left side's other aliases, which the partner is within, too."""
         self.stream = plan.by_alias[self.order.right].stream
         self.ts = integers(self.rows.column(TIME).combine_chunks()) if tables else np.empty(0, np.int64)
-        self.hash = row_hash(self.rows)
+        self.hash = row_hash(self.rows, whole=True)
         if self.order.is_backward:  # of equal times the last is taken
             self.hash = ~self.hash
 

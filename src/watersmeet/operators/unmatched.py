@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers
-from watersmeet.columns.spark_types import unit_type
+from watersmeet.columns.spark_types import held_type
 from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.kernels.instants import FIRST, LAST, shift
@@ -198,7 +198,7 @@ class Extend:
         if not alias:
             return pa.nulls(rows.num_rows, pa.bool_())
         kind = next(c.type for c in self.plan.by_alias[alias].columns if c.name == wire)
-        return pa.nulls(rows.num_rows, unit_type(kind) or pa.null())
+        return pa.nulls(rows.num_rows, held_type(kind) or pa.null())
 
 
 def add_time(side: model.Side, columns: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import shrink
+from watersmeet.columns.arrow import rebuilt, shrink
+from watersmeet.columns.retype import retype_table
 from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import DataError, OptionError, QueryError
 from watersmeet.expressions.evaluator import evaluate, knows
@@ -27,14 +28,14 @@ _EQUALS = {
 
 
 def normal(table: pa.Table) -> pa.Table:
-    """The table in Spark's types: microseconds, signed integers, 32-bit offsets, no dictionaries.
+    """The table in Spark's types, inside of others, too: microseconds, signed integers, 32-bit offsets, no dictionaries.
 
     >>> normal(pa.table({"t": pa.array([1], pa.timestamp("ms"))})).schema.field("t").type
     TimestampType(timestamp[us])
     """
     table = shrink(table)
     fields = [f.with_type(_normal_type(f.type)) for f in table.schema]
-    return table.cast(pa.schema(fields), safe=False)
+    return retype_table(table, pa.schema(fields), safe=False)
 
 
 def _normal_type(kind: pa.DataType) -> pa.DataType:
@@ -44,7 +45,9 @@ def _normal_type(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", tz=kind.tz)
     if pa.types.is_duration(kind):
         return pa.duration("us")
-    return _EQUALS.get(kind, kind)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_normal_type(kind.value_type))
+    return _EQUALS.get(kind) or rebuilt(kind, _normal_type)
 
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}

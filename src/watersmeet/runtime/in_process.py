@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, shrink, to_bytes
+from watersmeet.columns.retype import retype_table
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import (
     Dataflow,
@@ -190,9 +191,9 @@ class LocalRun:
     ) -> None:
         refuse_mismatches(join)
         self.schemas = {name: table.schema for name, table in tables.items()}
-        types = DuckDBTypes(schemas_by_alias(join, self.schemas))
-        self.plan = build(join, types, options, "everything")
-        types.evaluate_nothing(output.expr for output in join.select)
+        self.types = DuckDBTypes(schemas_by_alias(join, self.schemas))
+        self.plan = build(join, self.types, options, "everything")
+        self.types.evaluate_nothing(output.expr for output in join.select)
         self.late = late
         self.reader = WireReader(self.plan, tables, late=late)
         self.wires = self.read(tables, now_us)
@@ -285,7 +286,7 @@ class LocalRun:
             empty = compute_values(self.plan, empty_view(self.plan))
             found = [self._select_of_groups(t) for t in (*results, empty)]
         schema = shrink(found[-1]).schema
-        return pa.concat_tables([shrink(r).cast(schema) for r in found])
+        return pa.concat_tables([retype_table(shrink(r), schema) for r in found])
 
     def push(
         self, wires: Mapping[str, pa.Table], *, ended: bool = False, reached: Mapping[str, int] | None = None
@@ -365,11 +366,8 @@ class LocalRun:
     def _empty(self) -> pa.Table:
         if not self.plan.output:
             return pa.schema([pa.field(ROWS_ONLY, pa.bool_())]).empty_table()
-        fields = [
-            pa.field(f"o{n}", self.wires[r.alias].schema.field(self.plan.by_alias[r.alias].column(r)).type)
-            for n, r in enumerate(self.plan.output)
-        ]
-        return pa.schema(fields).empty_table()
+        types = [self.types.schemas[ref.alias].field(ref.column).type for ref in self.plan.output]
+        return pa.schema([(f"o{n}", kind) for n, kind in enumerate(types)]).empty_table()
 
     def _project(self, table: pa.Table) -> pa.Table:
         """SELECT over combinations: plain columns as they are, the rest by the evaluator."""

@@ -39,8 +39,7 @@ def spec(name: str, given: Stream | Table) -> Spec:
         schema = {f.name: spark_name(f.type) for f in normal(given.source.slice(0, 0)).schema}
         columns = given.source.column_names
     elif is_frame(given.source):
-        schema = dict(given.source.dtypes)
-        columns = given.source.columns
+        schema, columns = _spark_schema(given.source), given.source.columns
         if isinstance(given, Stream):
             _warn_of_watermarks(name, given.source)
     else:
@@ -53,6 +52,12 @@ def spec(name: str, given: Stream | Table) -> Spec:
     if isinstance(given, Table):
         return TableSpec(name, schema)
     return StreamSpec(name, schema, given.time, given.lateness_us, given.idle_us, given.site, given.max_ahead_us)
+
+
+def _spark_schema(frame: Any) -> dict[str, str]:
+    from watersmeet.runtime.spark.types import type_name
+
+    return {f.name: type_name(f.dataType) for f in frame.schema.fields}
 
 
 def _called(given: Any) -> str:

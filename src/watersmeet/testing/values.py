@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from watersmeet.columns.retype import retype_table
 from watersmeet.columns.spark_types import arrow_type
 from watersmeet.errors import DataError, StreamError
 
@@ -62,7 +63,7 @@ def read_schema(text: str) -> pa.Schema:
 def make_table(schema: pa.Schema, rows: Rows, whose: str) -> pa.Table:
     """Rows of a stream as a table of its schema."""
     if isinstance(rows, pa.Table):
-        return rows.select(schema.names).cast(schema)
+        return retype_table(rows.select(schema.names), schema)
     whole = [_in_order(schema, row, f"row {n} of {whose}") for n, row in enumerate(rows, start=1)]
     columns = []
     for n, field in enumerate(schema):

@@ -30,6 +30,7 @@ from watersmeet.operators.enter import AHEAD, PASS, Copies
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.query.stream import COUNTED
+from watersmeet.runtime.spark.types import type_name
 from watersmeet.runtime.stream.wire import wire
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
@@ -121,7 +122,7 @@ def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
         own: dict[str, str] = {}
         taken: dict[str, int] = {}
         key_of = {name: f"k{c}" for c, name in reversed(list(source.keys.items()))}
-        kinds = {f.name: f.dataType.simpleString() for f in rows.schema.fields if f.name not in (AHEAD, ROW)}
+        kinds = {f.name: type_name(f.dataType) for f in rows.schema.fields if f.name not in (AHEAD, ROW)}
         types |= {f"k{c}": kinds[name] for c, name in source.keys.items()}
         for name, kind in kinds.items():
             if name == TIME:

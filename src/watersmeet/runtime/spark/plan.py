@@ -8,15 +8,11 @@ Invariant: every expression that Spark will evaluate for the query has passed it
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -25,13 +21,13 @@ from watersmeet.expressions.evaluator import knows
 from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Inside, Options
-from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.select import END, Grouping
 from watersmeet.query.session import Session
 from watersmeet.runtime.spark.aggregates import aggregate_sql
-from watersmeet.runtime.spark.tables import look_up, quote
+from watersmeet.runtime.spark.tables import look_up
+from watersmeet.runtime.spark.types import SparkTypes, quiet_refusals, refuse_unless_travels
 from watersmeet.runtime.spark.versions import check_version
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
@@ -56,7 +52,11 @@ def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:
     """Plan a query over DataFrames, by alias."""
     spark = next(iter(frames.values())).sparkSession
     check_version(spark)
-    return build(join, SparkTypes(frames), options, inside_of(join.session))
+    types = SparkTypes(frames)
+    made = build(join, types, options, inside_of(join.session))
+    for expr in (column.expr for source in made.inputs for column in source.columns if not column.cast):
+        refuse_unless_travels(f"{expr}", types.find(expr))
+    return made
 
 
 def inside_of(session: Session) -> Inside:
@@ -68,71 +68,6 @@ def frames_by_alias(join: Join, given: Mapping[str, Any]) -> dict[str, Any]:
     """The DataFrames of a query's aliases, joined with the tables that their tuples are looked up in; `given` are all by name."""
     own = {i.alias: look_up(given[i.stream], i.lookups, given, "true") for i in join.inputs}
     return own | {lookup.alias: given[lookup.table] for lookup in join.last_lookups}
-
-
-SPARK = Dialect(
-    render=lambda expr, name: expr.spark(name),
-    quote=quote,
-    cast=lambda text, kind: f"CAST({text} AS {kind})",
-)
-
-
-class SparkTypes:
-    """Knows the types of expressions over DataFrames, by alias."""
-
-    def __init__(self, frames: Mapping[str, Any]) -> None:
-        self.frames = frames
-        self._known: dict[str, str] = {}
-        self._common: dict[tuple[str, str], str | None] = {}
-
-    def type_of(self, expr: Expr) -> str:
-        if expr.text not in self._known:
-            self._known[expr.text] = self._analyse(expr).dataType.simpleString()
-        return self._known[expr.text]
-
-    def _analyse(self, expr: Expr) -> Any:
-        """The field that Spark makes of an expression; one of several aliases is analysed over an empty frame."""
-        if len(expr.aliases) <= 1:
-            frame = self.frames[expr.alias] if expr.columns else next(iter(self.frames.values()))
-            return frame.select(F.expr(expr.spark(lambda ref: SPARK.quote(ref.column)))).schema.fields[0]
-        fields = [self.frames[r.alias].schema[r.column] for r in expr.columns]
-        schema = StructType([StructField(f"c{n}", f.dataType, f.nullable) for n, f in enumerate(fields)])
-        names = {ref: f"c{n}" for n, ref in enumerate(expr.columns)}
-        empty = next(iter(self.frames.values())).sparkSession.createDataFrame([], schema)
-        return empty.select(F.expr(expr.spark(lambda ref: names[ref]))).schema.fields[0]
-
-    def common(self, left: str, right: str) -> str | None:
-        if left == right:
-            return left
-        if (left == "string") != (right == "string"):
-            return None
-        if (left, right) not in self._common:
-            frame = next(iter(self.frames.values()))
-            both = f"coalesce(CAST(NULL AS {left}), CAST(NULL AS {right}))"
-            try:
-                with quiet_refusals():
-                    self._common[left, right] = frame.select(F.expr(both)).schema.fields[0].dataType.simpleString()
-            except (AnalysisException, ParseException):
-                self._common[left, right] = None
-        return self._common[left, right]
-
-
-@contextmanager
-def quiet_refusals() -> Iterator[None]:
-    """What Spark's analyser refuses in this thread is not logged: PySpark writes a Java trace for each refusal to the terminal."""
-    asked = threading.get_ident()
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.thread != asked
-
-    for logger in loggers:
-        logger.addFilter(others)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(others)
 
 
 _REFUSED = (AnalysisException, ParseException)
@@ -153,7 +88,10 @@ _TYPE = re.compile(r"[A-Z_ ]+([(<].*)?")
 
 
 def check(join: Join, frames: Mapping[str, Any]) -> None:
-    """Refuse what Spark's analyser refuses of a query over DataFrames, by alias."""
+    """Refuse what Spark's analyser refuses of a query over DataFrames, by alias, and results that units cannot hold."""
+    schemas = {alias: frame.schema for alias, frame in frames.items()}
+    for ref in (ref for output in join.select for ref in output.expr.columns if ref.alias in join.aliases):
+        refuse_unless_travels(f"{ref}", schemas[ref.alias][ref.column].dataType)
     empty, at = _empty(join, frames)
     with quiet_refusals():
         _check(join, empty, at)
@@ -168,6 +106,9 @@ def _check(join: Join, empty: Any, at: Mapping[ColumnRef, str]) -> None:
             raise TypeMismatchError(
                 f"the condition {expr} is {field.dataType.simpleString()}, not true or false: compare it with something"
             )
+    if join.distinct:
+        for output, field in zip(join.select, fields[len(conditions) :], strict=True):
+            refuse_unless_travels(f"{output.expr}", field.dataType)
     _check_finish(join, empty, at)
 
 

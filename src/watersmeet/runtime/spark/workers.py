@@ -18,8 +18,9 @@ loaded that is tens of milliseconds, paid in every job of every micro-batch, and
 queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
 they are frozen, so that the collector skips them. A heap that has grown is frozen again.
 
-**Results** leave as typed columns, and with those of a unit under `dataframe()` comes one row of metrics per batch. Timestamps leave as whole
-microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise.
+**Results** leave as typed columns, and with those of a unit under `dataframe()` comes one row of metrics per batch. Columns of timestamps leave as whole
+microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise. Timestamps inside other values stay as they are, see
+`runtime.stream.leaving`.
 
 Invariant: rows with `_metrics` are not results; they are observed and dropped. Nothing that a task makes for itself is frozen, and no garbage. Nothing is frozen when the process ends: a library that counts
 what is left at its end (DuckDB does) would find all of it.
@@ -37,10 +38,10 @@ from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ParamSpec, TextIO, TypeVar
 
-import pandas as pd
 import pyarrow as pa
 
 from watersmeet.columns.arrow import shrink, slice_by_bytes
+from watersmeet.columns.retype import retype_table
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.operators.project import Fields
 from watersmeet.runtime.spark.versions import is_connect
@@ -218,7 +219,7 @@ MARK = "late "
 """What a dropped row begins with in the column of metrics, if somebody asks for dropped rows; behind it stands the row as JSON."""
 
 
-_OUT = {"timestamp": "bigint", "array<timestamp>": "array<bigint>"}
+_OUT = {"timestamp": "bigint"}
 """Types that leave Python as others."""
 
 
@@ -242,8 +243,6 @@ def columns_of(schema: pa.Schema, table: pa.Table) -> dict[str, pa.ChunkedArray]
         column = table.column(n)
         if pa.types.is_int64(field.type) and pa.types.is_timestamp(column.type):
             column = pa.chunked_array([c.view(pa.int64()) for c in column.chunks], pa.int64())
-        if pa.types.is_list(field.type) and pa.types.is_timestamp(column.type.value_type):
-            column = column.cast(pa.large_list(field.type.value_type))
         columns[field.name] = column
     return columns
 
@@ -260,19 +259,7 @@ def aside_columns(schema: pa.Schema, texts: Sequence[str]) -> dict[str, pa.Chunk
     return columns
 
 
-def pandas_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
-    """Arrow-backed, so that nothing is boxed on the way out; nested values are objects, as the bridge wants."""
-    table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
-    return pd.DataFrame({name: _series(table.column(name)) for name in table.column_names}, copy=False)
-
-
-def _series(column: pa.ChunkedArray) -> pd.Series:
-    if pa.types.is_nested(column.type):
-        return pd.Series(column.to_pylist(maps_as_pydicts="strict"), dtype=object)
-    return pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
-
-
 def result_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same for mapInArrow, in Spark's types and in batches of bounded bytes."""
+    """Columns as they leave mapInArrow, in Spark's types and in batches of bounded bytes."""
     for block in slice_by_bytes(pa.table(columns)):
-        yield from shrink(block).combine_chunks().cast(schema).to_batches()
+        yield from retype_table(shrink(block).combine_chunks(), schema).to_batches()

@@ -31,7 +31,7 @@ from watersmeet.runtime.spark.workers import METRICS, with_metrics
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields, ship_rows
 from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
 from watersmeet.runtime.stream.messages import MESSAGE, Packer
-from watersmeet.runtime.stream.processor import StageProcessor
+from watersmeet.runtime.stream.processor import run_stage
 from watersmeet.runtime.stream.static import StageBackfill
 from watersmeet.runtime.stream.wire import wire
 from watersmeet.storage.manifest import Identity
@@ -83,27 +83,22 @@ def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFra
 
 def carry(flow: Dataflow, packed: Mapping[str, DataFrame], identity: Identity, fields: Fields) -> DataFrame:
     """A dataflow over the messages of its sources, by alias: its results, with metrics."""
-    schema = StructType.fromDDL(with_metrics(fields))
     messages: DataFrame | None = None
     for number in range(len(flow.stages)):
         entering = [packed[alias] for alias, entry in flow.entries.items() if entry.stage == number]
         messages = reduce(DataFrame.union, [messages, *entering] if messages is not None else entering)
-        is_last = number == len(flow.stages) - 1
-        out, arrow = (schema, arrow_schema(schema)) if is_last else (StructType.fromDDL(MESSAGE), None)
-        messages = _stage(flow, number, messages, identity, out, arrow)
+        messages = _stage(flow, number, messages, identity, fields if number == len(flow.stages) - 1 else None)
     assert messages is not None
     return messages
 
 
-def _stage(
-    flow: Dataflow, number: int, messages: DataFrame, identity: Identity, out: StructType, arrow: object
-) -> DataFrame:
+def _stage(flow: Dataflow, number: int, messages: DataFrame, identity: Identity, fields: Fields | None) -> DataFrame:
     if messages.isStreaming:
-        return messages.groupBy("unit").transformWithStateInPandas(
-            StageProcessor(flow, number, identity, arrow), outputStructType=out, outputMode="append", timeMode="none"
-        )
+        return run_stage(flow, number, messages, identity, fields)
     in_time = messages.repartition(flow.stages[number].units, "unit").sortWithinPartitions("unit", "from_ts")
-    return in_time.mapInArrow(StageBackfill(flow, number, identity, arrow), out)
+    out = None if fields is None else StructType.fromDDL(with_metrics(fields))
+    schema = None if out is None else arrow_schema(out)
+    return in_time.mapInArrow(StageBackfill(flow, number, identity, schema), out or MESSAGE)
 
 
 def settle_session(spark: SparkSession) -> None:

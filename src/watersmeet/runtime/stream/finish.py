@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.operators.project import Fields, final_fields, join_fields, result_fields
@@ -128,15 +128,8 @@ def final(plan: Plan, frames: Frames, rows: DataFrame, *, late: bool = False) ->
     fields = final_fields(plan)
     typed = [F.expr(text).alias(name) for text, (name, _) in zip(as_typed(fields), fields, strict=True)]
     if plan.join.grouping is not None:
-        groups, lists = rows.select(*typed, *([METRICS] if late else [])), _restore_nans(fields)
-        return of_groups(plan.join.grouping, groups.withColumns(lists) if lists else groups, late=late)
+        return of_groups(plan.join.grouping, rows.select(*typed, *([METRICS] if late else [])), late=late)
     return rows.select(*(c.alias(o.name) for c, o in zip(typed, plan.join.select, strict=True)), *mark(late))
-
-
-def _restore_nans(fields: Fields) -> dict[str, Column]:
-    """Lists of numbers in which NaN is NaN again: Spark's pandas bridge makes NULL of it, and lists of aggregates have no other."""
-    lists = {name: kind[6:-1] for name, kind in fields if kind in ("array<float>", "array<double>")}
-    return {name: F.expr(f"transform({name}, x -> coalesce(x, {kind}('NaN')))") for name, kind in lists.items()}
 
 
 def aggregate_rows(grouping: Grouping, rows: DataFrame) -> DataFrame:

@@ -17,26 +17,23 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import block_bytes, from_bytes
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
 from watersmeet.operators.late import sift, write_rows
+from watersmeet.operators.project import Fields
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark.workers import (
-    MARK,
-    after_task,
-    aside_columns,
-    columns_of,
-    drop_diary,
-    errors_first,
-    metrics_columns,
-    pandas_frame,
-)
+from watersmeet.runtime.spark.versions import arrow_schema
+from watersmeet.runtime.spark.workers import MARK, after_task, drop_diary, errors_first, with_metrics
+from watersmeet.runtime.stream.leaving import SEALED, Leaving, Opener
 from watersmeet.runtime.stream.messages import (
     CANDIDATES,
     FURTHER,
+    MESSAGE,
     Row,
     frames,
     in_blocks,
@@ -93,10 +90,10 @@ class UnitMap:
 
 
 class StageProcessor(StatefulProcessor):
-    """transformWithState over the messages of a stage. `schema` is that of the results and metrics of the last one."""
+    """transformWithState over the messages of a stage. `leaving` is how results and metrics of the last one leave."""
 
-    def __init__(self, flow: Dataflow, stage: int, identity: Identity, schema: pa.Schema | None = None) -> None:
-        self.flow, self.stage, self.identity, self.schema = flow, stage, identity, schema
+    def __init__(self, flow: Dataflow, stage: int, identity: Identity, leaving: Leaving | None = None) -> None:
+        self.flow, self.stage, self.identity, self.leaving = flow, stage, identity, leaving
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = UnitMap(handle)
@@ -131,7 +128,7 @@ class StageProcessor(StatefulProcessor):
 
     def _results(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Results in frames, and a row of metrics for every unit."""
-        assert self.schema is not None
+        assert self.leaving is not None
         held: list[pa.Table] = []
         for item in unit.step(turn):
             waiting = sum(t.num_rows for t in held)
@@ -140,16 +137,29 @@ class StageProcessor(StatefulProcessor):
             else:
                 is_full = waiting >= FRAME_ROWS or sum(t.nbytes for t in [*held, item]) > block_bytes()
             if held and is_full:
-                yield pandas_frame(held)
+                yield self.leaving.frame(held)
                 held = []
             if isinstance(item, pa.Table):
-                held.append(pa.table(columns_of(self.schema, item)))
+                held.append(item)
         self._state.write_manifest(turn.state)
-        metrics = metrics_columns(self.schema, unit.reports(heard, turn.report))
-        yield pandas_frame([*held, pa.table(metrics)])
+        yield self.leaving.frame(held, [json.dumps(r) for r in unit.reports(heard, turn.report)])
         held.clear()
         for texts in in_blocks(heard.late):
-            yield pandas_frame([pa.table(aside_columns(self.schema, texts))])
+            yield self.leaving.frame([], texts)
+
+
+def run_stage(flow: Dataflow, number: int, messages: DataFrame, identity: Identity, fields: Fields | None) -> DataFrame:
+    """A stage over streams of messages: messages to the next one or, of the last, results and metrics in the columns `fields`."""
+    out = StructType.fromDDL(MESSAGE if fields is None else with_metrics(fields))
+    leaving = None if fields is None else Leaving(arrow_schema(out))
+    is_sealed = leaving is not None and leaving.is_sealed
+    left = messages.groupBy("unit").transformWithStateInPandas(
+        StageProcessor(flow, number, identity, leaving),
+        outputStructType=StructType.fromDDL(SEALED) if is_sealed else out,
+        outputMode="append",
+        timeMode="none",
+    )
+    return left.mapInArrow(Opener(leaving.schema), out) if leaving is not None and is_sealed else left
 
 
 @dataclass

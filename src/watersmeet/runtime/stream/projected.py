@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import enlarge
 from watersmeet.columns.row_hash import by_hash, row_hash
@@ -31,10 +30,9 @@ from watersmeet.operators.project import Fields, cast_column, final_fields, join
 from watersmeet.operators.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
-from watersmeet.runtime.spark.versions import arrow_schema
-from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, errors_first, with_metrics
+from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, errors_first
 from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, in_blocks, record_batches, rows_of, tell
-from watersmeet.runtime.stream.processor import StageProcessor
+from watersmeet.runtime.stream.processor import run_stage
 from watersmeet.storage.manifest import Identity
 
 
@@ -44,19 +42,8 @@ def keep_rows(plan: Plan, left: DataFrame, last: int) -> DataFrame:
     if plan.join.grouping is not None:
         _refuse_groups(plan)
     flow = Dataflow(plan.join.streams, (keeping_stage(plan, plan.finish),), {}, 1)
-    schema = StructType.fromDDL(with_metrics(final_fields(plan)))
-    fresh = (
-        project(plan, left)
-        .mapInArrow(RowPacker(plan, last), MESSAGE)
-        .groupBy("unit")
-        .transformWithStateInPandas(
-            StageProcessor(flow, 0, Identity.of(plan), arrow_schema(schema)),
-            outputStructType=schema,
-            outputMode="append",
-            timeMode="none",
-        )
-    )
-    return fresh
+    packed = project(plan, left).mapInArrow(RowPacker(plan, last), MESSAGE)
+    return run_stage(flow, 0, packed, Identity.of(plan), final_fields(plan))
 
 
 def _refuse_groups(plan: Plan) -> None:
@@ -148,5 +135,4 @@ def partition_texts(texts: Sequence[str]) -> tuple[list[str], list[dict[str, Any
 
 def as_typed(fields: Fields) -> list[str]:
     """Columns that have left Python, in the types that they had."""
-    out = {"timestamp": "timestamp_micros({0})", "array<timestamp>": "transform({0}, t -> timestamp_micros(t))"}
-    return [out.get(kind, "{0}").format(name) for name, kind in fields]
+    return [f"timestamp_micros({name})" if kind == "timestamp" else name for name, kind in fields]

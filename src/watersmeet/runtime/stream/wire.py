@@ -16,8 +16,8 @@ from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.plan.source_sql import condition, items, own_condition
-from watersmeet.runtime.spark.plan import SPARK
 from watersmeet.runtime.spark.tables import look_up
+from watersmeet.runtime.spark.types import SPARK, travels
 
 
 def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
@@ -32,7 +32,7 @@ def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, la
     if own is not None:
         columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
     if source.rows is not None:
-        columns += [F.col(SPARK.quote(name)).alias(CONTENT + name) for name in whole.columns]
+        columns += [column.alias(CONTENT + name) for column, name in zip(_whole_row(whole), whole.columns, strict=True)]
     if source.max_ahead_us is not None:
         columns.append(F.expr(_is_ahead(source, source.max_ahead_us)).alias(AHEAD))
     if late:
@@ -57,6 +57,6 @@ def _is_ahead(source: InputPlan, max_ahead_us: int) -> str:
 
 
 def _whole_row(frame: DataFrame) -> list[Column]:
-    """All columns; intervals of months and days are no type of Arrow's, and travel as text."""
-    columns = [(F.col(SPARK.quote(name)), name, kind) for name, kind in frame.dtypes]
-    return [(column.cast("string") if kind == "interval" else column).alias(name) for column, name, kind in columns]
+    """All columns; what units cannot hold, such as intervals of months, travels as text."""
+    columns = [(F.col(SPARK.quote(f.name)), f) for f in frame.schema.fields]
+    return [(c if travels(f.dataType) else c.cast("string")).alias(f.name) for c, f in columns]

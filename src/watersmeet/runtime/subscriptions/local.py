@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import enlarge, integers, shrink
+from watersmeet.columns.retype import retype_table
 from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import Dataflow, Report
@@ -127,7 +128,7 @@ class LocalSubscriptions(RegistryFront):
     def _wire(self, stream: str, table: pa.Table, seen: Seen) -> pa.Table:
         """A batch of a stream as wire rows; what it brings is taken to what was seen."""
         spec = self.plan.streams[stream]
-        table = normal(table).select(list(spec.schema)).cast(self._schemas[stream])
+        table = retype_table(normal(table).select(list(spec.schema)), self._schemas[stream])
         wire = enlarge(table).rename_columns([wire_name(spec, name) for name in table.column_names])
         marked = mark_ahead(self.plan.by_alias[stream], wire, self.plan.timezone, time.time_ns() // 1000)
         kept, brought = rows_kept(self.plan.by_alias[stream], marked)
