@@ -185,7 +185,7 @@ def shrink(table: pa.Table) -> pa.Table:
 def _cast(table: pa.Table, into: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
     fields = [f.with_type(into(f.type)) for f in table.schema]
     schema = pa.schema(fields, table.schema.metadata)
-    return retype_table(table, schema)
+    return table if schema.equals(table.schema) else retype_table(table, schema)
 
 
 def large_type(kind: pa.DataType) -> pa.DataType:

@@ -81,6 +81,7 @@ _OTHERS = (
     (r"interval (day|hour|minute|second).*", pa.duration("us")),
     (r"time\(\d+\)", pa.time64("ns")),
     (r"variant", pa.struct([("value", pa.binary()), ("metadata", pa.binary())])),
+    (r"geo(metry|graphy)\(.*\)", pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])),
 )
 """Types of Spark without parts that are none of the plain ones."""
 

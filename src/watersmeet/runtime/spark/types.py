@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -55,27 +55,39 @@ def travels(kind: DataType) -> bool:
     >>> travels(DayTimeIntervalType()), travels(ArrayType(YearMonthIntervalType()))
     (True, False)
     """
-    if isinstance(kind, StructType):
-        return all(travels(f.dataType) for f in kind.fields)
-    if isinstance(kind, ArrayType):
-        return travels(kind.elementType)
-    if isinstance(kind, MapType):
-        return travels(kind.keyType) and travels(kind.valueType)
-    if isinstance(kind, UserDefinedType):
-        return False
-    try:
-        return bool(arrow_schema(StructType([StructField("x", kind)])))
-    except PySparkTypeError:
-        return False
+    return _remedy(kind) is None
 
 
 def refuse_unless_travels(what: str, kind: DataType) -> None:
     """Refuse what units would have to hold and cannot."""
-    if not travels(kind):
+    remedy = _remedy(kind)
+    if remedy is not None:
         raise UnsupportedError(
-            f"{what} is {kind.simpleString()}, which Spark does not hand to Python workers: "
-            "convert it in the stream's source, for example to whole months or to text"
+            f"{what} is {kind.simpleString()}, which Spark does not hand to Python workers: {remedy} in the stream's source"
         )
+
+
+def _remedy(kind: DataType) -> str | None:
+    """What is to be done about a type that does not travel."""
+    if isinstance(kind, StructType):
+        names = kind.fieldNames()
+        twice = [name for n, name in enumerate(names) if name in names[:n]]
+        return f"rename one of the fields {twice[0]!r}" if twice else _first(f.dataType for f in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _remedy(kind.elementType)
+    if isinstance(kind, MapType):
+        return _first((kind.keyType, kind.valueType))
+    if isinstance(kind, UserDefinedType):
+        return "take what it consists of"
+    try:
+        arrow_schema(StructType([StructField("x", kind)]))
+    except PySparkTypeError:
+        return "make whole numbers of it, such as months, or text,"
+    return None
+
+
+def _first(kinds: Iterable[DataType]) -> str | None:
+    return next((remedy for kind in kinds if (remedy := _remedy(kind)) is not None), None)
 
 
 class SparkTypes:
