@@ -119,10 +119,11 @@ class Life:
         self.work, self._waiting = work, CRADLE.take().told(command)
         self.process, self.log = self._waiting.process, self._waiting.log
 
-    def end(self) -> None:
-        """Let it run to its end."""
+    def end(self) -> str:
+        """Let it run to its end; what it said."""
         code = self._code(LIFE_S)
         assert code == 0, f"the driver ended with code {code}:\n{self.tail()}"
+        return self.said()
 
     def fall(self) -> str:
         """Let it run until it kills itself; what it said."""

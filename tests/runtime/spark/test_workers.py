@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import io
 import json
+import os
 import pickle
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +20,11 @@ import pytest
 from watersmeet import __version__
 from watersmeet.errors import DataError, WorkerError
 from watersmeet.runtime.spark import workers
+from watersmeet.runtime.spark.diary import STARTUP, WRITER, Sieve
 from watersmeet.runtime.spark.failures import from_worker
 from watersmeet.runtime.spark.workers import (
     PACKAGES,
     REPORT,
-    Sieve,
     errors_first,
     probe_workers,
     problem_of_failure,
@@ -160,15 +162,39 @@ def test_the_diary_is_dropped_where_it_is_written_and_nowhere_else(monkeypatch: 
     monkeypatch.setattr(sys, "stdout", out)
     pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
     assert sys.stdout is out
-    monkeypatch.setitem(sys.modules, workers._PREPARES, ModuleType("worker"))
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", WRITER])
     pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
     pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
     assert isinstance(sys.stdout, Sieve)
+    print("Starting Streaming TransformWithStateInPandas Python worker.\n")
     print("Streaming TransformWithStateInPandas Python worker Completed execution of UDF: f.\n")
     print("mine")
     print()
     sys.stdout.flush()
     assert out.getvalue() == "mine\n\n"
+
+
+def started(folder: Path, module: str) -> str:
+    """What a module says in a Python that has our folder first on its path, and behind it another one with the module."""
+    place = folder
+    for part in module.split(".")[:-1]:
+        place /= part
+        place.mkdir()
+        (place / "__init__.py").touch()
+    lines = ["Starting Streaming TransformWithStateInPandas Python worker.\n", "mine"]
+    (place / f"{module.split('.')[-1]}.py").write_text(f"for line in {lines}: print(line)")
+    path = os.pathsep.join(map(str, (STARTUP, folder)))
+    command = [sys.executable, "-m", module]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_the_first_line_of_the_diary_is_dropped_by_what_python_imports_first(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("print('theirs')")
+    assert started(tmp_path, WRITER) == "theirs\nmine\n"
+    assert "Starting Streaming" in started(tmp_path, "another")
+    (tmp_path / "sitecustomize.py").write_text("import nothing_of_this_name")
+    assert "nothing_of_this_name" in started(tmp_path, "broken")
 
 
 class Map:

@@ -10,9 +10,6 @@ raised with the few frames that Spark adds, and behind a copy of itself without 
     Traceback (most recent call last):
     watersmeet.errors.DataError: a.x * b.x cannot be evaluated ...
 
-Spark's worker that prepares a stateful stage logs to its standard output, which Spark sends to the driver's terminal. These
-lines are dropped from the moment our code is loaded there; the first, `Starting ...`, is older than that.
-
 **Heap.** After every task Spark's worker collects garbage over its whole heap before it takes the next one. With our libraries
 loaded that is tens of milliseconds, paid in every job of every micro-batch, and 30 more if it holds 20,000 registered
 queries. What a worker holds after its first tasks is modules and compiled code, which live as long as it does:
@@ -36,7 +33,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ParamSpec, TextIO, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -135,9 +132,6 @@ def _version(name: str) -> str | None:
         return None
 
 
-_PREPARES = "pyspark.sql.streaming.transform_with_state_driver_worker"
-_DIARY = "Streaming TransformWithState"
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -155,44 +149,6 @@ def errors_first(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]
             raise error.with_traceback(None) from type(error)(*error.args)
 
     return run
-
-
-def drop_diary() -> None:
-    """Drop what Spark prints about itself, if this is the worker that does so."""
-    if _is_preparing() and not isinstance(sys.stdout, Sieve):
-        sys.stdout = Sieve(sys.stdout)
-
-
-def _is_preparing() -> bool:
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    return _PREPARES in sys.modules or getattr(main, "name", None) == _PREPARES
-
-
-class Sieve:
-    """A text stream without the lines of the diary.
-
-    >>> import io
-    >>> out = io.StringIO()
-    >>> print("Streaming TransformWithStateInPandas Python worker Starting execution of UDF: f.\\n", file=Sieve(out))
-    >>> print("a user's own line", file=Sieve(out))
-    >>> out.getvalue()
-    "a user's own line\\n"
-    """
-
-    def __init__(self, inner: TextIO) -> None:
-        self._inner, self._dropped = inner, False
-
-    def write(self, text: str) -> int:
-        if text.startswith(_DIARY):
-            self._dropped = True
-            return len(text)
-        if self._dropped and text == "\n":
-            self._dropped = False
-            return 1
-        return self._inner.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 FREEZES = 3

@@ -14,6 +14,7 @@ Invariant: what a unit does depends on its messages and its state only; Spark ma
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +27,8 @@ from watersmeet.operators.assemble import dataflow_of
 from watersmeet.operators.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
-from watersmeet.runtime.spark.versions import arrow_schema, check_connect
+from watersmeet.runtime.spark.diary import without_diary
+from watersmeet.runtime.spark.versions import arrow_schema, check_connect, is_connect
 from watersmeet.runtime.spark.workers import METRICS, with_metrics
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields, ship_rows
 from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
@@ -61,7 +63,8 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False
             "late=True: groups without window() are Spark's, and late rows cannot pass through its aggregation; use start(late=...)"
         )
     settle_session(any_frame.sparkSession)
-    return _join(plan, frames, late=late)
+    with nullcontext() if is_connect(any_frame) else without_diary(any_frame.sparkSession):
+        return _join(plan, frames, late=late)
 
 
 def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFrame:

@@ -27,8 +27,9 @@ from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause,
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.operators.project import Fields
 from watersmeet.routing.labels import labels
+from watersmeet.runtime.spark.diary import drop_diary
 from watersmeet.runtime.spark.versions import arrow_schema
-from watersmeet.runtime.spark.workers import MARK, after_task, drop_diary, errors_first, with_metrics
+from watersmeet.runtime.spark.workers import MARK, after_task, errors_first, with_metrics
 from watersmeet.runtime.stream.leaving import SEALED, Leaving, Opener
 from watersmeet.runtime.stream.messages import (
     CANDIDATES,

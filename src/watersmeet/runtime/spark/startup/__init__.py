@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: its one module is imported by Python itself."""
