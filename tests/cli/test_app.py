@@ -65,6 +65,10 @@ def test_a_mistake_is_named(folders, verb, arguments, said):
         (["--trigger", "often"], "available-now"),
         (["--files-per-trigger", "0"], "files-per-trigger"),
         (["--kernel", "magic"], "kernel"),
+        (["--late", "parquet:lost"], "--runtime rounds: add that"),
+        (["--late", "parquet:lost", "--runtime", "rounds", "--static"], "--runtime rounds: add that"),
+        (["--late", "delta:lost", "--runtime", "rounds"], "--late delta:lost: write parquet:FOLDER"),
+        (["--late", "json:./out", "--sink", "parquet:out", "--runtime", "rounds"], "is the folder of the results"),
     ],
 )
 def test_a_mistake_in_an_option_of_run(folders, arguments, said):
@@ -85,12 +89,12 @@ def test_results_of_another_checkpoint_are_not_mixed(folders):
     (folders / "out" / "_spark_metadata" / "0").write_text("v1\n")
     (folders / "other").mkdir()
     (folders / "other" / "part-0.parquet").write_text("rows of a batch job")
+    given = ("--stream", "a=text:csv", "--schema", "a=k int, ts timestamp")
     for to, said in ("out", "another checkpoint"), ("other", "would vanish"):
-        result = command(
-            "run", SELF, "--stream", "a=text:csv", "--schema", "a=k int, ts timestamp", "--sink", f"json:{to}"
-        )
-        assert result.exit_code == 2
-        assert said in result.stderr
+        for sinks in ("--sink", f"json:{to}"), ("--runtime", "rounds", "--late", f"json:{to}"):
+            result = command("run", SELF, *given, *sinks)
+            assert result.exit_code == 2
+            assert said in result.stderr
 
 
 def test_every_command_explains_itself():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections import Counter
@@ -28,7 +29,7 @@ OPTIONS = (
 
 def write(folder: Path, number: int) -> None:
     """One more file of each stream."""
-    random = np.random.default_rng(number)
+    random = np.random.default_rng(abs(number))
     for name, time in (("clicks", "ts"), ("orders", "at")):
         ts = 1_767_225_600_000_000 + number * 5_000_000 + random.integers(0, 5_000_000, 200)
         table = pa.table(
@@ -178,14 +179,31 @@ def test_what_cannot_be_bound_is_one_message(spark, csv, query, options, said):
 @pytest.mark.spark
 def test_rounds_go_on_where_they_stopped(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = (*OPTIONS, "--runtime", "rounds", "--trigger", "available-now", "--files-per-trigger", 1)
+    options = (
+        *OPTIONS,
+        "--runtime",
+        "rounds",
+        "--trigger",
+        "available-now",
+        "--files-per-trigger",
+        1,
+        "--late",
+        "json:lost",
+    )
     for number in (0, 2):
         write(tmp_path, number)
         write(tmp_path, number + 1)
         said = command("run", QUERY, *options, "--shipping", "full")
         assert said.exit_code == 0, said.output
         assert "results in out from 800 rows in 2 micro-batches" in " ".join(said.output.split())
-    assert results(tmp_path) == expected(tmp_path)
+    assert results(tmp_path) == (want := expected(tmp_path))
     again = command("run", QUERY, *options)
     assert again.exit_code == 0, "nothing is new, so nothing runs"
+    write(tmp_path, -30)
+    late = command("run", QUERY, *options)
+    assert "from 400 rows in 1 micro-batch" in late.output
+    assert "; 400 late rows in lost" in late.output
+    lost = [json.loads(line) for file in (tmp_path / "lost").glob("*.json") for line in file.read_text().splitlines()]
+    assert Counter(row["stream"] for row in lost) == {"clicks": 200, "orders": 200}
+    assert results(tmp_path) == want
     assert "runs on    rounds: " in command("explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds").output

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from watersmeet.cli.arguments import check_query, query_text, sink, sources, trigger
+from watersmeet.cli.arguments import check_query, late_sink, query_text, sink, sources, trigger
 from watersmeet.cli.failure import report_errors
 from watersmeet.extensions import find_pieces, load, require_spark
 from watersmeet.plan import options
@@ -120,6 +120,12 @@ def run(
     idle: Idles = None,
     schema: Schemas = None,
     sink_: Annotated[str, typer.Option("--sink", help="parquet:FOLDER, json:FOLDER or console.")] = "console",
+    late_: Annotated[
+        str | None,
+        typer.Option(
+            "--late", help="The same for late rows, with --runtime rounds. Default: dropped.", show_default=False
+        ),
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Default: _checkpoint in the sink's folder.", show_default=False)
     ] = None,
@@ -144,6 +150,7 @@ def run(
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
         to, when = sink(sink_), trigger(trigger_)
+        late = None if late_ is None else late_sink(late_, to, rounds=runtime == "rounds" and not static)
         choices = _options(units, kernel, routing, driver, runtime, shipping)
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
@@ -151,7 +158,7 @@ def run(
     if static:
         runs.backfill(text, found, choices, to, zone)
     else:
-        runs.stream(text, found, choices, to, checkpoint, when, files_per_trigger, zone)
+        runs.stream(text, found, choices, to, late, checkpoint, when, files_per_trigger, zone)
 
 
 @app.command()

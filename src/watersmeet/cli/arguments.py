@@ -105,7 +105,7 @@ def sources(
     )
 
 
-def sink(text: str) -> SinkArgument:
+def sink(text: str, option: str = "--sink") -> SinkArgument:
     """`parquet:folder`, `json:folder` or `console`.
 
     >>> sink("parquet:out/results")
@@ -113,12 +113,30 @@ def sink(text: str) -> SinkArgument:
     """
     format, _, path = text.partition(":")
     if format not in SINKS:
-        raise OptionError(f"--sink {text}: write parquet:FOLDER, json:FOLDER or console")
+        raise OptionError(f"{option} {text}: write parquet:FOLDER, json:FOLDER or console")
     if (format == "console") == bool(path):
         raise OptionError(
-            f"--sink {text}: a console has no folder" if path else f"--sink {text}: name the folder, as in {format}:out"
+            f"{option} {text}: a console has no folder"
+            if path
+            else f"{option} {text}: name the folder, as in {format}:out"
         )
     return SinkArgument(format, path or None)
+
+
+def late_sink(text: str, results: SinkArgument, *, rounds: bool) -> SinkArgument:
+    """The sink of late rows; `rounds` says whether the query runs on the runtime that has one."""
+    found = sink(text, "--late")
+    if not rounds:
+        raise OptionError(
+            f"--late {text}: late rows have a sink of their own on streams with --runtime rounds: add that"
+        )
+    if (
+        found.path is not None
+        and results.path is not None
+        and Path(found.path).absolute() == Path(results.path).absolute()
+    ):
+        raise OptionError(f"--late {text}: it is the folder of the results; late rows have other columns: name another")
+    return found
 
 
 def trigger(text: str) -> Mapping[str, Any]:

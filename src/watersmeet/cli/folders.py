@@ -51,13 +51,13 @@ def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int |
     return reader.format(source.format).load(path)
 
 
-def checkpoint_folder(sink: SinkArgument, given: Path | None) -> Path | None:
-    """Where the query's progress is kept (None: nowhere lasting); refuses one that is not of the sink's results."""
-    if sink.path is None:
-        return given
-    chosen = given or Path(sink.path) / CHECKPOINT
-    if not (chosen / "offsets").exists():
-        SinkFolder(str(sink.path)).check_new(str(chosen))
+def checkpoint_folder(sink: SinkArgument, late: SinkArgument | None, given: Path | None) -> Path | None:
+    """Where the query's progress is kept (None: nowhere lasting); refuses one that is not of the rows in the sinks' folders."""
+    chosen = given or (None if sink.path is None else Path(sink.path) / CHECKPOINT)
+    if chosen is None or not (chosen / "offsets").exists():
+        for to, option in ((sink, "sink"), (late, "late")):
+            if to is not None and to.path is not None:
+                SinkFolder(to.path, option).check_new(str(chosen or "this one"))
     return chosen
 
 
@@ -86,22 +86,13 @@ def start(
     return writer.format(sink.format).option("path", str(Path(sink.path).absolute())).start()
 
 
-def start_rounds(
-    query: Any,
-    sink: SinkArgument,
-    checkpoint: Path,
-    trigger: dict[str, Any],
-    show: Callable[[int, list[str], list[Any]], None],
-) -> Any:
-    """The same on the rounds runtime; its handle."""
+def rounds_sink(to: SinkArgument, show: Callable[[int, list[str], list[Any]], None], option: str = "sink") -> Any:
+    """What the rounds runtime is given for it."""
     from watersmeet.runtime.rounds.sinks import FileSink
 
-    to = (
-        FileSink(str(Path(sink.path).absolute()), sink.format)
-        if sink.path is not None
-        else lambda batch, _: show(*_sample(batch))
-    )
-    return query.start(sink=to, checkpoint=checkpoint.absolute(), trigger=trigger)
+    if to.path is None:
+        return lambda batch, _: show(*_sample(batch))
+    return FileSink(str(Path(to.path).absolute()), to.format, option=option)
 
 
 def write_static(frame: Any, sink: SinkArgument, show: Callable[[int, list[str], list[Any]], None]) -> int:

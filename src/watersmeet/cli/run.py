@@ -22,6 +22,7 @@ def stream(
     sources: Sequence[Source],
     options: Mapping[str, Any],
     sink: SinkArgument,
+    late: SinkArgument | None,
     checkpoint: Path | None,
     trigger: Mapping[str, Any],
     files_per_trigger: int | None,
@@ -29,14 +30,16 @@ def stream(
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
     with report_errors():
-        lasting = folders.checkpoint_folder(sink, checkpoint)
+        lasting = folders.checkpoint_folder(sink, late, checkpoint)
     with local_spark("run", timezone) as on:
         query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
         view = TotalsView(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
         with stop_requests() as stop:
             if options.get("runtime") == "rounds":
-                running = folders.start_rounds(query, sink, folder, dict(trigger), view.rows)
+                to = folders.rounds_sink(sink, view.rows)
+                lost = None if late is None else folders.rounds_sink(late, view.late_rows, "late")
+                running = query.start(sink=to, late=lost, checkpoint=folder.absolute(), trigger=dict(trigger))
                 watch: QueryWatch = RoundsWatch(running, view.totals, view.batch)
             else:
                 grouped = query.plan.join.grouping is not None and query.plan.join.group_window is None
@@ -58,7 +61,7 @@ def stream(
             except BaseException:
                 running.stop()
                 raise
-        _sum_up(on, view.totals, sink, stopped=stop.is_set(), lasting=lasting)
+        _sum_up(on, view.totals, sink, late, stopped=stop.is_set(), lasting=lasting)
 
 
 def backfill(
@@ -98,11 +101,19 @@ def _query(
     return wm.sql(text, **streams, **options)
 
 
-def _sum_up(on: LocalSpark, totals: Totals, sink: SinkArgument, *, stopped: bool, lasting: Path | None) -> None:
-    late = sum(totals.late.values())
+def _sum_up(
+    on: LocalSpark,
+    totals: Totals,
+    sink: SinkArgument,
+    late: SinkArgument | None,
+    *,
+    stopped: bool,
+    lasting: Path | None,
+) -> None:
+    lost, kept = sum(totals.late.values()), " dropped" if late is None else _where(late)
     on.console.print(
         f"{totals.results:,} results{_where(sink)} from {totals.rows:,} rows in {_batches(totals)}, "
-        f"{totals.rows_per_second:,.0f} rows/s; {late:,} late rows dropped",
+        f"{totals.rows_per_second:,.0f} rows/s; {lost:,} late rows{kept}",
         highlight=False,
         soft_wrap=True,
     )

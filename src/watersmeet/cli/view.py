@@ -38,11 +38,15 @@ class TotalsView:
         if self.live is None:
             self.console.print(line(progress, self.totals), highlight=False, soft_wrap=True)
 
-    def rows(self, count: int, columns: list[str], rows: list[Any]) -> None:
+    def rows(self, count: int, columns: list[str], rows: list[Any], what: str = "results") -> None:
         """Some of a batch's results."""
         if count:
-            title = f"{count:,} results" + (f", the first {len(rows)}" if len(rows) < count else "")
+            title = f"{count:,} {what}" + (f", the first {len(rows)}" if len(rows) < count else "")
             self.console.print(table_of(columns, rows, title))
+
+    def late_rows(self, count: int, columns: list[str], rows: list[Any]) -> None:
+        """Some of the rows that a batch has dropped."""
+        self.rows(count, columns, rows, "late rows")
 
     def render(self) -> RenderableType:
         parts: list[RenderableType] = [headline(self.totals), streams_table(self.totals)]
