@@ -1,17 +1,15 @@
 """Two Kafka topics joined into a Delta table, exactly once, in either of two ways.
 
     python examples/kafka_to_delta.py dataframe FOLDER    results leave as a DataFrame, by Spark's own Delta sink
-    python examples/kafka_to_delta.py start FOLDER        results leave through a function, by the package `deltalake`
+    python examples/kafka_to_delta.py start FOLDER        workers write the table's files, and the package `deltalake` commits them
 
 Stop it or kill it at any time: the same command goes on where it was. Jars, versions and a broker to try it with are in
 docs/kafka-to-delta.md; `--jars` takes the folder that the jars are in.
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
@@ -52,26 +50,6 @@ def join(topics: dict[str, DataFrame], lateness: str) -> wm.Query:
     return wm.sql(SQL, **{name: wm.Stream(frame, time="ts", lateness=lateness) for name, frame in topics.items()})
 
 
-def append_once(table: str) -> Callable[[DataFrame, int], None]:
-    """A sink function that appends each batch to a Delta table once, however often it is called with it.
-
-    A Delta commit can carry the number of an application's transaction, and the table knows the latest of each
-    application. The application is the query: its id lasts as long as its checkpoint, so that a new checkpoint, which
-    numbers its batches from 0 again, is another application.
-    """
-
-    def append(rows: DataFrame, batch_id: int) -> None:
-        query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        if DeltaTable.is_deltatable(table):
-            latest = DeltaTable(table).transaction_version(query_id)
-            if latest is not None and latest >= batch_id:
-                return  # a crash came between this commit and the query's own
-        once = CommitProperties(app_transactions=[Transaction(query_id, batch_id)])
-        write_deltalake(table, rows.toArrow(), mode="append", commit_properties=once)
-
-    return append
-
-
 def run_dataframe(query: wm.Query, folder: Path, trigger: str) -> None:
     """By Spark's Delta sink, which numbers its commits by query and batch itself."""
     writer = query.dataframe().writeStream.format("delta").option("checkpointLocation", str(folder / "checkpoint"))
@@ -81,9 +59,8 @@ def run_dataframe(query: wm.Query, folder: Path, trigger: str) -> None:
 
 
 def run_start(query: wm.Query, folder: Path, trigger: str) -> None:
-    """By watersmeet's own runtime and a function."""
-    sink = append_once(str(folder / "table"))
-    running = query.start(sink=sink, checkpoint=folder / "checkpoint", trigger=trigger)
+    """By watersmeet's own runtime, which does the same."""
+    running = query.start(sink=f"delta:{folder / 'table'}", checkpoint=folder / "checkpoint", trigger=trigger)
     running.on_batch(report)
     running.await_termination()
 

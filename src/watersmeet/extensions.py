@@ -58,3 +58,11 @@ def require_spark(wanted: str) -> None:
         raise OptionError(
             f"{wanted} needs Spark, and this Python has no pyspark: pip install 'watersmeet[spark]'; wm.local runs without it"
         )
+
+
+def require_extra(wanted: str, package: str, extra: str) -> None:
+    """An error that begins with what the user asked for, if a package that comes with an extra is not there."""
+    if find_spec(package) is None:
+        raise OptionError(
+            f"{wanted} needs the package {package}, and this Python has none: pip install 'watersmeet[{extra}]'"
+        )

@@ -11,6 +11,7 @@
     settled   the same on the rounds runtime
     marked    the join with many late rows, which are among its results, on the DataFrame runtime
     late      the same on the rounds runtime, with late rows in a sink of their own beside OUT
+    delta     the join on the rounds runtime, into a Delta table
 
 It is a user's script: it knows the public surface and nothing of the tests.
 """
@@ -66,6 +67,7 @@ QUERIES = {
     "settled": OUTER_QUERY,
     "marked": QUERY,
     "late": QUERY,
+    "delta": QUERY,
 }
 ON_DATAFRAMES = ("stream", "theta", "outer", "marked")
 LATENESS = dict.fromkeys(QUERIES, "1 second") | {"marked": "100 milliseconds", "late": "100 milliseconds"}
@@ -81,6 +83,11 @@ def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:
     return wm.sql(QUERIES[run], **used, **OPTIONS.get(run, {}))
 
 
+def sink_of(run: str, out: str) -> str:
+    """What a run's results go to, if they are in a folder."""
+    return f"delta:{out}" if run == "delta" else out
+
+
 def main(run: str, data: str, out: str, checkpoint: str, files_per_trigger: str) -> None:
     """Run the query over what is there."""
     asked = query(session(), run, data, files_per_trigger)
@@ -90,7 +97,9 @@ def main(run: str, data: str, out: str, checkpoint: str, files_per_trigger: str)
     else:
         scaling = SCALING if run == "scaling" else None
         late = f"{out}-late" if run == "late" else None
-        handle = asked.start(sink=out, checkpoint=checkpoint, trigger="availableNow", scaling=scaling, late=late)
+        handle = asked.start(
+            sink=sink_of(run, out), checkpoint=checkpoint, trigger="availableNow", scaling=scaling, late=late
+        )
         wait = handle.await_termination
     print("query started", flush=True)
     wait()

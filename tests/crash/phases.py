@@ -5,7 +5,7 @@ state .../n+1                   (stream) a partition's state is committed
 watersmeet/intents/n.json       (rounds) the batch has decided what to do
 watersmeet/mail/n-*             (rounds) the first job has sent its mail
 watersmeet/segments/n-*         (rounds) a unit has written state
-_spark_metadata/n               the sink has committed the batch's results
+_spark_metadata/n               the sink has committed the batch's results; of a Delta table, an entry with the number n
 watersmeet/manifests/n.json     (rounds) the new state counts
 commits/n                       the batch is done
 """
@@ -60,7 +60,13 @@ def committed(work: Path) -> int:
 
 
 def sunk(work: Path) -> int:
-    return latest(work / "out" / "_spark_metadata")
+    return max(latest(work / "out" / "_spark_metadata"), *_numbers(work / "out" / "_delta_log"), -1)
+
+
+def _numbers(log: Path) -> list[int]:
+    """The batches that the last entries of a Delta log are of."""
+    entries = sorted(log.glob("[0-9]*.json"))[-2:]
+    return [int(found) for entry in entries for found in re.findall(r'"txn":{[^}]*"version":(\d+)', entry.read_text())]
 
 
 def manifested(work: Path) -> int:
@@ -100,6 +106,7 @@ PHASES = {
         **_PHASES["rounds"],
         "late rows": Phase(lambda work: latest(work / "out-late" / "_spark_metadata"), 0.003),
     },
+    "delta": _PHASES["rounds"],
     "subscriptions": _PHASES["rounds"],
 }
 

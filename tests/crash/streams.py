@@ -15,6 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 ROWS_PER_FILE, KEYS = 50, 80
 START_US = 1_767_225_600_000_000  # 2026-01-01
@@ -98,8 +99,9 @@ def expected_late(folder: Path) -> Bag:
 
 
 def written(spark: Any, out: Path) -> Bag:
-    """The results that a sink has committed: Spark reads its log."""
-    rows = spark.read.parquet(str(out))
+    """The results that a sink has committed: Spark reads its log, or delta-rs."""
+    table = DeltaTable(out) if (out / "_delta_log").exists() else None
+    rows = spark.read.parquet(*([str(out)] if table is None else table.file_uris()))
     rows = rows.where("_late IS NULL").drop("_late") if "_late" in rows.columns else rows
     return Counter(tuple(row) for row in rows.collect())
 

@@ -29,7 +29,7 @@ from tests.crash.streams import (
 )
 
 ASKED = int(os.environ.get("CRASH_KILLS", "0"))
-KILLS = dict.fromkeys(("stream", "rounds", "theta", "outer", "settled", "marked", "late"), ASKED or 2) | {
+KILLS = dict.fromkeys(("stream", "rounds", "theta", "outer", "settled", "marked", "late", "delta"), ASKED or 2) | {
     "scaling": ASKED or 3
 }
 """Without a word: a few; `test_steps` dies at every step of the rounds."""
@@ -74,7 +74,7 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
     assert_same(written(spark, tmp_path / "out"), want)
     if run in LATE_RUNS:
         assert_same(written_late(spark, tmp_path, run), expected_late(data))
-    if run in ("rounds", "scaling", "settled", "late"):
+    if run in ("rounds", "scaling", "settled", "late", "delta"):
         assert_no_orphans(tmp_path)
     if run == "scaling":
         assert units_ever(tmp_path) > 6, "units hardly came and went: little was tested"

@@ -96,14 +96,14 @@ def test_every_step_can_be_the_last(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("run", CHAINS)
+@pytest.mark.parametrize("run", [*CHAINS, "delta"])
 def test_a_replay_does_nothing_twice(run: str, tmp_path: Path, spark: Any) -> None:
     data, out, checkpoint = tmp_path / "data", tmp_path / "out", tmp_path / "checkpoint"
     write_streams(data, 8, seed=8)
     query = driver.query(spark, run, str(data), "2")
 
     def replayed() -> list[int]:
-        handle = query.start(sink=str(out), checkpoint=str(checkpoint), trigger="availableNow")
+        handle = query.start(sink=driver.sink_of(run, str(out)), checkpoint=str(checkpoint), trigger="availableNow")
         handle.await_termination()
         assert committed(tmp_path) == 3
         for batch in handle.history():

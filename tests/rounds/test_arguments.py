@@ -36,8 +36,8 @@ def test_all_that_is_there(given):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("delta:/path", r"for delta give a function, sink=lambda rows, batch_id: rows\.write\.format\('delta'\)"),
-        ("delta://path", "for delta give a function"),
+        ("hudi:/path", r"for hudi give a function, sink=lambda rows, batch_id: rows\.write\.format\('hudi'\)"),
+        ("hudi://path", "for hudi give a function"),
         ("Kafka:topic", "for kafka give a function"),
         ("parquet:/out", "written as Parquet anyway; give '/out'"),
         ("json:out", "for json give a function"),

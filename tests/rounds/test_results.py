@@ -274,7 +274,7 @@ def test_texts_that_only_spark_writes_come_as_columns_of_their_own(tmp_path: Pat
 def test_a_folder_that_only_hadoop_knows_is_refused() -> None:
     with pytest.raises(OptionError, match=r"late='dbfs:/x': Arrow, which writes the files, cannot open"):
         SinkFolder("dbfs:/x", "late").require()
-    with pytest.raises(OptionError, match=r"partition_by=.* is for a folder, and sink is 'noop'"):
+    with pytest.raises(OptionError, match=r"partition_by=.* is for a folder or a table, and sink is 'noop'"):
         sink("noop", partition_by=["day"])
 
 

@@ -230,7 +230,10 @@ def test_what_cannot_be_written_is_said_before_the_query_runs(spark: Any, tmp_pa
     refused("a.i AS x, a.g AS y", "names a column twice", partition_by=["x", "X"])
     refused("a.i AS x, a.g AS y", "give names of columns", partition_by=7)
     refused(
-        "a.i AS x, a.g AS y", "partition_by=.* is for a folder, and sink is 'memory'", partition_by="x", sink="memory"
+        "a.i AS x, a.g AS y",
+        "partition_by=.* is for a folder or a table, and sink is 'memory'",
+        partition_by="x",
+        sink="memory",
     )
     refused("a.i AS x, b.i AS X", "column 'x' twice")
     refused("a.i AS x, NULL AS y", "column 'y' is void, which Parquet files cannot hold")

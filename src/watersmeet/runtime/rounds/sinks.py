@@ -4,6 +4,7 @@
     "memory"             keeps all results in the driver, see `Handle.table`: for tests
     "noop"               computes everything and keeps nothing: for measurements
     a function           f(rows, batch_id), rows being a static DataFrame
+    "delta:PATH"         a Delta table, exactly once (`results.delta`)
     any other text       a folder of Parquet files, or of the format that `FileSink` is given
 
 A function gets the same rows and batch id again after a crash between it and the commit: at least once. A folder gets files that
@@ -17,7 +18,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,11 +28,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
-from watersmeet.runtime.rounds.checkpoint import absolute
+from watersmeet.runtime.rounds.checkpoint import SparkLogs, absolute
+from watersmeet.runtime.rounds.results import delta
 from watersmeet.runtime.rounds.results.columns import line_files, part_files
+from watersmeet.runtime.rounds.results.delta import DeltaFolder
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.log import INTERVAL, INTERVAL_SETTING, SinkLog
-from watersmeet.runtime.rounds.results.parts import Part, PartFiles, write_empty
+from watersmeet.runtime.rounds.results.parts import ByColumns, Part, PartFiles, write_empty
 from watersmeet.runtime.rounds.supersteps import run_all
 
 SHOWN_ROWS = 20
@@ -54,7 +58,9 @@ def sink(given: Any, option: str = "sink", partition_by: Sequence[str] = ()) -> 
     made = _sink(given, option)
     if partition_by:
         if not isinstance(made, FileSink) or made is given:
-            raise OptionError(f"partition_by={list(partition_by)} is for a folder, and {option} is {given!r}")
+            raise OptionError(
+                f"partition_by={list(partition_by)} is for a folder or a table, and {option} is {given!r}"
+            )
         made.by = tuple(partition_by)
     return made
 
@@ -80,11 +86,27 @@ def _sink(given: Any, option: str) -> Sink:
     if isinstance(given, str) and given in named:
         made: Sink = named[given]()
         return made
+    if isinstance(given, str) and given.startswith(f"{delta.NAME}:"):
+        return DeltaSink(_table_path(given, option), option=option)
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
         return FileSink(absolute(folder_of(os.fspath(given), option)), option=option)
     raise OptionError(
-        f"{option}={given!r}: give a folder for Parquet files, 'console', 'memory', 'noop' or a function (rows, batch_id)"
+        f"{option}={given!r}: give a folder for Parquet files, 'delta:PATH', 'console', 'memory', 'noop' or a function (rows, batch_id)"
     )
+
+
+def _table_path(given: str, option: str) -> str:
+    """Where the table of `delta:PATH` is.
+
+    >>> _table_path("delta:/lake/paid", "sink"), _table_path("delta:s3a://bucket/paid", "sink")
+    ('/lake/paid', 's3a://bucket/paid')
+    """
+    path = given.partition(":")[2]
+    if not path or path.startswith("//"):
+        raise OptionError(f"{option}={given!r}: write delta:PATH, as in 'delta:/lake/paid' or 'delta:s3://bucket/paid'")
+    if option != "sink":
+        raise OptionError(f"{option}={given!r}: give a folder, 'memory' or a function; a table is for results")
+    return absolute(folder_of(path, option))
 
 
 def folder_of(text: str, option: str = "sink") -> str:
@@ -152,6 +174,42 @@ class FileSink:
         for found in folder.system.get_file_info(selector):
             if found.base_name.startswith(f"part-{batch_id}-") and found.base_name not in named:
                 folder.system.delete_file(found.path)
+
+
+class DeltaSink(FileSink):
+    """Files of a Delta table, one entry of its log per batch."""
+
+    def __init__(self, path: str, by: Sequence[str] = (), option: str = "sink") -> None:
+        super().__init__(path, by=by, option=option)
+        self._table = DeltaFolder(path, option)
+        self._schema = StructType([])
+
+    @property
+    def folder(self) -> DeltaFolder:
+        return self._table
+
+    def attach(self, logs: SparkLogs) -> None:
+        self._table = DeltaFolder(self.path, self.option, logs)
+
+    def files(self, schema: StructType) -> PartFiles:
+        made = part_files(SinkFolder(self.path, self.option), schema, self.folder.partition_columns(self.by))
+        self.by, self._schema = made.folders.columns if isinstance(made.folders, ByColumns) else (), schema
+        self.folder.check(schema, self.by)
+        self._files = replace(made, describes=True)
+        return self._files
+
+    def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> None:
+        self.folder.put(batch_id, self._schema, self.by, parts)
+
+    def sweep(self, batch_id: int) -> None:
+        """Others write to the table's folder, too: Delta's own VACUUM deletes what no version names."""
+
+
+def attach(sinks: Iterable[Sink | None], logs: SparkLogs) -> None:
+    """Tell sinks that number batches by the query's id where to find it: Spark makes it when the query starts."""
+    for to in sinks:
+        if isinstance(to, DeltaSink):
+            to.attach(logs)
 
 
 def mark_of(sink: Sink, batch_id: int) -> str | None:

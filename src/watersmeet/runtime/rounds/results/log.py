@@ -26,7 +26,7 @@ from pyarrow import fs as pafs
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
 from watersmeet.runtime.rounds.results.folder import LOG, REMEDY, SinkFolder
-from watersmeet.runtime.rounds.results.parts import Part
+from watersmeet.runtime.rounds.results.parts import Part, find_parts
 
 VERSION = "v1"
 INTERVAL = 10
@@ -117,14 +117,7 @@ class SinkLog:
 
     def _describe(self, parts: list[Part]) -> list[str]:
         """Lines about files, which must be there as their writers left them."""
-        found = self.folder.system.get_file_info([self.folder.path(part.path) for part in parts])
-        for part, info in zip(parts, found, strict=True):
-            if info.type != pafs.FileType.File or info.size != part.bytes:
-                raise CheckpointError(
-                    f"{self.folder.path(part.path)} is not there as a worker wrote it: {self.folder.option}= must be a folder that the driver and "
-                    "all of Spark's workers share"
-                )
-        return [self._line(part, (info.mtime_ns or 0) // 10**6) for part, info in zip(parts, found, strict=True)]
+        return [self._line(part, at) for part, at in zip(parts, find_parts(self.folder, parts), strict=True)]
 
     def _line(self, part: Part, modified_ms: int) -> str:
         status = {

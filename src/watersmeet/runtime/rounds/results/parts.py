@@ -11,7 +11,7 @@ Invariant: no two tasks write the same file, whatever Spark repeats. A writer th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -20,10 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs as pafs
 
+from watersmeet.errors import CheckpointError
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
 from watersmeet.runtime.rounds.results.folder import SinkFolder
+from watersmeet.runtime.rounds.results.statistics import describe
 
 FILE_BYTES = 128 * 2**20
 """A file that is as large is complete."""
@@ -36,9 +39,11 @@ MOST_OPEN = 64
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """The folder of NULL, and of an empty text."""
 _ESCAPED = {n: f"%{n:02X}" for n in [*range(32), 127, *map(ord, "\"#%'*/:=?\\{[]^")]}
-PARTS = "path string, rows bigint, bytes bigint"
+PARTS = "path string, rows bigint, bytes bigint, statistics string"
 """How tasks name the files that they have written, as rows."""
-PARTS_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+PARTS_SCHEMA = pa.schema(
+    [("path", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64()), ("statistics", pa.string())]
+)
 
 
 class Part(NamedTuple):
@@ -48,6 +53,8 @@ class Part(NamedTuple):
     """Below the folder."""
     rows: int
     bytes: int
+    statistics: str = ""
+    """What is known of its columns, see `statistics`; empty if nobody asks for it."""
 
 
 class Folders(Protocol):
@@ -96,6 +103,8 @@ class PartFiles:
     file: pa.Schema
     """Of the files, with what Spark says of it as metadata; empty if lines of text are written, which come as the first column."""
     folders: Folders | None = None
+    describes: bool = False
+    """Whether parts come with statistics."""
 
     def open(self, stem: str) -> PartWriter:
         """A task's own writer; its files begin with the stem."""
@@ -186,6 +195,7 @@ class _PartFile:
     rows: int = 0
     _out: pa.NativeFile | None = None
     _writer: pq.ParquetWriter | None = None
+    _footer: list[Any] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -213,12 +223,14 @@ class _PartFile:
 
     def close(self) -> Part:
         self.write_group()
+        known = ""
         if self._writer is not None:
             self._writer.close()
+            known = describe(self._footer[0], self.how.file, self.rows) if self.how.describes else ""
         assert self._out is not None
         size = self.size
         self._out.close()
-        return Part(self.path, self.rows, size)
+        return Part(self.path, self.rows, size, known)
 
     def _opened(self) -> pa.NativeFile:
         if self._out is None:
@@ -232,7 +244,7 @@ class _PartFile:
     def _write_table(self, table: pa.Table) -> None:
         if self._writer is None:
             options: dict[str, Any] = {"compression": "snappy", "version": "2.6", "store_schema": False}
-            self._writer = pq.ParquetWriter(self._out, self.how.file, **options)
+            self._writer = pq.ParquetWriter(self._out, self.how.file, metadata_collector=self._footer, **options)
             self._writer.add_key_value_metadata(self.how.file.metadata)  # without Arrow's schema it would write none
         self._writer.write_table(table.cast(self.how.file), row_group_size=GROUP_ROWS)
 
@@ -242,3 +254,15 @@ def write_empty(how: PartFiles, stem: str) -> Part:
     file = _PartFile(how, f"{stem}-0.snappy.parquet")
     file.write_nothing()
     return file.close()
+
+
+def find_parts(folder: SinkFolder, parts: Sequence[Part]) -> list[int]:
+    """When the files of parts were written, in milliseconds; raises if one is not there as its writer left it."""
+    found = folder.system.get_file_info([folder.path(part.path) for part in parts])
+    for part, info in zip(parts, found, strict=True):
+        if info.type != pafs.FileType.File or info.size != part.bytes:
+            raise CheckpointError(
+                f"{folder.path(part.path)} is not there as a worker wrote it: {folder.option}= must be a folder that the driver and "
+                "all of Spark's workers share"
+            )
+    return [(info.mtime_ns or 0) // 10**6 for info in found]
