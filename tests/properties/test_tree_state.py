@@ -18,8 +18,8 @@ from tests.trees import KINDS, TreeCase, generate
 from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Turn
 from watersmeet.errors import WindowError
-from watersmeet.operators.done import BITS, DoneBits
-from watersmeet.operators.unmatched import KEPT
+from watersmeet.operators.outer.done import BITS, DoneBits
+from watersmeet.operators.outer.unmatched import KEPT
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import SLACK
 from watersmeet.testing import QueryTest, table

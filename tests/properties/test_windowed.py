@@ -16,7 +16,7 @@ import watersmeet as wm
 from tests.properties.test_trees import compare
 from tests.trees import KINDS, SECOND, generate
 from watersmeet.errors import WindowError
-from watersmeet.operators.distinct import KEPT
+from watersmeet.operators.finish.distinct import KEPT
 from watersmeet.testing import QueryTest
 
 

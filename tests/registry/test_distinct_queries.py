@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from watersmeet.operators import distinct as deduplicator
+from watersmeet.operators.finish import distinct as deduplicator
 from watersmeet.registry.shared import distinct, flow
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.registry.shared.compiled import find_compiled

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from tests.rounds.lives import FILES, Life, patch
 from tests.rounds.mini_spark import Crash
 from tests.rounds.test_lives import kill_at_file
-from watersmeet.operators.project import select_final
+from watersmeet.operators.finish.project import select_final
 from watersmeet.runtime.rounds import files, worker
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import LOG

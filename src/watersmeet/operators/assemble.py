@@ -14,15 +14,15 @@ from typing import Any
 
 from watersmeet.dataflow.contract import Dataflow, Entry, Flows, FlowStage, Onward
 from watersmeet.errors import UnsupportedError
-from watersmeet.operators.aggregate import GroupUnits
-from watersmeet.operators.distinct import DistinctUnits
 from watersmeet.operators.enter import JoinEntry, SequenceEntry
+from watersmeet.operators.finish.aggregate import GroupUnits
+from watersmeet.operators.finish.distinct import DistinctUnits
+from watersmeet.operators.finish.windowed import WindowedUnits
 from watersmeet.operators.join import JoinUnits, Out, ToJoin, ToKeepers
 from watersmeet.operators.nearest import AsOf
+from watersmeet.operators.outer.unmatched import Extend, Through, Unmatched
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence
-from watersmeet.operators.unmatched import Extend, Through, Unmatched
-from watersmeet.operators.windowed import WindowedUnits
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, narrow

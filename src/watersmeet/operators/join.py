@@ -36,16 +36,16 @@ from watersmeet.dataflow.clock import Bounds, Clock
 from watersmeet.dataflow.contract import PAUSE, PROBE, Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
-from watersmeet.operators.aggregate import group_hash
-from watersmeet.operators.distinct import LEFT, first_of_each
 from watersmeet.operators.enter import LONE, route, send_lone, split
-from watersmeet.operators.notes import Notes
+from watersmeet.operators.finish.aggregate import group_hash
+from watersmeet.operators.finish.distinct import LEFT, first_of_each
+from watersmeet.operators.finish.project import add_buckets, project_rows
+from watersmeet.operators.finish.views import make_view, merge_views
+from watersmeet.operators.outer.notes import Notes
+from watersmeet.operators.outer.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
 from watersmeet.operators.probing.driving import DriverStats, Driving
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.operators.probing.side import Bound, VisibleSide, in_blocks
-from watersmeet.operators.project import add_buckets, project_rows
-from watersmeet.operators.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
-from watersmeet.operators.views import make_view, merge_views
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.plan.rules.tree import own_conditions

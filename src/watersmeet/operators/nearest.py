@@ -27,7 +27,7 @@ from watersmeet.dataflow.contract import Onward, Turn, Yielded
 from watersmeet.kernels.instants import LAST, shift
 from watersmeet.operators.enter import LONE
 from watersmeet.operators.join import on_time
-from watersmeet.operators.unmatched import Extend
+from watersmeet.operators.outer.unmatched import Extend
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.plan.types import exact

@@ -9,7 +9,7 @@ be made of. Partials of two views of a group merge into partials of their union,
     count   count, merged by sum          min, max   by themselves
     sum     sum, merged by sum            avg        sum and count
 
-Groups that end have more of them (`operators.partials`): sets, lists, the first and the last, squares.
+Groups that end have more of them (`operators.finish.partials`): sets, lists, the first and the last, squares.
 
 Invariant: merge(view(A), view(B)) = view(A + B), up to the order in which doubles are added.
 Implements: Lin, Ooi, Wang, Yu (2015), sections 3.4.1 (deduplicator) and 3.4.2 (two phases, updates batched by micro-batch).

@@ -36,13 +36,13 @@ from watersmeet.dataflow.contract import (
 from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up_results, schemas_by_alias
 from watersmeet.kernels.instants import LAST
-from watersmeet.operators.aggregate import GroupUnits
 from watersmeet.operators.assemble import PlanFlows, make_keepers
-from watersmeet.operators.distinct import KEPT
+from watersmeet.operators.finish.aggregate import GroupUnits
+from watersmeet.operators.finish.distinct import KEPT
+from watersmeet.operators.finish.project import project_rows
+from watersmeet.operators.finish.views import compute_values, empty_view, merge_views
 from watersmeet.operators.join import ToKeepers
 from watersmeet.operators.nearest import WAITING
-from watersmeet.operators.project import project_rows
-from watersmeet.operators.views import compute_values, empty_view, merge_views
 from watersmeet.plan.build import build
 from watersmeet.plan.model import ROWS_ONLY
 from watersmeet.plan.options import Options

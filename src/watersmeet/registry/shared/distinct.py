@@ -2,7 +2,7 @@
 
     pairs of a batch -> rows (query, values, bucket) -> first of each -> not among the kept -> answers
 
-All answers of a query are made at one unit, so what `operators.distinct` does in a round of its own is done here, with the same
+All answers of a query are made at one unit, so what `operators.finish.distinct` does in a round of its own is done here, with the same
 rows, hashes, equality and buckets. An engine makes one `AnsweredRows` for a unit's turn, has it answer the pairs of every block, and
 calls `settle` when it knows the watermarks.
 
@@ -11,7 +11,7 @@ What has been answered is kept as segments, by the types of the rows' columns an
     |until|bigint|string     _query, _effect, p0, p1, _ts = last instant of the bucket, _hash
 
 A row is dropped when its bucket is over: all watermarks of its own query's streams have passed the last instant, see
-`operators.distinct`. Rows of a query that has been removed are dropped with it. A query that comes again under its id took effect
+`operators.finish.distinct`. Rows of a query that has been removed are dropped with it. A query that comes again under its id took effect
 in another batch, and `_effect` tells the two apart, so it starts anew.
 
 Of equal rows in one turn the one with the earliest youngest member is answered, so the answer's time, too, depends on nothing
@@ -38,8 +38,8 @@ from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.kernels.hashing import combine
-from watersmeet.operators.distinct import are_new, firsts
-from watersmeet.operators.project import last_instant
+from watersmeet.operators.finish.distinct import are_new, firsts
+from watersmeet.operators.finish.project import last_instant
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.answers import answer_rows, answers, write_texts

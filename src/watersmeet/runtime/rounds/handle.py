@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from watersmeet.dataflow.contract import Intake
 from watersmeet.errors import CheckpointError, OptionError, StreamError, WindowError
 from watersmeet.operators.assemble import PlanFlows
-from watersmeet.operators.project import final_fields, select_final
+from watersmeet.operators.finish.project import final_fields, select_final
 from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.finish import why_spark_selects

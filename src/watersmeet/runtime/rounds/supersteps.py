@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.clock import Seen, advance
 from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Report, Rounds, is_last
-from watersmeet.operators.project import Fields
+from watersmeet.operators.finish.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder

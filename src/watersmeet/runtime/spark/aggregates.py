@@ -1,6 +1,6 @@
 """Aggregates as Spark SQL over rows: what Spark evaluates itself on static data, and what its analyser is asked about.
 
-Where Spark leaves the answer to chance (first, last, ties of min_by, the order of lists), it is what `operators.partials` says.
+Where Spark leaves the answer to chance (first, last, ties of min_by, the order of lists), it is what `operators.finish.partials` says.
 """
 
 from __future__ import annotations

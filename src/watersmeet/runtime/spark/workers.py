@@ -40,7 +40,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.columns.retype import retype_table
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
-from watersmeet.operators.project import Fields
+from watersmeet.operators.finish.project import Fields
 from watersmeet.runtime.spark.versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from watersmeet.dataflow.contract import Dataflow
 from watersmeet.errors import OptionError
 from watersmeet.operators.assemble import dataflow_of
-from watersmeet.operators.project import Fields
+from watersmeet.operators.finish.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark.diary import without_diary

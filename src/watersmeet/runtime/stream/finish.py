@@ -18,7 +18,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.operators.project import Fields, final_fields, join_fields, result_fields
+from watersmeet.operators.finish.project import Fields, final_fields, join_fields, result_fields
 from watersmeet.plan.finish import FinishPlan, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.expr import ColumnRef

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from watersmeet.columns.arrow import block_bytes, from_bytes
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
+from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
-from watersmeet.operators.project import Fields
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.spark.diary import drop_diary
 from watersmeet.runtime.spark.versions import arrow_schema

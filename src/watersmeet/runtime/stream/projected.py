@@ -23,11 +23,11 @@ from watersmeet.columns.arrow import enlarge
 from watersmeet.columns.row_hash import by_hash, row_hash
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, stage_of
 from watersmeet.errors import UnsupportedError
-from watersmeet.operators.aggregate import group_hash
 from watersmeet.operators.assemble import keeping_stage
-from watersmeet.operators.distinct import LEFT, first_of_each
-from watersmeet.operators.project import Fields, cast_column, final_fields, join_fields, plain_zeros, row_fields
-from watersmeet.operators.views import make_view
+from watersmeet.operators.finish.aggregate import group_hash
+from watersmeet.operators.finish.distinct import LEFT, first_of_each
+from watersmeet.operators.finish.project import Fields, cast_column, final_fields, join_fields, plain_zeros, row_fields
+from watersmeet.operators.finish.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
 from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, errors_first

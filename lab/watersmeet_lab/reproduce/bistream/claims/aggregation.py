@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from watersmeet.operators.views import compute_values, merge_views
+from watersmeet.operators.finish.views import compute_values, merge_views
 from watersmeet_lab.reproduce.bistream.answer import WrongAnswerError, groups
 from watersmeet_lab.reproduce.bistream.claims.work import rate
 from watersmeet_lab.reproduce.bistream.cluster import Cluster, Outcome

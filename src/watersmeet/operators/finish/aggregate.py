@@ -24,8 +24,8 @@ from watersmeet.dataflow.clock import TIMELESS, Clock
 from watersmeet.dataflow.contract import Turn, Yielded
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hash_window import pairs
-from watersmeet.operators.distinct import KEPT, LEFT
-from watersmeet.operators.views import compute_values, empty_view, merge_views, update_view
+from watersmeet.operators.finish.distinct import KEPT, LEFT
+from watersmeet.operators.finish.views import compute_values, empty_view, merge_views, update_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment, SegmentStore, compact, find_alike

@@ -32,8 +32,8 @@ from watersmeet.columns.spark_types import held_type
 from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.kernels.instants import FIRST, LAST, shift
-from watersmeet.operators.done import DONE, DoneBits
-from watersmeet.operators.notes import Notes
+from watersmeet.operators.outer.done import DONE, DoneBits
+from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan

@@ -14,12 +14,12 @@ from tests.properties.test_finish import answer, expected
 from watersmeet.columns.row_hash import row_hash
 from watersmeet.dataflow.clock import Clock, Promise
 from watersmeet.dataflow.contract import Turn
-from watersmeet.operators import aggregate, distinct
-from watersmeet.operators.aggregate import GroupUnits
 from watersmeet.operators.assemble import PlanFlows
-from watersmeet.operators.distinct import KEPT, LEFT, DistinctUnits
-from watersmeet.operators.project import project_rows
-from watersmeet.operators.views import make_view
+from watersmeet.operators.finish import aggregate, distinct
+from watersmeet.operators.finish.aggregate import GroupUnits
+from watersmeet.operators.finish.distinct import KEPT, LEFT, DistinctUnits
+from watersmeet.operators.finish.project import project_rows
+from watersmeet.operators.finish.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.stores import MemoryStore

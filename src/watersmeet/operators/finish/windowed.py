@@ -21,9 +21,9 @@ from watersmeet.columns.arrow import slice_by_bytes
 from watersmeet.dataflow.clock import NEVER, Clock
 from watersmeet.dataflow.contract import Turn, Yielded
 from watersmeet.kernels.instants import LAST
-from watersmeet.operators.distinct import KEPT, LEFT
-from watersmeet.operators.project import shift_times
-from watersmeet.operators.views import compute_values, merge_views
+from watersmeet.operators.finish.distinct import KEPT, LEFT
+from watersmeet.operators.finish.project import shift_times
+from watersmeet.operators.finish.views import compute_values, merge_views
 from watersmeet.plan.finish import group_bounds
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from watersmeet.operators.done import BITS
-from watersmeet.operators.unmatched import KEPT
+from watersmeet.operators.outer.done import BITS
+from watersmeet.operators.outer.unmatched import KEPT
 from watersmeet.testing import QueryTest, table
 
 SPREAD = [{}, {"units": 3, "routing": "random"}]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.operators.views import quick_view
+from watersmeet.operators.finish.views import quick_view
 from watersmeet.plan.finish import Partial
 
 ALL = (

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.operators.notes import H1, H2, Notes
+from watersmeet.operators.outer.notes import H1, H2, Notes
 from watersmeet.plan.model import TIME
 from watersmeet.storage.segment import Segment
 

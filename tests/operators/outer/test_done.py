@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Turn
-from watersmeet.operators.done import BITS, DONE, DoneBits
+from watersmeet.operators.outer.done import BITS, DONE, DoneBits
 from watersmeet.plan.model import TIME
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment, SegmentStore, Settler

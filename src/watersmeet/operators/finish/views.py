@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import is_bytes, is_text
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.expressions.evaluator import ask
-from watersmeet.operators.partials import SIMPLE, compute_value, make_sql, means, merge_sql, stored_type
-from watersmeet.operators.project import assign_windows, shift_times
+from watersmeet.operators.finish.partials import SIMPLE, compute_value, make_sql, means, merge_sql, stored_type
+from watersmeet.operators.finish.project import assign_windows, shift_times
 from watersmeet.plan.finish import FinishPlan, Partial, Value
 from watersmeet.plan.model import Plan
 from watersmeet.query.select import END

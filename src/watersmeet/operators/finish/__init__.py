@@ -1,0 +1,1 @@
+"""The last units: rows without repetition, groups, groups that end; what leaves the joins for them."""
