@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import WindowError
-from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, directed, symmetric
+from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, directed_edges, symmetric_edges
 
 ALIASES = ("a", "b", "c", "d")
 EDGES = st.lists(
@@ -68,9 +68,9 @@ def test_zero_cycle_is_legal():
 
 def test_unsatisfiable_says_which_windows():
     edges = [
-        *directed("a", "b", 10, "DWINDOW (a, b) = 10 us"),
+        *directed_edges("a", "b", 10, "DWINDOW (a, b) = 10 us"),
         Edge("b", "a", -11, "b.ts > a.ts + 10 us"),
-        *symmetric("c", "d", 3, "WINDOW (c, d) = 3 us"),
+        *symmetric_edges("c", "d", 3, "WINDOW (c, d) = 3 us"),
     ]
     with pytest.raises(WindowError, match="a, b") as caught:
         WindowGraph.close(ALIASES, edges)
@@ -80,14 +80,14 @@ def test_unsatisfiable_says_which_windows():
 
 
 def test_symmetric_and_directed():
-    graph = WindowGraph.close(("a", "b", "c"), [*symmetric("a", "b", 5, ""), *directed("b", "c", 7, "")])
+    graph = WindowGraph.close(("a", "b", "c"), [*symmetric_edges("a", "b", 5, ""), *directed_edges("b", "c", 7, "")])
     assert (graph.lo("a", "b"), graph.hi("a", "b")) == (-5, 5)
     assert (graph.lo("b", "c"), graph.hi("b", "c")) == (0, 7)
     assert (graph.lo("a", "c"), graph.hi("a", "c")) == (-5, 12)
 
 
 def test_retention_and_horizon():
-    graph = WindowGraph.close(("a", "b"), directed("a", "b", 7, ""))
+    graph = WindowGraph.close(("a", "b"), directed_edges("a", "b", 7, ""))
     assert (graph.retention_us("a"), graph.retention_us("b"), graph.horizon_us) == (7, 0, 7)
     open_ended = WindowGraph.close(("a", "b"), [Edge("a", "b", 7, "")])
     assert (open_ended.retention_us("a"), open_ended.retention_us("b"), open_ended.horizon_us) == (7, UNBOUNDED, 7)
@@ -98,8 +98,8 @@ def test_retention_and_horizon():
     ("edges", "text"),
     [
         ([], "unbounded"),
-        (symmetric("a", "b", 5_000_000, ""), "|b - a| <= 5 s"),
-        (directed("a", "b", 5_000_000, ""), "0 s <= b - a <= 5 s"),
+        (symmetric_edges("a", "b", 5_000_000, ""), "|b - a| <= 5 s"),
+        (directed_edges("a", "b", 5_000_000, ""), "0 s <= b - a <= 5 s"),
         ([Edge("a", "b", 2_000, "")], "b - a <= 2 ms"),
         ([Edge("b", "a", 2_000, "")], "-2 ms <= b - a"),
     ],
@@ -128,5 +128,5 @@ def test_the_hull_is_pairwise_the_widest_and_closed(choices):
 
 
 def test_one_choice_is_no_choice():
-    wide, tight = symmetric("a", "b", 9, ""), directed("a", "b", 5, "")
+    wide, tight = symmetric_edges("a", "b", 9, ""), directed_edges("a", "b", 5, "")
     assert WindowGraph.either(("a", "b"), [tight, wide, wide]) == WindowGraph.close(("a", "b"), wide)

@@ -7,7 +7,7 @@ from functools import reduce
 
 import numpy as np
 
-from watersmeet.kernels.placement import first_seeds, hash_codes, hash_longs
+from watersmeet.kernels.placement import SEED, hash_codes, hash_longs
 
 
 class Rows:
@@ -26,7 +26,7 @@ class Rows:
         self._values = {name: np.array(v, np.float64) for name, v in (values or {}).items()}
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
-        return reduce(hash_longs, (self._keys[c] for c in classes), first_seeds(self.rows))
+        return reduce(hash_longs, (self._keys[c] for c in classes), np.full(self.rows, SEED, np.int64))
 
     def spread(self) -> np.ndarray:
         return hash_codes(self._spread)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.columns.arrow import place_key
-from watersmeet.kernels.placement import first_seeds, place_hashes, place_in_sql
+from watersmeet.columns.arrow import place_keys
+from watersmeet.kernels.placement import place_in_sql
 
 ARROW = {
     "boolean": pa.bool_(),
@@ -39,9 +39,7 @@ ARROW = {
 
 
 def placed(*keys: tuple[str, list[Any]]) -> list[int]:
-    out = first_seeds(len(keys[0][1]))
-    for spark_type, values in keys:
-        out = place_key(out, pa.array(values, ARROW[spark_type]), spark_type)
+    out = place_keys([(pa.array(values, ARROW[spark_type]), spark_type) for spark_type, values in keys])
     return [int(h) for h in out]
 
 
@@ -119,5 +117,5 @@ def test_spark_places_every_value_of_every_type_in_the_same_unit(spark: Any) -> 
     sets = [*([name] for name in names), ["k3", "k4"], ["k15", "k5", "k14"], list(names)]
     for_spark = frame.selectExpr(*(place_in_sql(keys, 1_000_003) for keys in sets)).collect()
     for at, keys in enumerate(sets):
-        ours = place_hashes(np.array(placed(*((names[k], columns[names[k]]) for k in keys))), 1_000_003)
+        ours = np.array(placed(*((names[k], columns[names[k]]) for k in keys))) % 1_000_003
         assert [row[at] for row in for_spark] == ours.tolist(), [names[k] for k in keys]

@@ -334,10 +334,14 @@ _INTS = ("boolean", "tinyint", "smallint", "int", "date")
 """Types that Spark hashes as 32 bits; other whole numbers and times have 64."""
 
 
-def place_key(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:
-    """The placement hash of a key of a type, going on from that of the keys before it."""
-    out = _place(seeds, column, spark_type)
-    return np.where(pc.is_valid(column).to_numpy(zero_copy_only=False), out, seeds) if column.null_count else out
+def place_keys(keys: Sequence[tuple[pa.Array, str]]) -> np.ndarray:
+    """The placement hash of keys, which are columns with their Spark types: that of each goes on from that of the keys before it."""
+    out = np.full(len(keys[0][0]), placement.SEED, np.int64)
+    for column, spark_type in keys:
+        hashed = _place(out, column, spark_type)
+        valid = pc.is_valid(column).to_numpy(zero_copy_only=False) if column.null_count else None
+        out = hashed if valid is None else np.where(valid, hashed, out)
+    return out
 
 
 def _place(seeds: np.ndarray, column: pa.Array, spark_type: str) -> np.ndarray:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import codes, integers, is_bytes
-from watersmeet.kernels import placement
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.kernels.hashing import combine, order_floats
+from watersmeet.kernels.placement import hash_codes
 
 HASH = "_hash"
 """The column of a row's hash, in segments of rows and of groups."""
@@ -56,7 +56,7 @@ def _hash(table: pa.Table, seeds: Sequence[int], *, whole: bool = False) -> list
 def by_hash(table: pa.Table, hashes: np.ndarray, units: int) -> Iterator[tuple[int, pa.Table]]:
     """One table per unit that gets rows, by the rows' hashes."""
     if table.num_rows:
-        for unit, rows in group_rows(placement.place_hashes(placement.hash_codes(hashes), units)):
+        for unit, rows in group_rows(hash_codes(hashes) % units):
             yield unit, table if rows is None else table.take(pa.array(rows))
 
 

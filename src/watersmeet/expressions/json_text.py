@@ -63,7 +63,7 @@ def json_objects(rows: pa.Table) -> pa.Array:
     """
     if not rows.num_columns or not rows.num_rows:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
-    values = enlarge(pa.table([_writable(column) for column in rows.columns], names=_numbered(rows.num_columns)))
+    values = enlarge(pa.table([_writable(column) for column in rows.columns], names=_number_columns(rows.num_columns)))
     texts = [json_text(_kind_of(f.type)).format(f'"{f.name}"') for f in values.schema]
     made = evaluate(values, texts, "the text of a late row", UTC)
     pieces: list[pa.Array | pa.Scalar] = []
@@ -74,7 +74,7 @@ def json_objects(rows: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, end, between)
 
 
-def _numbered(columns: int) -> list[str]:
+def _number_columns(columns: int) -> list[str]:
     return [f"c{n}" for n in range(columns)]
 
 

@@ -20,33 +20,24 @@ from numba.types import Array
 from watersmeet.kernels.compiled import kernel
 
 SEED = 42
+"""What the hash of every row begins with."""
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 _M1, _M2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
 _FIVE, _ADDED = np.uint32(5), np.uint32(0xE6546B64)
 
 
-def place_hashes(hashes: np.ndarray, n: int) -> np.ndarray:
-    """A number from 0 to n - 1 for every hash.
+def place_in_sql(columns: Sequence[str], n: int) -> str:
+    """The unit among n as SQL over columns; of arrays of hashes it is `hashes % n`.
 
-    >>> place_hashes(hash_longs(first_seeds(3), np.array([1, 2, 3])), 10).tolist(), place_in_sql(["k0"], 10)
+    >>> (hash_codes(np.array([1, 2, 3])) % 10).tolist(), place_in_sql(["k0"], 10)
     ([9, 8, 7], 'pmod(hash(k0), 10)')
     """
-    return hashes % n
-
-
-def place_in_sql(columns: Sequence[str], n: int) -> str:
-    """The same as SQL over columns."""
     return f"pmod(hash({', '.join(columns)}), {n})"
-
-
-def first_seeds(rows: int) -> np.ndarray:
-    """What the hash of every row begins with."""
-    return np.full(rows, SEED, np.int64)
 
 
 def hash_codes(codes: np.ndarray) -> np.ndarray:
     """The hash of one bigint in every row."""
-    return hash_longs(first_seeds(len(codes)), codes)
+    return hash_longs(np.full(len(codes), SEED, np.int64), codes)
 
 
 @kernel("uint32(uint32, uint32)", inline="always")

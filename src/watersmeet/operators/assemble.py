@@ -142,10 +142,10 @@ def make_keepers(plan: Plan) -> list[FlowStage]:
         raise UnsupportedError(
             f"start() with {what}: {plan.finish.why_outside}, and no unit can do it between two rounds; use dataframe()"
         )
-    return [keeping_stage(plan, plan.finish)]
+    return [make_last_stage(plan, plan.finish)]
 
 
-def keeping_stage(plan: Plan, finish: FinishPlan) -> FlowStage:
+def make_last_stage(plan: Plan, finish: FinishPlan) -> FlowStage:
     """The units that keep rows or groups, whoever projects them."""
     if plan.join.group_window is not None:
         return FlowStage(WindowedUnits(plan), finish.units, wakes=True)

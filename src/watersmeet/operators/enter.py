@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import floats, integers, place_key
+from watersmeet.columns.arrow import floats, integers, place_keys
 from watersmeet.columns.row_hash import by_hash, content_hash, row_hash
 from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
-from watersmeet.kernels import placement
+from watersmeet.kernels.placement import hash_codes
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
 from watersmeet.query.stream import COPY, COUNTED
 
@@ -196,16 +196,13 @@ class WireContent:
 
     def key(self, classes: tuple[int, ...]) -> np.ndarray:
         """The placement hash of the row's keys in these classes."""
-        out = placement.first_seeds(self.rows)
-        for c in classes:
-            out = place_key(out, self._column(self.keys[c]), self.plan.classes[c].type)
-        return out
+        return place_keys([(self._column(self.keys[c]), self.plan.classes[c].type) for c in classes])
 
     def spread(self) -> np.ndarray:
         """The placement hash of the row's content."""
         if self._spread is None:
             content = [name for name in self.table.column_names if name != COUNTED]
-            self._spread = placement.hash_codes(row_hash(self.table.select(content)))
+            self._spread = hash_codes(row_hash(self.table.select(content)))
         return self._spread
 
     def value(self, column: str) -> np.ndarray:

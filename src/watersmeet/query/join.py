@@ -142,14 +142,14 @@ class Join:
     @property
     def depends_on_zone(self) -> bool:
         """Whether results can differ in another time zone; an expression that is not fully known counts as one that depends."""
-        return any(not expr.portable or self._has_times(expr) for expr in self._computed())
+        return any(not expr.portable or self._has_times(expr) for expr in self._expressions())
 
     @property
     def depends_on_ansi(self) -> bool:
         """Whether results can differ in the other mode: anything is computed, or a value is cast to be compared."""
-        return any(self._computed())
+        return any(self._expressions())
 
-    def _computed(self) -> Iterator[Expr]:
+    def _expressions(self) -> Iterator[Expr]:
         """Expressions that are more than a column, and comparisons that are more than two columns of one type."""
         for predicate in self.predicates:
             if not isinstance(predicate, Equality | Comparison) or self._type(predicate.left) != self._type(

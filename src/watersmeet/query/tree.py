@@ -33,7 +33,7 @@ P = ParamSpec("P")
 V = TypeVar("V")
 
 
-def _remembered(ask: Callable[Concatenate[Node, P], V]) -> Callable[Concatenate[Node, P], V]:
+def _remember(ask: Callable[Concatenate[Node, P], V]) -> Callable[Concatenate[Node, P], V]:
     """A method of a join that is answered once for the same arguments, which are positional: units ask in every turn."""
 
     @wraps(ask)
@@ -148,7 +148,7 @@ class Node:
         nearest = None if self.nearest is None else [self.nearest.left, self.nearest.op, self.nearest.right]
         return [self.kind, [tree.description() for tree in self.inputs], conditions, windows, nearest]
 
-    @_remembered
+    @_remember
     def bounds(self, present: Variant) -> WindowGraph:
         """The closed graph of the windows between present aliases."""
         aliases = tuple(a for a in self.aliases if a in present)
@@ -156,7 +156,7 @@ class Node:
         ways = [[*orders, *chain(*picked)] for picked in product(*(node.choices for node in self.nodes))]
         return WindowGraph.either(aliases, [[e for e in way if {e.old, e.young} <= present] for way in ways])
 
-    @_remembered
+    @_remember
     def delays(self, present: Variant) -> Waits:
         """How late a row of a variant may leave."""
         out: dict[tuple[str, str], int] = {}
@@ -180,14 +180,14 @@ class Node:
             for parts in product(*(tree.variants for tree in self.inputs)):
                 hopeless = any(self.is_hopeless(n, part) for n, part in enumerate(parts))
                 if frozenset().union(*parts) == present and not hopeless:
-                    yield self._matched(parts)
+                    yield self._delays_of_match(parts)
         for side in self.preserved:
             if present in self.inputs[side].variants:
                 waits = self.waits(side, present)
                 worst = {pair: max(w[pair] for w in waits) for pair in waits[0]}
                 yield {**self.inputs[side].delays(present), **worst}
 
-    def _matched(self, parts: Sequence[Variant]) -> Waits:
+    def _delays_of_match(self, parts: Sequence[Variant]) -> Waits:
         out: dict[tuple[str, str], int] = {}
         for side, (tree, part) in enumerate(zip(self.inputs, parts, strict=True)):
             out |= self._towards(side, parts)
@@ -200,7 +200,7 @@ class Node:
         last = self.nearest.left if self.nearest.is_backward else self.nearest.right
         return out | {(y, self.nearest.right): graph.hi(y, last) for y in graph.aliases}
 
-    @_remembered
+    @_remember
     def waits(self, side: int, present: Variant) -> list[Waits]:
         """For every variant of the other inputs, how long a row of an input waits for a partner."""
         parts = [
@@ -211,7 +211,7 @@ class Node:
         nobody = {(y, z): -UNBOUNDED for y in present for tree in others for z in tree.aliases}
         return [self._towards(side, picked) for picked in product(*parts)] or [nobody]
 
-    @_remembered
+    @_remember
     def longest(self, side: int, order: Sequence[str]) -> dict[str, int]:
         """By alias that a row of an input waits for, how much later than the first present of these aliases it may come, whichever aliases are present."""
         out: dict[str, int] = {}

@@ -89,7 +89,7 @@ class WindowGraph:
     def either(cls, aliases: tuple[str, ...], choices: Sequence[Iterable[Edge]]) -> WindowGraph:
         """The graph of results that satisfy one of the choices; unsatisfiable ones are left out, unless all are.
 
-        >>> there, back = directed("a", "b", 5, ""), directed("b", "a", 5, "")
+        >>> there, back = directed_edges("a", "b", 5, ""), directed_edges("b", "a", 5, "")
         >>> g = WindowGraph.either(("a", "b"), [there, back])
         >>> g.show("a", "b"), len(g.alternatives)
         ('|b - a| <= 5 us', 2)
@@ -189,12 +189,12 @@ def reach(start: Iterable[T], groups: Iterable[Collection[T]]) -> set[T]:
     return reached
 
 
-def symmetric(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
+def symmetric_edges(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
     """abs(x.ts - y.ts) <= us."""
     return Edge(x, y, us, text), Edge(y, x, us, text)
 
 
-def directed(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
+def directed_edges(x: str, y: str, us: int, text: str) -> tuple[Edge, Edge]:
     """0 <= y.ts - x.ts <= us."""
     return Edge(x, y, us, text), Edge(y, x, 0, text)
 
@@ -204,7 +204,7 @@ def widest(graph: WindowGraph) -> WindowGraph:
 
     Implements: Hammad, Aref, Elmagarmid (2002), section 5.1.
 
-    >>> g = WindowGraph.close(("a", "b", "c"), [*symmetric("a", "b", 5, ""), *directed("b", "c", 7, "")])
+    >>> g = WindowGraph.close(("a", "b", "c"), [*symmetric_edges("a", "b", 5, ""), *directed_edges("b", "c", 7, "")])
     >>> g.hi("b", "a"), g.hi("c", "b"), widest(g).hi("b", "a"), widest(g).hi("c", "b")
     (5, 0, 12, 12)
     """

@@ -158,15 +158,15 @@ def subscription(join: Join, types: Types) -> Subscription:
     order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
     number = {alias: n for n, alias in enumerate(order)}
     make = _Maker(join, number, types)
-    edges, residuals = [], [make.computed(f) for f in join.filters]
+    edges, residuals = [], [make.compute(f) for f in join.filters]
     for predicate in join.predicates:
         edge = _edge(join, number, predicate) if isinstance(predicate, Equality) else None
         edges += [edge] if edge is not None else []
         if edge is None or not exact(edge[-1]):
-            residuals.append(make.computed(condition(predicate, types)))
+            residuals.append(make.compute(condition(predicate, types)))
     _refuse_unconnected(order, edges)
     constants = tuple(sorted(c for f in join.filters if (c := _constant(join, number, f)) is not None))
-    decided = {make.computed(f) for f in join.filters if (c := _constant(join, number, f)) is not None and exact(c[2])}
+    decided = {make.compute(f) for f in join.filters if (c := _constant(join, number, f)) is not None and exact(c[2])}
     return Subscription(
         Template(
             tuple(join.spec(a).name for a in order),
@@ -188,7 +188,7 @@ class _Maker:
     number: Mapping[str, int]
     types: Types
 
-    def computed(self, expr: Expr) -> Computed:
+    def compute(self, expr: Expr) -> Computed:
         refuse_unlisted(expr)
         if not expr.is_column:
             self.types.type_of(expr)
@@ -212,7 +212,7 @@ class _Maker:
             raise UnsupportedError(
                 f"SELECT {expr}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
             )
-        value = self.computed(expr)
+        value = self.compute(expr)
         if self.join.distinct and kind in ("float", "double"):
             value = replace(value, template=_ZERO.format(value.template, kind.upper()))
         return AnswerColumn(name, kind, value)

@@ -124,7 +124,7 @@ class RegistryState:
 
     def __init__(self, found: Snapshot) -> None:
         self.version, self.feed = found.version, found.feed
-        self.queries = {q["id"]: _registered(q, q["effect"], found.version) for q in found.queries}
+        self.queries = {q["id"]: _read_query(q, q["effect"], found.version) for q in found.queries}
         self.said = {change["id"]: change for change in found.refused}
         """What was refused or has failed lately, until something else is said of the id."""
 
@@ -135,7 +135,7 @@ class RegistryState:
             self.said.pop(id, None)
             if change["action"] == "add":
                 effect = NOT_YET if since is None else effect_of(version, since)
-                self.queries[id] = _registered(change, effect, version)
+                self.queries[id] = _read_query(change, effect, version)
             elif change["action"] in LEAVES:
                 self.queries.pop(id, None)
             if "reason" in change:
@@ -151,7 +151,7 @@ class RegistryState:
         return Snapshot(self.version, queries, tuple(self.said.values()), self.feed)
 
 
-def _registered(said: Mapping[str, Any], effect: int, version: int) -> Registered:
+def _read_query(said: Mapping[str, Any], effect: int, version: int) -> Registered:
     return Registered(said["id"], effect, Subscription.from_json(said["query"]), said["sql"], version)
 
 

@@ -30,7 +30,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.kernels.placement import place_hashes
 from watersmeet.routing.hypercube import Content, Delivery
 
 Groups = tuple[tuple[int, ...], ...]
@@ -141,7 +140,7 @@ class Biclique:
         for n, group in enumerate(groups):
             table[n, : len(group)] = group
         at = self._group(side, content, len(groups))
-        spread = place_hashes(content.spread(), 2**31) if table.size > 1 else np.zeros(content.rows, np.int64)
+        spread = content.spread() % 2**31 if table.size > 1 else np.zeros(content.rows, np.int64)
         unit = table[at, spread % sizes[at]]
         hot = self._hot(content)
         if hot is not None:
@@ -166,7 +165,7 @@ class Biclique:
         if groups == 1:
             return np.zeros(content.rows, np.int64)
         if isinstance(self.by, Keys):
-            return place_hashes(content.key(self.by.classes), groups)
+            return content.key(self.by.classes) % groups
         assert isinstance(self.by, Cells)
         return self.by.cell(content.value(self.by.columns[side])) % groups
 
@@ -178,7 +177,7 @@ class Biclique:
     def _visits(self, side: int, content: Content, groups: int) -> Iterator[tuple[int, np.ndarray]]:
         """For every subgroup of the other side the rows that probe it, keys that are hot aside."""
         if isinstance(self.by, Keys):
-            group, hot = place_hashes(content.key(self.by.classes), groups), self._hot(content)
+            group, hot = content.key(self.by.classes) % groups, self._hot(content)
             if hot is not None:
                 group = np.where(hot, -1, group)
             yield from ((n, np.flatnonzero(group == n)) for n in range(groups))

@@ -31,7 +31,7 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.kernels.placement import place_hashes, place_in_sql
+from watersmeet.kernels.placement import place_in_sql
 
 Role = Literal["both", "store", "probe"]
 
@@ -140,7 +140,7 @@ class Hypercube:
                 free.append([c * stride for c in range(share)])
             elif share > 1:
                 code = content.spread() if dim[0] < 0 else content.key(dim)
-                base = base + place_hashes(code, share) * stride
+                base = base + code % share * stride
         offsets = [sum(o) for o in itertools.product(*free)]
         for cell, rows in group_rows(base):
             yield Delivery("both", tuple(cell + o for o in offsets), rows)

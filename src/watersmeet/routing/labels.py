@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from watersmeet.kernels.placement import hash_codes, place_hashes
+from watersmeet.kernels.placement import hash_codes
 
 MODULUS = 201_600
 """2^7 * 3^2 * 5^2 * 7: divisible by 1 to 10, 12, 14 to 16, 18, 20, 24, 32, 48, 64, 96, 100, 128, 200, 400, ..."""
@@ -29,7 +29,7 @@ def labels(units: int) -> tuple[int, ...]:
     found: dict[int, int] = {}
     for begin in range(0, 2**31, 2**20):
         ids = np.arange(begin, begin + 2**20, dtype=np.int64)
-        residue = place_hashes(hash_codes(ids), MODULUS)
+        residue = hash_codes(ids) % MODULUS
         for at in np.flatnonzero(residue < units):
             found.setdefault(int(residue[at]), int(ids[at]))
         if len(found) == units:

@@ -178,7 +178,7 @@ def _time_legs(legs: list[Leg], whole: set[tuple[int, int]]) -> tuple[Leg, ...]:
 
 
 def _with_copies(legs: list[tuple[Leg, ...]]) -> Schedule:
-    def told(*algorithms: Algorithm, keyed: bool) -> frozenset[News]:
+    def list_news(*algorithms: Algorithm, keyed: bool) -> frozenset[News]:
         return frozenset(
             News(leg.to, leg.at, leg.classes if keyed else ())
             for of_head in legs
@@ -188,11 +188,11 @@ def _with_copies(legs: list[tuple[Leg, ...]]) -> Schedule:
 
     return Schedule(
         tuple(legs),
-        whole=told(Algorithm.SP_S, keyed=False),
-        values=told(Algorithm.SM_S2, Algorithm.SM_D1, keyed=True),
-        filters=told(Algorithm.SMB_S2, Algorithm.SMB_D1, keyed=True),
-        asked=told(Algorithm.SM_S2, keyed=True),
-        reduced=told(Algorithm.SM_S1, Algorithm.SM_S2, Algorithm.SMB_S1, Algorithm.SMB_S2, keyed=False),
+        whole=list_news(Algorithm.SP_S, keyed=False),
+        values=list_news(Algorithm.SM_S2, Algorithm.SM_D1, keyed=True),
+        filters=list_news(Algorithm.SMB_S2, Algorithm.SMB_D1, keyed=True),
+        asked=list_news(Algorithm.SM_S2, keyed=True),
+        reduced=list_news(Algorithm.SM_S1, Algorithm.SM_S2, Algorithm.SMB_S1, Algorithm.SMB_S2, keyed=False),
     )
 
 

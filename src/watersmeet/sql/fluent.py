@@ -67,7 +67,7 @@ class Form:
     @property
     def text(self) -> str:
         """The query as SQL."""
-        tables = "".join(self._joined(n) for n in range(len(self.aliases)))
+        tables = "".join(self._write_table(n) for n in range(len(self.aliases)))
         conditions = () if self.kinds else self.conditions
         items = [item.text for item in self.items if item.kind in ("window", "dwindow", "path")]
         where = [*(f"({condition})" for condition in (*conditions, *self.filters)), *items]
@@ -78,7 +78,7 @@ class Form:
             f"{_conjunction('WHERE', where)}{group}{_conjunction('HAVING', [f'({text})' for text in self.having])}"
         )
 
-    def _joined(self, number: int) -> str:
+    def _write_table(self, number: int) -> str:
         """A table of FROM, with what stands before it and its ON."""
         alias = self.aliases[number]
         brackets = "".join(

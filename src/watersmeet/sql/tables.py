@@ -85,7 +85,7 @@ class _Hoister:
         if item.kind == "inner":
             return self._inner(item)
         if item.kind == "left" and self._table_in(item.inputs[1]):
-            return self._left(item)
+            return self._strip_left(item)
         inputs: list[Item] = []
         for n, part in enumerate(item.inputs):
             before = len(self.out.last)
@@ -93,7 +93,7 @@ class _Hoister:
             if len(self.out.last) > before and (n or item.kind == "full"):
                 raise self._not_before(self.out.last[-1].alias, item)
         for condition in item.conditions:
-            for table in sorted(_named(condition) & self._loose):
+            for table in sorted(_aliases_of(condition) & self._loose):
                 raise self._not_before(table, item)
         return Joined(item.kind, inputs, item.conditions, item.written, item.nearest)
 
@@ -123,11 +123,11 @@ class _Hoister:
         while found := next((table for table in pending if self._attach(table, node, pending)), None):
             pending.remove(found)
         for n, table in enumerate(pending):
-            on = [c for c in node.conditions if table in _named(c) and not _named(c) & {*pending[n + 1 :]}]
+            on = [c for c in node.conditions if table in _aliases_of(c) and not _aliases_of(c) & {*pending[n + 1 :]}]
             node.conditions = [c for c in node.conditions if not any(c is o for o in on)]
             self._look_up_last(table, "inner", on)
-        self.out.where += [c for c in node.conditions if _named(c) & self._loose]
-        node.conditions = [c for c in node.conditions if not _named(c) & self._loose]
+        self.out.where += [c for c in node.conditions if _aliases_of(c) & self._loose]
+        node.conditions = [c for c in node.conditions if not _aliases_of(c) & self._loose]
         return self._narrow(node)
 
     def _narrow(self, node: Joined) -> Item:
@@ -143,11 +143,11 @@ class _Hoister:
 
     def _attach(self, table: str, node: Joined, pending: Sequence[str]) -> bool:
         """Join a table to the stream of an inner join that it is about; whether there is one."""
-        mine = [c for c in node.conditions if table in _named(c) and not _named(c) & ({*pending} - {table})]
+        mine = [c for c in node.conditions if table in _aliases_of(c) and not _aliases_of(c) & ({*pending} - {table})]
         host = self._host(table, node, mine, pending)
         if host is None or not self._reaches(node, host, None):
             return False
-        own = [c for c in mine if self._concerned(c, table) <= {host}]
+        own = [c for c in mine if self._streams_of(c, table) <= {host}]
         node.conditions = [c for c in node.conditions if not any(c is o for o in own)]
         self._look_up(host, table, "inner", own)
         return True
@@ -155,14 +155,14 @@ class _Hoister:
     def _host(self, table: str, node: Joined, mine: Sequence[Any], pending: Sequence[str]) -> str | None:
         """The stream that a table of an inner join is about: that of its ON, else of an equality, else of any condition."""
         on = [c for c in node.conditions if c.meta.get(ON) == table]
-        concerned = {alias for c in on for alias in self._concerned(c, table)}
+        concerned = {alias for c in on for alias in self._streams_of(c, table)}
         if len(concerned) > 1 or concerned & {*pending, *self._loose}:
             return None
-        singles = [c for c in mine if len(self._concerned(c, table)) == 1 and not _named(c) & self._loose]
+        singles = [c for c in mine if len(self._streams_of(c, table)) == 1 and not _aliases_of(c) & self._loose]
         singles.sort(key=lambda c: (c.meta.get(ON) != table, not isinstance(c, exp.EQ)))
         if singles:
-            return next(iter(self._concerned(singles[0], table)))
-        if any(table in _named(c) and len(_named(c)) > 1 for c in node.conditions):
+            return next(iter(self._streams_of(singles[0], table)))
+        if any(table in _aliases_of(c) and len(_aliases_of(c)) > 1 for c in node.conditions):
             return None
         first = next(alias for alias in visible_in(node) if alias in self.scope.streams)
         if table not in self.crossed:
@@ -171,11 +171,11 @@ class _Hoister:
             )
         return first
 
-    def _left(self, item: Joined) -> Item:
+    def _strip_left(self, item: Joined) -> Item:
         table = self._table_in(item.inputs[1])
         assert table is not None
         left = self.strip(item.inputs[0])
-        concerned = {alias for c in item.conditions for alias in self._concerned(c, table)}
+        concerned = {alias for c in item.conditions for alias in self._streams_of(c, table)}
         host = next(iter(concerned or visible_in(left)))
         if len(concerned) > 1 or concerned & self._loose or not self._reaches(left, host, item.conditions):
             self._look_up_last(table, "left", item.conditions)
@@ -197,9 +197,9 @@ class _Hoister:
                 return False
         return self._reaches(item.inputs[at], host, conditions)
 
-    def _concerned(self, condition: Any, table: str) -> set[str]:
+    def _streams_of(self, condition: Any, table: str) -> set[str]:
         """The streams that a condition compares a table with; tables stand for the streams that they are joined to."""
-        return {self.out.hosts.get(alias, alias) for alias in _named(condition) - {table}}
+        return {self.out.hosts.get(alias, alias) for alias in _aliases_of(condition) - {table}}
 
     def _look_up_last(self, table: str, kind: LookupKind, conditions: Sequence[Any]) -> None:
         for condition in conditions:
@@ -208,7 +208,7 @@ class _Hoister:
         self.out.last.append(Lookup(table, self.inputs[table].stream, kind, on, schema))
 
     def _look_up(self, host: str, table: str, kind: LookupKind, conditions: Sequence[Any]) -> None:
-        chained = any(_named(c) & (self.scope.tables - {table}) for c in conditions)
+        chained = any(_aliases_of(c) & (self.scope.tables - {table}) for c in conditions)
         self.out.hosts[table] = host
         for condition in conditions:
             settle(condition, self.out.hosts)
@@ -258,6 +258,6 @@ def _refuse(item: Joined, at: int, table: str) -> None:
         )
 
 
-def _named(condition: Any) -> frozenset[str]:
+def _aliases_of(condition: Any) -> frozenset[str]:
     """The aliases that a condition names, tables among them."""
     return frozenset(column.table for column in condition.find_all(exp.Column))

@@ -73,7 +73,7 @@ class Coded:
         return self.codes.nbytes + index + (0 if self.valid is None else self.valid.nbytes)
 
 
-def _derived(make: Callable[Concatenate[Segment, P], V]) -> Callable[Concatenate[Segment, P], V]:
+def _derive(make: Callable[Concatenate[Segment, P], V]) -> Callable[Concatenate[Segment, P], V]:
     """A method of a segment whose value is kept with it, by the arguments, which are positional."""
 
     @wraps(make)
@@ -131,7 +131,7 @@ class Segment:
         chunked = self.table.column(name)
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
 
-    @_derived
+    @_derive
     def codes(self, name: str, kind: str) -> np.ndarray:
         """Codes of a wire column; kind 'double' gives doubles, '-float' codes of their negatives, 'width' bytes."""
         column = self.column(name)
@@ -148,21 +148,21 @@ class Segment:
             return int(row_widths(pa.nulls(0, kind)))
         return int(self.codes(name, "width").max(initial=0))
 
-    @_derived
+    @_derive
     def index(self, columns: KeyColumns) -> hash_window.HashIndex:
         """The index by keys, and time."""
         return hash_window.build(self.key(columns), self.ts)
 
-    @_derived
+    @_derive
     def time_index(self) -> nested_loop.TimeIndex:
         return nested_loop.build(self.ts)
 
-    @_derived
+    @_derive
     def sorted_index(self, name: str, kind: str) -> sorted_window.SortedIndex:
         """The index by the codes of a wire column, then by time."""
         return sorted_window.build(self.codes(name, kind), self.ts)
 
-    @_derived
+    @_derive
     def steps(self, name: str, kind: str, second: str, second_kind: str) -> sorted_window.Steps | None:
         """A second wire column along the sorted index of the first; None if it does not rise with it."""
         return sorted_window.steps(self.sorted_index(name, kind), self.codes(second, second_kind))
@@ -171,7 +171,7 @@ class Segment:
         """The index by a column of hashes, and time."""
         return self.index(((name, "integer"),))
 
-    @_derived
+    @_derive
     def code_column(self, name: str, kind: Kind, gate: ZonedCondition | None) -> Coded:
         """A wire column by codes, indexed by code and time; NULLs, and rows that do not pass a gate, count as invalid."""
         column = self.column(name)
@@ -189,7 +189,7 @@ class Segment:
             coded.index = index._replace(rows=rows[index.rows])
         return coded
 
-    @_derived
+    @_derive
     def _test_gate(self, gate: ZonedCondition) -> np.ndarray:
         """Where a condition over the table's columns holds."""
         return mask(self.table, gate[0], *gate)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.operators.probing.side import check_windows, find_period
-from watersmeet.query.window import Edge, WindowGraph, directed
+from watersmeet.query.window import Edge, WindowGraph, directed_edges
 
 NAMES = ("a", "b", "c", "d")
 HOPS = (3, 1, 2)
 
 
 def chain(stops: str, hops: tuple[int, ...]) -> list[Edge]:
-    return [edge for (x, y), us in zip(pairwise(stops), hops, strict=True) for edge in directed(x, y, us, "")]
+    return [edge for (x, y), us in zip(pairwise(stops), hops, strict=True) for edge in directed_edges(x, y, us, "")]
 
 
 PATH = WindowGraph.either(NAMES, [chain("abcd", HOPS), chain("dcba", HOPS[::-1])])

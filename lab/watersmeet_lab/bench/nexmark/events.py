@@ -88,12 +88,12 @@ def write(events: Events, printed: Path, folder: Path) -> None:
         con.execute("SET threads = 1")  # the order of the lines is the order of the events
         con.execute(
             f"CREATE TABLE event AS SELECT row_number() OVER () - 1 AS number, * FROM read_json('{printed}',"
-            f" format = 'newline_delimited', columns = {_printed_columns()})"
+            f" format = 'newline_delimited', columns = {_print_columns()})"
         )
         _check_count(con, events)
         for stream in STREAMS:
             tables = [_slice(con, stream, events, number) for number in range(events.files)]
-            tables += [_closing(tables[0].schema, number) for number in range(CLOSINGS)]
+            tables += [_close_stream(tables[0].schema, number) for number in range(CLOSINGS)]
             _write_stream(folder / stream, tables)
     _write_stream(folder / "side_input", [side_input()])
     (folder / "_done").touch()
@@ -104,7 +104,7 @@ def side_input() -> pa.Table:
     return pa.table({"key": range(SIDE_KEYS), "value": [f"value {key}" for key in range(SIDE_KEYS)]})
 
 
-def _printed_columns() -> str:
+def _print_columns() -> str:
     kinds = {
         stream.capitalize(): ", ".join(f"{name} {_NUMBER if kind == _TIME else kind}" for name, kind in columns.items())
         for stream, columns in STREAMS.items()
@@ -134,7 +134,7 @@ def _slice(con: Any, stream: str, events: Events, number: int) -> pa.Table:
     return con.sql(f"SELECT {columns} FROM event WHERE {chosen} ORDER BY number").to_arrow_table()
 
 
-def _closing(schema: pa.Schema, number: int) -> pa.Table:
+def _close_stream(schema: pa.Schema, number: int) -> pa.Table:
     """An event that nothing joins with, an hour after START and later than the one before."""
     at = START + timedelta(hours=1, milliseconds=number)
     values = {_WORD: "", _NUMBER: -1, _TIME: at}

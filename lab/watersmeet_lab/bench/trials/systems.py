@@ -91,7 +91,7 @@ def checksum(question: Question) -> str:
     return " + ".join(["key", *(f"coalesce(unix_micros({alias}_ts) - {START_US}, 0)" for alias in times)])
 
 
-def counted(question: Question) -> str:
+def count_sql(question: Question) -> str:
     """The SQL condition for results that count."""
     return "true" if question.until_us is None else f"unix_micros(a_ts) < {START_US + question.until_us}"
 

@@ -22,7 +22,7 @@ from watersmeet.runtime.rounds.supersteps import run_all
 from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING
 from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, SCHEMA
-from watersmeet_lab.bench.trials.systems import CONF, System, checksum, counted, query, results
+from watersmeet_lab.bench.trials.systems import CONF, System, checksum, count_sql, query, results
 
 Sink = Literal["noop", "parquet"]
 
@@ -156,7 +156,7 @@ def _read_answer(spark: Any, folder: str, question: Question) -> dict[str, int]:
 def _answer_columns(question: Question) -> list[Any]:
     from pyspark.sql import functions as F
 
-    counts = F.expr(counted(question))
+    counts = F.expr(count_sql(question))
     return [F.count_if(counts).alias("count"), F.sum(F.when(counts, F.expr(checksum(question)))).alias("checksum")]
 
 

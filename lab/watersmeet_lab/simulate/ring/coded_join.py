@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from watersmeet.errors import QueryError, WindowError
-from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, horizon, reach, symmetric
+from watersmeet.query.window import UNBOUNDED, Edge, WindowGraph, horizon, reach, symmetric_edges
 from watersmeet.registry.rjoin.catalogue import MOST, Place, Slot, merge_places
 
 
@@ -152,7 +152,7 @@ def within(aliases: int, width: int) -> tuple[tuple[int, ...], ...]:
     """
     names = tuple(map(str, range(aliases)))
     pairs = [(x, y) for x in names for y in names if x < y]
-    return close_bounds(aliases, [e for x, y in pairs for e in symmetric(x, y, width, "")])
+    return close_bounds(aliases, [e for x, y in pairs for e in symmetric_edges(x, y, width, "")])
 
 
 def close_bounds(aliases: int, edges: Sequence[Edge]) -> tuple[tuple[int, ...], ...]:

@@ -172,8 +172,8 @@ def find_period(graph: WindowGraph, times: Times, y: str) -> tuple[np.ndarray, n
 def check_windows(graph: WindowGraph, times: Times) -> np.ndarray:
     """Which combinations satisfy the graph, or one of its alternatives, as far as they are bound.
 
-    >>> from watersmeet.query.window import directed
-    >>> there, back = [[*directed(x, "b", 9, ""), *directed("b", z, 9, "")] for x, z in (("a", "c"), ("c", "a"))]
+    >>> from watersmeet.query.window import directed_edges
+    >>> there, back = [[*directed_edges(x, "b", 9, ""), *directed_edges("b", z, 9, "")] for x, z in (("a", "c"), ("c", "a"))]
     >>> path = WindowGraph.either(("a", "b", "c"), [there, back])
     >>> check_windows(path, {"a": np.array([0, 9, 0]), "b": np.array([5, 5, 5]), "c": np.array([9, 0, 0])}).tolist()
     [True, True, False]

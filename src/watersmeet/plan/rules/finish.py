@@ -52,7 +52,7 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
     if allowed == "everything":
         return ""
     if plan.after:
-        return _decided_after(plan)
+        return _reason_of_after(plan)
     for output, kind in zip(plan.join.select, columns, strict=True):
         if _is_sparks(output, allowed):
             return f"only Spark evaluates {output.expr}"
@@ -71,7 +71,7 @@ def _why_outside(plan: Plan, columns: tuple[str, ...], allowed: Inside) -> str:
 def why_spark_selects(plan: Plan, columns: Sequence[str], allowed: Inside) -> str:
     """Why only Spark can make the query's rows, which have these types, of what leaves the last units; '' if units can, with the same values."""
     if plan.after:
-        return _decided_after(plan)
+        return _reason_of_after(plan)
     if plan.join.last_lookups:
         return "results are joined with tables"
     if plan.join.distinct:
@@ -86,7 +86,7 @@ def why_spark_selects(plan: Plan, columns: Sequence[str], allowed: Inside) -> st
     return ""
 
 
-def _decided_after(plan: Plan) -> str:
+def _reason_of_after(plan: Plan) -> str:
     return f"{plan.after[0]} is decided by Spark after the join"
 
 

@@ -54,7 +54,7 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
         columns.append(WireColumn(f"c{len(columns) - 1}", expr, wanted, wanted != own))
         return columns[-1].name
 
-    entry = entering(plan, source.alias)
+    entry = find_entry(plan, source.alias)
     keys = {n: travel(c.members[source.alias], c.type) for n, c in enumerate(plan.classes) if source.alias in c.members}
     required = [name for n, name in keys.items() if entry is None or n in range(*entry[0].classes)]
     for predicate, expr, type_ in _operands(plan, types, source.alias):
@@ -91,7 +91,7 @@ def _earlier(plan: Plan, position: int) -> tuple[str, ...]:
     return tuple(inputs[n].alias for n in same[: same.index(position)])
 
 
-def entering(plan: Plan, alias: str) -> tuple[Part, int] | None:
+def find_entry(plan: Plan, alias: str) -> tuple[Part, int] | None:
     """The join of a tree that an alias is an input of, and which of them."""
     places = ((part, n) for part in plan.parts for n, tree in enumerate(part.node.inputs) if tree == Leaf(alias))
     return next(places, None)

@@ -113,10 +113,10 @@ def _side(plan: Plan, number: int, tree: Tree) -> Side:
     name, order = part.node.first_present(part.node.inputs.index(tree))
     either = order if len(order) > 1 else ()
     aliases = (name, *tree.visible) if either else tree.visible
-    return put_keys(plan, Side(aliases, name, {}, _carried(plan, tree), f"@{number}", either), tree.visible, own)
+    return put_keys(plan, Side(aliases, name, {}, _list_columns(plan, tree), f"@{number}", either), tree.visible, own)
 
 
-def _carried(plan: Plan, tree: Node) -> tuple[tuple[str, str], ...]:
+def _list_columns(plan: Plan, tree: Node) -> tuple[tuple[str, str], ...]:
     """(alias, wire column) of what later joins, and the SELECT, need of an input that is a join."""
     below = {id(node) for node in tree.nodes}
     later = [part for part in plan.parts if id(part.node) not in below]

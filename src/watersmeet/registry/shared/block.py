@@ -114,7 +114,7 @@ class Block:
         """By template the time that no later combination's youngest member is before."""
         return np.array([marks[s] for s in self.streams], np.int64)[self.template_streams].min(axis=1)
 
-    def living(self) -> list[Registered]:
+    def list_living(self) -> list[Registered]:
         return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
 
     def hull(self) -> dict[tuple[str, str], int]:

@@ -65,7 +65,7 @@ class Compiled:
         """Lay new queries down as a block, and merge blocks that are small or half dead."""
         blocks = [b for b in self.blocks if b.alive]
         while blocks and (blocks[-1].alive <= _SMALL * len(fresh) or 2 * blocks[-1].alive < blocks[-1].size):
-            fresh = [*blocks.pop().living(), *fresh]
+            fresh = [*blocks.pop().list_living(), *fresh]
         if fresh:
             blocks.append(Block(fresh))
             self._where |= {q.id: (blocks[-1], q) for q in fresh}

@@ -17,7 +17,7 @@ they are frozen, so that the collector skips them. A heap that has grown is froz
 
 **Results** leave as typed columns, and with those of a unit under `dataframe()` comes one row of metrics per batch. Columns of timestamps leave as whole
 microseconds and become timestamps again in Spark: its pandas bridge would convert them one by one otherwise. Timestamps inside other values stay as they are, see
-`runtime.stream.leaving`.
+`runtime.stream.sealed`.
 
 Invariant: rows with `_metrics` are not results; they are observed and dropped. Nothing that a task makes for itself is frozen, and no garbage. Nothing is frozen when the process ends: a library that counts
 what is left at its end (DuckDB does) would find all of it.

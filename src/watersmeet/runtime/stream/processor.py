@@ -9,7 +9,7 @@ state only: Spark may run any task twice. Words are for the runtime, all else is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from watersmeet.columns.arrow import block_bytes, from_bytes
+from watersmeet.columns.arrow import block_bytes, from_bytes, shrink
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
 from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
 from watersmeet.operators.finish.project import Fields
@@ -29,8 +29,15 @@ from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
 from watersmeet.runtime.spark.diary import drop_diary
 from watersmeet.runtime.spark.versions import arrow_schema
-from watersmeet.runtime.spark.workers import MARK, after_task, errors_first, with_metrics
-from watersmeet.runtime.stream.leaving import SEALED, Leaving, Opener
+from watersmeet.runtime.spark.workers import (
+    MARK,
+    after_task,
+    aside_columns,
+    columns_of,
+    errors_first,
+    with_metrics,
+)
+from watersmeet.runtime.stream import sealed
 from watersmeet.runtime.stream.messages import (
     CANDIDATES,
     FURTHER,
@@ -91,10 +98,11 @@ class UnitMap:
 
 
 class StageProcessor(StatefulProcessor):
-    """transformWithState over the messages of a stage. `leaving` is how results and metrics of the last one leave."""
+    """transformWithState over the messages of a stage. `schema` has the results and metrics of the last one."""
 
-    def __init__(self, flow: Dataflow, stage: int, identity: Identity, leaving: Leaving | None = None) -> None:
-        self.flow, self.stage, self.identity, self.leaving = flow, stage, identity, leaving
+    def __init__(self, flow: Dataflow, stage: int, identity: Identity, schema: pa.Schema | None = None) -> None:
+        self.flow, self.stage, self.identity, self.schema = flow, stage, identity, schema
+        self.is_sealed = schema is not None and sealed.has_nested(schema)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = UnitMap(handle)
@@ -129,7 +137,6 @@ class StageProcessor(StatefulProcessor):
 
     def _results(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Results in frames, and a row of metrics for every unit."""
-        assert self.leaving is not None
         held: list[pa.Table] = []
         for item in unit.step(turn):
             waiting = sum(t.num_rows for t in held)
@@ -138,29 +145,40 @@ class StageProcessor(StatefulProcessor):
             else:
                 is_full = waiting >= FRAME_ROWS or sum(t.nbytes for t in [*held, item]) > block_bytes()
             if held and is_full:
-                yield self.leaving.frame(held)
+                yield self._frame(held)
                 held = []
             if isinstance(item, pa.Table):
                 held.append(item)
         self._state.write_manifest(turn.state)
-        yield self.leaving.frame(held, [json.dumps(r) for r in unit.reports(heard, turn.report)])
+        yield self._frame(held, [json.dumps(r) for r in unit.reports(heard, turn.report)])
         held.clear()
         for texts in in_blocks(heard.late):
-            yield self.leaving.frame([], texts)
+            yield self._frame([], texts)
+
+    def _frame(self, results: Sequence[pa.Table], texts: Sequence[str] = ()) -> pd.DataFrame:
+        """Results, and texts in the column of metrics, as one frame."""
+        assert self.schema is not None
+        schema = sealed.SCHEMA if self.is_sealed else self.schema
+        tables = [pa.table(columns_of(schema, t)) for t in (sealed.seal(results) if self.is_sealed else results)]
+        if texts:
+            tables.append(pa.table(aside_columns(schema, texts)))
+        table = pa.concat_tables([shrink(t) for t in tables], promote_options="permissive").combine_chunks()
+        series = {name: pd.arrays.ArrowExtensionArray(table.column(name)) for name in table.column_names}
+        return pd.DataFrame({name: pd.Series(array, copy=False) for name, array in series.items()}, copy=False)
 
 
 def run_stage(flow: Dataflow, number: int, messages: DataFrame, identity: Identity, fields: Fields | None) -> DataFrame:
     """A stage over streams of messages: messages to the next one or, of the last, results and metrics in the columns `fields`."""
     out = StructType.fromDDL(MESSAGE if fields is None else with_metrics(fields))
-    leaving = None if fields is None else Leaving(arrow_schema(out))
-    is_sealed = leaving is not None and leaving.is_sealed
+    schema = None if fields is None else arrow_schema(out)
+    processor = StageProcessor(flow, number, identity, schema)
     left = messages.groupBy("unit").transformWithStateInPandas(
-        StageProcessor(flow, number, identity, leaving),
-        outputStructType=StructType.fromDDL(SEALED) if is_sealed else out,
+        processor,
+        outputStructType=StructType.fromDDL(sealed.DDL) if processor.is_sealed else out,
         outputMode="append",
         timeMode="none",
     )
-    return left.mapInArrow(Opener(leaving.schema), out) if leaving is not None and is_sealed else left
+    return left.mapInArrow(sealed.Opener(schema), out) if processor.is_sealed else left
 
 
 @dataclass

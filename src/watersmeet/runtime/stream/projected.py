@@ -23,7 +23,7 @@ from watersmeet.columns.arrow import enlarge
 from watersmeet.columns.row_hash import by_hash, row_hash
 from watersmeet.dataflow.contract import WORDS, Dataflow, Message, stage_of
 from watersmeet.errors import UnsupportedError
-from watersmeet.operators.assemble import keeping_stage
+from watersmeet.operators.assemble import make_last_stage
 from watersmeet.operators.finish.aggregate import group_hash
 from watersmeet.operators.finish.distinct import LEFT, first_of_each
 from watersmeet.operators.finish.project import Fields, cast_column, final_fields, join_fields, plain_zeros, row_fields
@@ -41,7 +41,7 @@ def keep_rows(plan: Plan, left: DataFrame, last: int) -> DataFrame:
     assert plan.finish is not None
     if plan.join.grouping is not None:
         _refuse_groups(plan)
-    flow = Dataflow(plan.join.streams, (keeping_stage(plan, plan.finish),), {}, 1)
+    flow = Dataflow(plan.join.streams, (make_last_stage(plan, plan.finish),), {}, 1)
     packed = project(plan, left).mapInArrow(RowPacker(plan, last), MESSAGE)
     return run_stage(flow, 0, packed, Identity.of(plan), final_fields(plan))
 

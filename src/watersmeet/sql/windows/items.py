@@ -19,7 +19,7 @@ from typing import Literal, cast
 
 from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us
-from watersmeet.query.window import Edge, directed, symmetric
+from watersmeet.query.window import Edge, directed_edges, symmetric_edges
 
 Kind = Literal["window", "dwindow", "path", "range", "rows"]
 LONGEST_US = 2**60
@@ -73,16 +73,16 @@ class WindowItem:
         """The edges among the aliases of a query; the item's own aliases are already spelled as in FROM."""
         if self.kind == "window" and not self.aliases:
             for x, y in combinations(aliases, 2):
-                yield from symmetric(x, y, self.us, self.text)
+                yield from symmetric_edges(x, y, self.us, self.text)
         elif self.kind == "window":
             x, y = self.aliases
-            yield from symmetric(x, y, self.us, self.text)
+            yield from symmetric_edges(x, y, self.us, self.text)
         elif self.kind == "dwindow":
             x, y = self.aliases
-            yield from directed(x, y, self.us, self.text)
+            yield from directed_edges(x, y, self.us, self.text)
         elif self.kind == "path" and len(self.hops) == 1:
             x, y = self.aliases
-            yield from symmetric(x, y, self.hops[0], self.text)
+            yield from symmetric_edges(x, y, self.hops[0], self.text)
         elif self.kind == "range":
             (x,) = self.aliases
             yield from (Edge(x, y, self.us, f"{x} {self.text}") for y in aliases if y != x)
@@ -93,8 +93,8 @@ class WindowItem:
         if len(self.hops) < 2:
             return ()
         steps = list(zip(pairwise(self.aliases), self.hops, strict=True))
-        there = [edge for (x, y), us in steps for edge in directed(x, y, us, self.text)]
-        return there, [edge for (x, y), us in steps for edge in directed(y, x, us, self.text)]
+        there = [edge for (x, y), us in steps for edge in directed_edges(x, y, us, self.text)]
+        return there, [edge for (x, y), us in steps for edge in directed_edges(y, x, us, self.text)]
 
 
 def read_span(span: str | timedelta, text: str) -> int:

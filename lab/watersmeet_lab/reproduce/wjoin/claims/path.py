@@ -18,7 +18,7 @@ import numpy as np
 
 from watersmeet.kernels.problem import TIMES
 from watersmeet.operators.probing.side import check_windows
-from watersmeet.query.window import Edge, WindowGraph, directed
+from watersmeet.query.window import Edge, WindowGraph, directed_edges
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, Verdict, each, shorts
 from watersmeet_lab.reproduce.wjoin.data import Feed, exponential
@@ -51,7 +51,7 @@ def both_ways(window_us: int) -> WindowGraph:
     """One stop after the other, from either end, each at most so long after the one before."""
 
     def chain(stops: tuple[str, ...]) -> list[Edge]:
-        return [edge for x, y in pairwise(stops) for edge in directed(x, y, window_us, "")]
+        return [edge for x, y in pairwise(stops) for edge in directed_edges(x, y, window_us, "")]
 
     return WindowGraph.either(STOPS, [chain(STOPS), chain(STOPS[::-1])])
 
