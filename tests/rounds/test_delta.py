@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import types as T
-from watersmeet.operators.project import select_final
 
 from tests.rounds.lives import FILES, Life, patch
 from tests.rounds.mini_spark import Crash
@@ -24,6 +23,7 @@ from tests.rounds.test_folder_lives import COLUMNS, expected
 from tests.rounds.test_lives import kill_at_file
 from watersmeet.columns.arrow import enlarge
 from watersmeet.errors import CheckpointError, OptionError
+from watersmeet.operators.finish.project import select_final
 from watersmeet.runtime.rounds import files, worker
 from watersmeet.runtime.rounds.checkpoint import SparkLogs
 from watersmeet.runtime.rounds.protocol import Protocol
