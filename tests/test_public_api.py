@@ -321,10 +321,10 @@ def test_progress_and_handles_show_themselves():
     assert repr(progress()).splitlines() == shown
     assert repr(progress(scaled=("one more unit",))).splitlines() == [*shown, "next       one more unit"]
     query = SimpleNamespace(name="orders", isActive=True, exception=lambda: None)
-    protocol = SimpleNamespace(progress=[], error=None)
+    protocol = SimpleNamespace(told=[], error=None)
     handle = wm.Handle(query, protocol)
     assert repr(handle) == "Handle of 'orders': running, before its first batch"
-    protocol.progress.append(progress())
+    protocol.told.append(SimpleNamespace(progress=progress))
     assert repr(handle).splitlines() == ["Handle of 'orders': running", *shown]
     query.isActive, query.name = False, None
     assert repr(handle).splitlines()[0] == "Handle: ended"

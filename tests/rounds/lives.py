@@ -61,12 +61,12 @@ def wires(seconds: int, count: int = FILES) -> LocalRun:
 class Played(Stage):
     """Supersteps of a query by itself."""
 
-    def over(self, count: int, step: Any) -> Any:
-        return Rows(super().over(count, step))
+    def over(self, count: int, step: Any, orders: str) -> Any:
+        return Rows(super().over(count, step, orders))
 
     def run(self, batch: Batch, deliver: Any) -> Account:
         wires = {a: pa.concat_tables([w.slice(4 * f, 4) for f in batch.entered.files]) for a, w in self.wires.items()}
-        batch.entered = self.entered(wires, batch.decisions, batch.attempt)
+        batch.entered = self.taken(wires, batch.decisions, batch.attempt)
         return _Running(self, batch, deliver).run()  # type: ignore[arg-type]
 
 
@@ -94,15 +94,13 @@ class Life:
         spark = MiniSpark(self.checkpoint, most=2)
 
         def call(taken: list[int], batch: int, id: str) -> None:
-            context = SimpleNamespace(getLocalProperty=lambda _: id)
             self.sink.dies = dies if max(taken) == files - 1 else ""
-            session = SimpleNamespace(sparkContext=context)
-            self.protocol(self.frame(taken, session), batch)
+            self.protocol(self.frame(taken), batch)
 
         spark.run(call, files, dies == "before Spark's commit")
 
-    def frame(self, taken: list[int], session: Any) -> Any:
-        return SimpleNamespace(files=taken, sparkSession=session)
+    def frame(self, taken: list[int]) -> Any:
+        return SimpleNamespace(files=taken)
 
 
 class Registered(Life):
@@ -119,15 +117,15 @@ class Registered(Life):
         steps: Any = InProcess(plan, engine_of(plan, Queries(log)), self.folder)
         return Protocol(plan, steps, self.folder, self.sink, registered=registry)
 
-    def frame(self, taken: list[int], session: Any) -> Any:
+    def frame(self, taken: list[int]) -> Any:
         tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}
-        return SimpleNamespace(tables=tables, sparkSession=session, _jdf=None)
+        return SimpleNamespace(tables=tables)
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of lives run in this process."""
     for module in (supersteps, sinks):
-        monkeypatch.setattr(module, "run_all", lambda frame: frame() if callable(frame) else None)
+        monkeypatch.setattr(module, "compute", lambda frame: frame() if callable(frame) else None)
     for module in (files, worker):
         monkeypatch.setattr(module, "TaskContext", None)
     monkeypatch.setattr(log_module, "MOST_CHANGES", 3)

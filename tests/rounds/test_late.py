@@ -71,9 +71,9 @@ class LossyLife(Life):
         self.dies, self.count = LATE_DEATHS.get(dies, ""), count
         self.run(count, dies)
 
-    def frame(self, taken: list[int], session: Any) -> Any:
+    def frame(self, taken: list[int]) -> Any:
         self.lost.dies = self.dies if max(taken) == self.count - 1 else ""
-        return super().frame(taken, session)
+        return super().frame(taken)
 
 
 def expected(checkpoint: Path) -> tuple[Counter[Any], Counter[Any]]:

@@ -31,6 +31,7 @@ from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.rounds.worker import LOST, Task
 from watersmeet.runtime.sources import source_of
+from watersmeet.runtime.spark.jobs import ConnectJobs
 from watersmeet.runtime.wires import set_aside
 from watersmeet.sites.adapt import sum_shipments
 from watersmeet.sites.flow import SiteFlows
@@ -51,24 +52,20 @@ class Stage:
         self.plan, self.folder, self.posts, self.partitions, self.most_rounds = plan, folder, True, 2, 64
         self.flows, identity = PlanFlows(plan) if plan.sites is None else SiteFlows(plan), Identity.of(plan)
         self.task = Rows(plan, self.flows, identity, None, folder, None, Entrance())  # type: ignore[arg-type]
-        self.wires, self.text, self.partition = run.wires, "", 0
-        self.spark = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=self._said))
-
-    def _said(self, name: str, text: str | None) -> None:
-        self.text = text or ""
+        self.wires, self.partition = run.wires, 0
+        self.jobs: Any = ConnectJobs(None)  # type: ignore[arg-type]
+        self.spark = None
 
     def get(self) -> Any:
         """The context of a task."""
-        return SimpleNamespace(
-            getLocalProperty=lambda name: self.text, partitionId=lambda: self.partition, taskAttemptId=lambda: 0
-        )
+        return SimpleNamespace(partitionId=lambda: self.partition, taskAttemptId=lambda: 0)
 
-    def over(self, count: int, step: Any) -> Any:
-        return lambda: [b for n in range(count) for b in self._task(n, step)]
+    def over(self, count: int, step: Any, orders: str) -> Any:
+        return lambda: [b for n in range(count) for b in self._task(n, step, orders)]
 
-    def _task(self, number: int, step: Any) -> list[pa.RecordBatch]:
+    def _task(self, number: int, step: Any, orders: str) -> list[pa.RecordBatch]:
         self.partition = number
-        return list(step(self.task)(iter([pa.RecordBatch.from_pydict({"id": [number]})])))
+        return list(step(self.task, orders)(iter([pa.RecordBatch.from_pydict({"id": [number]})])))
 
     def observe(self, entered: Any) -> tuple[int, Seen]:
         return entered.seen
@@ -76,20 +73,24 @@ class Stage:
     def batch(self, state: BatchManifest, number: int, rows: int, sites: Any, attempt: str) -> tuple[Any, Account]:
         """A batch of the wires: results, and what it did."""
         decisions = {"sites": sites}
-        entered = self.entered({a: w.slice(number * rows, rows) for a, w in self.wires.items()}, decisions, attempt)
+        entered = self.taken({a: w.slice(number * rows, rows) for a, w in self.wires.items()}, decisions, attempt)
         found: list[pa.RecordBatch] = []
         account = _Running(self, Batch(entered, state, attempt, decisions), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
         return found, account
 
-    def entered(self, wires: dict[str, pa.Table], decisions: dict[str, Any], attempt: str) -> _Entered:
+    def entered(self, batch: Any, orders: str) -> Any:
+        batch.orders = orders
+        return batch
+
+    def taken(self, wires: dict[str, pa.Table], decisions: dict[str, Any], attempt: str) -> _Entered:
         """A source task that posts wire rows."""
         flow = self.flows.under(decisions)
         bare, _ = set_aside(self.plan, flow.clock({}, {}), wires, 0)
         brought, messages = enter(flow, bare)
         seen = sum(w.num_rows for w in wires.values()), brought
 
-        def post() -> list[pa.RecordBatch]:
-            orders, office = Orders.read(self.folder), PostOffice(self.folder, attempt)
+        def post(text: str) -> list[list[int]]:
+            orders, office = Orders.read(self.folder, text), PostOffice(self.folder, attempt)
             for message in messages:
                 office.post(message, round_of(flow, message, -1))
             _, lost = set_aside(self.plan, flow.clock(orders.maxima, {}), wires, orders.batch)
@@ -98,18 +99,19 @@ class Stage:
             office.close()
             self.partition = 0
             self.task.report(orders, TaskReport(mail=office.parcels))
-            return []
+            return [[0]]
 
-        plan = SimpleNamespace(toRdd=lambda: SimpleNamespace(getNumPartitions=lambda: 1))
-        return _Entered(post, seen, SimpleNamespace(queryExecution=lambda: plan))
+        return _Entered(post, seen)
 
 
 class _Entered:
-    def __init__(self, post: Any, seen: tuple[int, Seen], jdf: Any) -> None:
-        self.post, self.seen, self._jdf = post, seen, jdf
+    sparkSession = None
 
-    def __call__(self) -> Any:
-        return self.post()
+    def __init__(self, post: Any, seen: tuple[int, Seen]) -> None:
+        self.post, self.seen, self.orders = post, seen, ""
+
+    def collect(self) -> Any:
+        return self.post(self.orders)
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         out = Stage(run.plan, run, folder)
         for module in (files, worker):
             monkeypatch.setattr(module, "TaskContext", out)
-        monkeypatch.setattr(supersteps, "run_all", lambda frame: frame())
+        monkeypatch.setattr(supersteps, "compute", lambda frame: frame())
         return out
 
     return made

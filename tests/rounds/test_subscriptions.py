@@ -137,6 +137,7 @@ class Life:
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
+        Path(folder.beside("metadata")).write_text('{"id": "the query"}')
         plan = RegistryPlan(SPECS, units, engine)
         self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
         steps: Any = InProcess(plan, engine_of(plan, Queries(log)), folder)
@@ -153,15 +154,12 @@ class Life:
         return {kind: n for kind, n in out.items() if n}
 
     def batch(self, number: int) -> None:
-        context = SimpleNamespace(getLocalProperty=lambda _: "the query")
-        entered: Any = SimpleNamespace(
-            tables=batch_of(number), sparkSession=SimpleNamespace(sparkContext=context), _jdf=None
-        )
+        entered: Any = SimpleNamespace(tables=batch_of(number))
         self.protocol(entered, number)
 
     @property
     def last(self) -> Progress:
-        return self.protocol.progress[-1]
+        return self.protocol.told[-1].progress()
 
 
 def in_memory() -> Any:

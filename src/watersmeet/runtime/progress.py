@@ -17,6 +17,7 @@ from typing import Any
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import count_orders
 from watersmeet.query.duration import show_bytes
+from watersmeet.storage.manifest import Document
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = (
@@ -98,6 +99,29 @@ class Progress:
             f"state      {held}",
         ]
         return "\n".join([*lines, *(f"next       {change}" for change in self.scaled)])
+
+
+@dataclass(frozen=True)
+class Figures(Document):
+    """A micro-batch of `start()` as JSON has it: the fields of its Progress, event times in microseconds, shipments as rows."""
+
+    figures: dict[str, Any]
+
+    def progress(self) -> Progress:
+        """The same for users.
+
+        >>> told = dict(batch_id=7, seconds=0.5, input_rows=1000, results=321, late={}, state_rows={"a": 1}, state_bytes=8)
+        >>> told |= {"watermarks": {"s": 0}, "unit_rows": {"3": 9}, "scaled": [], "shipped": [["x", "y", 1, 2, 3]]}
+        >>> shown = Figures(told).progress()
+        >>> shown.watermarks["s"].year, shown.unit_rows, shown.shipped
+        (1970, {3: 9}, {('x', 'y'): (1, 2, 3)})
+        """
+        own = dict(self.figures)
+        own["watermarks"] = {s: moment(m) for s, m in own["watermarks"].items()}
+        own["unit_rows"] = {int(unit): rows for unit, rows in own["unit_rows"].items()}
+        own["scaled"] = tuple(own["scaled"])
+        own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}
+        return Progress(**own)
 
 
 def read(progress: Any) -> Progress | None:

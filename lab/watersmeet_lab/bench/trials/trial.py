@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from watersmeet.runtime.rounds.supersteps import run_all
+from watersmeet.runtime.spark.jobs import compute
 from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING
 from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, SCHEMA
@@ -137,7 +137,7 @@ class Counted:
         if id(rows) not in self._frames:
             self._frames[id(rows)] = rows, _observe_answer(rows, self.question)
         counting = self._frames[id(rows)][1]
-        run_all(counting)
+        compute(counting)
         seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
         for name in self.answer:
             self.answer[name] += seen.get(name) or 0

@@ -69,8 +69,12 @@ class Decider:
         self.plan, self.weighs, self.watches_keys = plan, adapts_shipping, False
         """`weighs`: whether source tasks say how wide tuples are."""
         self.taken: tuple[Decision, ...] = ()
+        self.joins = range(1)
+        """The stages that join: others hold tuples, too."""
         if plan is None:
             return
+        first = 1 if plan.sequenced else 0
+        self.joins = range(first, first + len(plan.stages))
         self.routing, self.sites = Scaled(plan, scaling), SitePlans(plan)
         self.shipping = Shipping(plan, bandwidth, adapts_shipping)
         self.watches_keys = self.routing.watches_keys
@@ -86,20 +90,16 @@ class Decider:
         if self.plan is not None and (manifest.routing or manifest.shipping):
             self.taken = (self.routing, self.shipping, self.sites)
 
-    @property
-    def joins(self) -> range:
-        """The stages that join: others hold tuples, too."""
-        if self.plan is None:
-            return range(1)
-        first = 1 if self.plan.sequenced else 0
-        return range(first, first + len(self.plan.stages))
-
     def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
-        """How a batch has shipped, for its progress."""
+        """How a batch has shipped, as figures of its progress."""
         if self.plan is None or self.plan.sites is None:
             return {"shipping": show_shipping(after.apart)}
         placed = self.plan.at(account.sites).sites
-        return {"shipping": str(placed and placed.linear), "shipped": sum_shipments(self.plan, account.reports)}
+        shipped = sum_shipments(self.plan, account.reports)
+        return {
+            "shipping": str(placed and placed.linear),
+            "shipped": [[*sites, *sums] for sites, sums in shipped.items()],
+        }
 
     def explain(self, runtime: str, detail: Detail, manifest: BatchManifest | None) -> Explanation:
         """The plan, and what has been decided while the query runs."""

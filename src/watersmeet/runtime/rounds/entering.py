@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from watersmeet.columns.arrow import integers, mark_utc
+from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import Dataflow, Inbox, Intake, put
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import AHEAD, PASS, Copies
@@ -76,10 +77,42 @@ class Entrance:
         return not (self.units or self.is_sequenced)
 
 
+@dataclass(frozen=True)
+class Way:
+    """What Spark does to the rows of the union on their way to the units: they are observed and routed, all to one unit, the sequencer, if there is one."""
+
+    plan: Intake
+    entrance: Entrance
+    slots: Slots
+    late: bool = False
+
+    def route(self, union: DataFrame, observed: str | Observation) -> DataFrame:
+        """Rows of the union with their units; what is observed of them has this name."""
+        slots, late = self.slots, self.late
+        rows = union.observe(observed, *_metric_columns(self.plan, slots))
+        rows = rows if late else rows.where(f"NOT {AHEAD}")
+        if not self.entrance.is_sequenced:
+            rows = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+        units = self.entrance.units
+        unit, first = _unit_columns(units) if units else (F.lit(0), F.lit(0))
+        aside = [first.alias(FIRST), AHEAD, *(row_slot(self.plan, stream) for stream in self.plan.streams)]
+        return rows.select(unit.alias(UNIT), ALIAS, *(aside if late else []), *slots.types)
+
+    def read_observed(self, observed: Mapping[str, Any]) -> tuple[int, Seen]:
+        """The rows of a batch, once for every alias, and what they bring."""
+        seen = Seen()
+        for n, stream in enumerate(self.plan.streams):
+            if observed.get(f"max{n}") is not None:
+                seen.highest[stream] = int(observed[f"max{n}"])
+            if observed[f"aside{n}"]:
+                seen.aside[stream] = int(observed[f"aside{n}"])
+        return int(observed[ROWS]), seen
+
+
 def union_streams(
     plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False
-) -> tuple[DataFrame, Slots]:
-    """The union of all aliases' wire rows, observed and routed; all rows to one unit, the sequencer, if there is one."""
+) -> tuple[DataFrame, Way]:
+    """The union of all aliases' wire rows, and their way."""
     wires = [wire(source, plan, frames, late=late) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
@@ -93,13 +126,7 @@ def union_streams(
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
         selected.append(wired.select(*columns))
-    rows = reduce(DataFrame.union, selected).observe(OBSERVED, *_metric_columns(plan, slots))
-    rows = rows if late else rows.where(f"NOT {AHEAD}")
-    if not entrance.is_sequenced:
-        rows = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
-    unit, first = _unit_columns(entrance.units) if entrance.units else (F.lit(0), F.lit(0))
-    aside = [first.alias(FIRST), AHEAD, *(row_slot(plan, stream) for stream in plan.streams)] if late else []
-    return rows.select(unit.alias(UNIT), ALIAS, *aside, *slots.types), slots
+    return reduce(DataFrame.union, selected), Way(plan, entrance, slots, late)
 
 
 def row_slot(plan: Intake, stream: str) -> str:

@@ -2,8 +2,7 @@
 
 Local files are mapped into memory; others are copied once per host, see `storage.stores`, and mapped from there.
 
-Frames are made once per query and know nothing of batches. Everything that differs between batches is in the orders, which travel with the job as a local
-property, or through a file if they are long.
+Everything that differs between batches is in the orders of a job, which travel as `runtime.spark.jobs` says, or through a file if they are long.
 
 Invariant: a file is written once and never changed. Its length and checksum stand in the manifest, those of mail in the parcel. So what
 is damaged or missing is an error that names the file, never a wrong result.
@@ -27,6 +26,7 @@ from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
+from watersmeet.runtime.spark.jobs import orders_of_job
 from watersmeet.storage.manifest import REMEDY, Document
 from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
 from watersmeet.storage.stores import HOST_CACHE
@@ -210,7 +210,6 @@ def _map_file(path: str) -> pa.Buffer:
         return file.read_buffer()
 
 
-PROPERTY = "watersmeet.orders"
 _FILE = "file"
 INLINE_BYTES = 256 * 2**10
 """Longer orders go through a file."""
@@ -254,7 +253,7 @@ class Orders(Document):
         return raw
 
     def text(self, folder: StateFolder) -> str:
-        """The orders as the value of the local property."""
+        """The orders as a short text."""
         said = self.to_json()
         if len(said) <= INLINE_BYTES:
             return said
@@ -263,11 +262,9 @@ class Orders(Document):
         return json.dumps({_FILE: name})
 
     @classmethod
-    def read(cls, folder: StateFolder) -> Orders:
-        """The orders of the job that this task belongs to."""
-        context = TaskContext.get()
-        assert context is not None
-        text = context.getLocalProperty(PROPERTY) or "{}"
+    def read(cls, folder: StateFolder, text: str | None = None) -> Orders:
+        """The orders of such a text; without one, of the job that this task belongs to."""
+        text = orders_of_job() if text is None else text
         if text.startswith(f'{{"{_FILE}"'):
             return folder.load(MAIL, json.loads(text)[_FILE], cls)
         return cls.parse(text, "the orders of this job")

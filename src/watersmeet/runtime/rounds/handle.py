@@ -174,7 +174,7 @@ def _bandwidth(plan: Plan, spark: Any) -> float:
     """Bytes per second between units: as given, else that of memory where all tasks run on one machine."""
     if plan.bandwidth is not None:
         return plan.bandwidth
-    return MEMORY if spark.sparkContext.master.startswith("local") else NETWORK
+    return MEMORY if (spark.conf.get("spark.master", None) or "").startswith("local") else NETWORK
 
 
 def trigger_of(given: Any) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Handle:
 
     def _status(self) -> str:
         if self.is_active:
-            return "running" if self._protocol.progress else "running, before its first batch"
+            return "running" if self._protocol.told else "running, before its first batch"
         error = self.exception
         return "ended" if error is None else f"failed with {type(error).__name__}: {str(error).splitlines()[0]}"
 
@@ -257,11 +257,12 @@ class Handle:
 
     def progress(self) -> Progress | None:
         """The latest micro-batch; None before the first."""
-        return self._protocol.progress[-1] if self._protocol.progress else None
+        told = self._protocol.told
+        return told[-1].progress() if told else None
 
     def history(self) -> list[Progress]:
         """The last micro-batches of this run, oldest first."""
-        return list(self._protocol.progress)
+        return [figures.progress() for figures in list(self._protocol.told)]
 
     def on_batch(self, call: Callable[[Progress], None]) -> None:
         """Have a function called after every micro-batch from now on, in the query's own thread."""

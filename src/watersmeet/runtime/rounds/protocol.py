@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -32,8 +33,8 @@ from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.shipping import WHOLE
-from watersmeet.runtime.progress import Progress, moment
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, SparkLogs, StateFolder
+from watersmeet.runtime.progress import Figures, Progress
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, METADATA, SEGMENTS, SparkLogs, StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
@@ -89,7 +90,8 @@ class Protocol:
         self.plan, self.steps, self.folder, self.sink, self.late = plan, steps, folder, sink, late
         self.decider, self.registered = decider or Decider(), registered
         self.logs, self.identity, self.description = SparkLogs.beside(folder), Identity.of(plan), plan.description()
-        self.progress: deque[Progress] = deque(maxlen=KEPT_PROGRESS)
+        self.told: deque[Figures] = deque(maxlen=KEPT_PROGRESS)
+        """What the last batches did."""
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
         self.latest: BatchManifest | None = None
@@ -108,7 +110,7 @@ class Protocol:
 
     def _batch(self, entered: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        query_id = self._query_id
         if self.folder.has(MANIFESTS, batch_id):
             self.latest = self._manifest(batch_id, query_id)
             return
@@ -118,6 +120,13 @@ class Protocol:
         self.commit(after)
         self.collect(before, after)
         self._tell(before, after, account, time.monotonic() - began)
+
+    @cached_property
+    def _query_id(self) -> str:
+        found = self.logs.query_id()
+        if found is None:
+            raise CheckpointError(f"{self.logs.path(METADATA)} is missing, and Spark runs a batch of it; {REMEDY}")
+        return found
 
     def before(self, batch_id: int, query_id: str) -> BatchManifest:
         """The state before a batch: manifest n-1, which must be of this query and this checkpoint."""
@@ -275,28 +284,28 @@ class Protocol:
         flows = Report()
         for report in account.reports.values():
             flows.include(report)
-        progress = Progress(
+        figures = dict(
             batch_id=after.batch,
             seconds=seconds,
             input_rows=account.rows,
             results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
-            watermarks={s: moment(m) for s, m in watermarks(self.plan.streams, after.maxima).items()},
+            watermarks=dict(watermarks(self.plan.streams, after.maxima)),
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),
             unit_rows=unit_rows,
             drivers=count_orders(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
-            scaled=tuple(account.said),
+            scaled=account.said,
             kernels=flows.kernels,
             pruned=flows.pruned,
             rewritten=rows.get(REWRITTEN, 0),
             queries=0 if self.registered is None else self.registered.answered,
-            refused={} if self.registered is None else self.registered.refusals,
-            failed={} if self.registered is None else self.registered.failures,
+            refused={} if self.registered is None else dict(self.registered.refusals),
+            failed={} if self.registered is None else dict(self.registered.failures),
             **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
-        self.progress.append(progress)
+        self.told.append(Figures(figures))
         if self.on_batch is not None:
-            self.on_batch(progress)
+            self.on_batch(self.told[-1].progress())

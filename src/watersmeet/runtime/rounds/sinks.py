@@ -35,7 +35,7 @@ from watersmeet.runtime.rounds.results.delta import DeltaFolder
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.log import INTERVAL, INTERVAL_SETTING, SinkLog
 from watersmeet.runtime.rounds.results.parts import ByColumns, Part, PartFiles, write_empty
-from watersmeet.runtime.rounds.supersteps import run_all
+from watersmeet.runtime.spark.jobs import compute, hold
 
 SHOWN_ROWS = 20
 _FILE_SYSTEMS = ("file", "hdfs", "webhdfs", "viewfs", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "dbfs", "oss", "cosn", "obs", "o3fs", "ofs")  # fmt: skip
@@ -227,11 +227,8 @@ class FunctionSink:
         return False
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
-        held = rows.localCheckpoint(eager=True)
-        try:
+        with hold(rows) as held:
             self.function(held, batch_id)
-        finally:
-            held._jdf.logicalPlan().rdd().unpersist(True)
 
 
 class ConsoleSink(FunctionSink):
@@ -270,4 +267,4 @@ class NoopSink:
         return False
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
-        run_all(rows)
+        compute(rows)

@@ -8,7 +8,7 @@ Spark shuffles them as rows. Mail is born in Python and read in Python, so it tr
 If a program knows its last round, that round's job is the sink's own: results go straight through. If the sink is a folder, tasks write its files, and what
 leaves them are the names of these; see `results.leaving`.
 
-Frames are made once per query and run again in every batch: building one costs Spark more than the join.
+How their jobs run, on a classic session and on Spark Connect, is for `runtime.spark.jobs` to say.
 
 Invariant: a unit without mail is not run; the number of rounds is bounded, so a plan that never comes to rest is an
 error and not an endless batch.
@@ -16,12 +16,12 @@ error and not an endless batch.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -31,19 +31,35 @@ from watersmeet.operators.finish.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
-from watersmeet.runtime.rounds.entering import OBSERVED, ROWS, UNIT, Entrance, union_streams
-from watersmeet.runtime.rounds.files import PROPERTY, Orders, Parcel, TaskReport
+from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
+from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
 from watersmeet.runtime.rounds.results.leaving import Select, Write, Writing, keep
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
-from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Enter, Hand, HandLost, Post, Reship, Task
+from watersmeet.runtime.rounds.worker import (
+    LOST,
+    POSTED,
+    RESULTS,
+    WAKE,
+    Deliver,
+    Enter,
+    Hand,
+    HandLost,
+    Post,
+    Reship,
+    Task,
+)
+from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
 from watersmeet.runtime.spark.workers import schema_of
 from watersmeet.runtime.stream.late import FIELDS, typed
 from watersmeet.storage.manifest import BatchManifest, Identity
 
+T = TypeVar("T")
 Run = Callable[[DataFrame], None]
 """Runs a frame exactly once."""
+RunTasks = Callable[[DataFrame], Iterable[int]]
+"""The same; the tasks that have reported."""
 
 
 @dataclass
@@ -126,8 +142,9 @@ class Supersteps:
         most_rounds: int = MOST_ROUNDS,
     ) -> None:
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
-        self.spark: SparkSession = next(iter(frames.values())).sparkSession
-        self.partitions = max(1, int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        spark = next(iter(frames.values())).sparkSession
+        self.jobs: Jobs = jobs_of(spark)
+        self.partitions = max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         entrance = Entrance() if query is None else Entrance.of(query)
         needed = late or entrance.is_routed_by_content or (query is not None and query.shipping == "semijoin")
         self.posts = needed or (folder.is_local if posts is None else posts)
@@ -135,14 +152,17 @@ class Supersteps:
         self.entrance_tasks = 1 if entrance.is_sequenced else min(self.partitions, flows.plan.units)
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(outlet.fields)
-        self._union, slots = union_streams(flows.plan, entrance, frames, late=late)
+        self._union, self.way = union_streams(flows.plan, entrance, frames, late=late)
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
-        self.task = Task(whole, flows, Identity.of(flows.plan), slots, folder, schema, entrance)
+        self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
         self._files = self._plan_files(folder_of_results)
         self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
-        self._frames: dict[tuple[type, int], DataFrame] = {}
-        self._observed: tuple[DataFrame, tuple[int, Seen]] | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """Where frames are made."""
+        return self.jobs.spark
 
     def _plan_files(self, sink: Folder | None) -> PartFiles | None:
         """How results become files, if they do; tasks of units write them where they can select."""
@@ -156,68 +176,66 @@ class Supersteps:
         return files
 
     def source(self) -> DataFrame:
-        """The streaming frame whose batches `run` takes: running one posts its rows, or is round 0."""
+        """The streaming frame whose batches `run` takes."""
+        return self.jobs.source(self._union, self._lay, OBSERVED)
+
+    def entered(self, batch: DataFrame, orders: str) -> DataFrame:
+        """The frame that takes a batch's rows in: running it posts them, or is round 0."""
+        return self.jobs.enter(batch, self._lay, orders)
+
+    def _lay(self, union: DataFrame, observed: str | Observation, orders: str | None) -> DataFrame:
+        """The way of rows, from the union on."""
+        rows = self.way.route(union, observed)
         if self.posts:
-            return self._union.mapInArrow(Post(self.task), "nothing int")
-        shuffled = repartition_by_id(self._union, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
-        return self._leave(shuffled, Enter(self.task))
+            return rows.mapInArrow(Post(self.task, orders), f"{POSTED} int")
+        shuffled = repartition_by_id(rows, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
+        return self._leave(shuffled, Enter(self.task, orders), orders)
 
     def run(self, batch: Batch, deliver: Run) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
         return _Running(self, batch, deliver).run()
 
-    def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship]) -> DataFrame:
+    def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
         """The results of a step over `count` shares."""
-        if (step, count) not in self._frames or self.outlet.reads_tables:
-            shares = self.spark.range(0, count, 1, count)
-            self._frames[step, count] = (
-                self._leave_late(shares) if step is HandLost else self._leave(shares, step(self.task))
-            )
-        return self._frames[step, count]
 
-    def _leave(self, given: DataFrame, step: Enter | Deliver | Hand | Reship) -> DataFrame:
+        def make(orders: str | None) -> DataFrame:
+            shares = self.spark.range(0, count, 1, count)
+            if step is HandLost:
+                return self._leave_late(shares, orders)
+            return self._leave(shares, step(self.task, orders), orders)
+
+        return self.jobs.frame(None if self.outlet.reads_tables else (step, count), make, orders)
+
+    def _leave(self, given: DataFrame, step: Enter | Deliver | Hand | Reship, orders: str | None) -> DataFrame:
         """What a step lets out: the query's rows or, if the sink is a folder, the names of the files that have them."""
         if self.task.writing is not None:
             return given.mapInArrow(step, PARTS)
-        return self._write(self.outlet.select(given.mapInArrow(step, self._ddl)), self._files)
+        return self._write(self.outlet.select(given.mapInArrow(step, self._ddl)), self._files, orders)
 
-    def _leave_late(self, given: DataFrame) -> DataFrame:
+    def _leave_late(self, given: DataFrame, orders: str | None) -> DataFrame:
         if self._late_files is not None and not self._late_files.is_text:
-            return given.mapInArrow(HandLost(self.task, Writing(self._late_files, keep)), PARTS)
-        return self._write(given.mapInArrow(HandLost(self.task), FIELDS).select(*typed()), self._late_files)
+            return given.mapInArrow(HandLost(self.task, orders, Writing(self._late_files, keep)), PARTS)
+        rows = given.mapInArrow(HandLost(self.task, orders), FIELDS).select(*typed())
+        return self._write(rows, self._late_files, orders)
 
-    def _write(self, rows: DataFrame, files: PartFiles | None) -> DataFrame:
+    def _write(self, rows: DataFrame, files: PartFiles | None, orders: str | None) -> DataFrame:
         """Rows that Spark has selected, written by workers if they become files."""
-        return rows if files is None else arrange(files, rows).mapInArrow(Write(self.folder, files), PARTS)
+        if files is None:
+            return rows
+        return arrange(files, rows).mapInArrow(Write(self.folder, files, orders), PARTS)
 
     def nothing_lost(self) -> DataFrame:
         """What a batch without dropped rows lets out of them: no job is run for it."""
-        if (HandLost, 0) not in self._frames:
-            none = self.no_late_rows() if self._late_files is None else self.spark.createDataFrame([], PARTS)
-            self._frames[HandLost, 0] = none
-        return self._frames[HandLost, 0]
+        none = self.no_late_rows if self._late_files is None else lambda: self.spark.createDataFrame([], PARTS)
+        return self.jobs.frame(HandLost, lambda _: none(), "")
 
     def no_late_rows(self) -> DataFrame:
         """Dropped rows, and there are none."""
         return self.spark.createDataFrame([], FIELDS).select(*typed())
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
-        """The rows of a batch, once for every alias, and what they bring. It is read once: a batch that runs again is counted again."""
-        if self._observed is None or self._observed[0] is not entered:
-            self._observed = entered, self._read_metrics(entered)
-        return self._observed[1]
-
-    def _read_metrics(self, entered: DataFrame) -> tuple[int, Seen]:
-        query_id = entered.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()
-        observed = json.loads(_metrics(execution)[OBSERVED])
-        seen = Seen()
-        for n, stream in enumerate(self.flows.plan.streams):
-            if observed.get(f"max{n}") is not None:
-                seen.highest[stream] = int(observed[f"max{n}"])
-            if observed[f"aside{n}"]:
-                seen.aside[stream] = int(observed[f"aside{n}"])
-        return int(observed[ROWS]), seen
+        """The rows of a batch, once for every alias, and what they bring."""
+        return self.way.read_observed(self.jobs.observed(entered, OBSERVED))
 
 
 class _Running:
@@ -237,12 +255,12 @@ class _Running:
         self._seen = Seen()
 
     def run(self) -> Account:
+        self.steps.jobs.begin(self.entered)
         if self.batch.apart != self.state.apart:
             self._reship()
         if self.steps.posts:
-            tasks = self.entered._jdf.queryExecution().toRdd().getNumPartitions()
             orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
-            self.rounds.post(self._job(orders, run_all, self.entered, tasks))
+            self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.entered, self.entered)))
             last = -1
         else:
             self.account.rounds += 1
@@ -271,16 +289,18 @@ class _Running:
         shares = _deal(letters or [], self.steps.partitions)
         direct = is_last(self.flow, number)
         orders = self._orders(round=number, direct=direct, states=self._states(), shares=shares, seen=dict(seen))
-        frame = self.entered if letters is None else self.steps.over(len(shares), Deliver)
-        tasks = self.steps.entrance_tasks if letters is None else len(shares)
-        return self._job(orders, self.deliver if orders.direct else run_all, frame, tasks)
+        run = _all(
+            self.deliver if orders.direct else compute, self.steps.entrance_tasks if letters is None else len(shares)
+        )
+        if letters is None:
+            return self._job(orders, run, partial(self.steps.entered, self.entered))
+        return self._job(orders, run, partial(self.steps.over, len(shares), Deliver))
 
     def _hand_over(self) -> None:
         """Results that were posted on the way, to the sink."""
         count = max(1, min(len(self.posted), self.steps.partitions))
         shares = [self.posted[n::count] for n in range(count)]
-        with _ordered(self.steps.spark, self._orders(shares=shares).text(self.steps.folder)):
-            self.deliver(self.steps.over(count, Hand))
+        self._under(self._orders(shares=shares), self.deliver, partial(self.steps.over, count, Hand))
 
     def _hand_over_lost(self, deliver: Run) -> None:
         """Dropped rows to their sink."""
@@ -289,8 +309,7 @@ class _Running:
             return
         count = min(len(self.lost), self.steps.partitions)
         shares = [self.lost[n::count] for n in range(count)]
-        with _ordered(self.steps.spark, self._orders(shares=shares, writes=True).text(self.steps.folder)):
-            deliver(self.steps.over(count, HandLost))
+        self._under(self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, count, HandLost))
 
     def _reship(self) -> None:
         """Turn what is stored into the form that this batch works on."""
@@ -299,7 +318,7 @@ class _Running:
         if any(unit < MOST_UNITS and alias in changed for unit, alias, _ in self.state.segments()):
             count = min(self.steps.partitions, self.steps.flows.plan.units)
             orders = self._orders(states=self._states(), shares=[[] for _ in range(count)], was=list(before))
-            self._job(orders, run_all, self.steps.over(count, Reship), count)
+            self._job(orders, _all(compute, count), partial(self.steps.over, count, Reship))
         for alias in changed - {*after}:
             self.state.drop(alias, MOST_UNITS)
         self.state.shipping = {**self.state.shipping, "stored": list(after)}
@@ -317,13 +336,17 @@ class _Running:
     def _states(self) -> dict[int, str]:
         return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
 
-    def _job(self, orders: Orders, run: Run, frame: DataFrame, tasks: int) -> list[Parcel]:
+    def _under(self, orders: Orders, run: Callable[[DataFrame], T], frame: Callable[[str], DataFrame]) -> T:
+        """Run a job under orders, over the frame that they make."""
+        text = orders.text(self.steps.folder)
+        with self.steps.jobs.under(text):
+            return run(frame(text))
+
+    def _job(self, orders: Orders, run: RunTasks, frame: Callable[[str], DataFrame]) -> list[Parcel]:
         """Run a job under orders, and take over what its tasks report: one report per unit, and the letters they sent."""
         letters: list[Parcel] = []
         self._jobs += 1
-        with _ordered(self.steps.spark, orders.text(self.steps.folder)):
-            run(frame)
-        for partition in range(tasks):
+        for partition in self._under(orders, run, frame):
             done = self.steps.folder.load(MAIL, orders.report_name(partition), TaskReport)
             for unit, state, counts in done.units:
                 self.state.put(unit, state)
@@ -347,9 +370,19 @@ class _Running:
         self.state.expire(self.flow.cuts(self.flow.clock(self.state.maxima, {})))
 
 
-def run_all(frame: DataFrame) -> None:
-    """Compute every column of every row, and keep nothing."""
-    frame._jdf.queryExecution().toRdd().count()
+def _list_tasks(posted: DataFrame) -> list[int]:
+    """Post rows; the tasks that have."""
+    return [row[0] for row in posted.collect()]
+
+
+def _all(run: Run, tasks: int) -> RunTasks:
+    """Runs a frame of so many tasks."""
+
+    def run_all(frame: DataFrame) -> range:
+        run(frame)
+        return range(tasks)
+
+    return run_all
 
 
 def _deal(letters: Sequence[Parcel], tasks: int) -> list[list[Parcel]]:
@@ -361,25 +394,3 @@ def _deal(letters: Sequence[Parcel], tasks: int) -> list[list[Parcel]]:
     for parcel in letters:
         shares[task_of[parcel.to]].append(parcel)
     return shares
-
-
-class _ordered:
-    """While it lasts, jobs of this thread carry orders."""
-
-    def __init__(self, spark: SparkSession, text: str) -> None:
-        self.context, self.text = spark.sparkContext, text
-
-    def __enter__(self) -> None:
-        self.context.setLocalProperty(PROPERTY, self.text)
-
-    def __exit__(self, *_: object) -> None:
-        self.context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
-
-
-def _metrics(execution: Any) -> Mapping[str, str]:
-    """What an execution has observed, as JSON by name."""
-    observed, out = execution.observedMetrics().iterator(), {}
-    while observed.hasNext():
-        entry = observed.next()
-        out[entry._1()] = entry._2().json()
-    return out

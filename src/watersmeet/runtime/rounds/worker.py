@@ -6,7 +6,7 @@
     Hand      results that were posted in earlier rounds
     Reship    stored tuples are turned from one form of shipping into another
 
-They are made once per query; what differs from batch to batch, the orders, travels with the job as a local property.
+What differs from batch to batch is in the orders, which a step has, or finds with its job (`runtime.spark.jobs`).
 
 Invariant: results leave as rows, or as files of the sink (`results.leaving`); everything else is written to the state folder before the task's report, so a report
 names only files that are complete. A task that runs twice writes other files, and either report is as good.
@@ -53,8 +53,8 @@ from watersmeet.runtime.rounds.files import (
     open_parcels,
     this_task,
 )
-from watersmeet.runtime.rounds.results.leaving import AsRows, Leaving, Writing
-from watersmeet.runtime.spark.workers import after_task, columns_of, errors_first, result_batches
+from watersmeet.runtime.rounds.results.leaving import Leaving, Writing
+from watersmeet.runtime.spark.workers import AsRows, after_task, columns_of, errors_first, result_batches
 from watersmeet.runtime.stream.late import ARROW
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentInfo
@@ -63,6 +63,8 @@ POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
 MOST_FREQUENT = 32
 """So many keys a source task tells of; rarer than one row in 200 it tells of none."""
+POSTED = "task"
+"""The column of the numbers of tasks that have posted."""
 WAKE = "wake"
 """The kind of a parcel that holds nothing: its unit runs."""
 RESULTS = "results"
@@ -136,13 +138,14 @@ class Task:
 
 @dataclass
 class Post:
-    """mapInArrow over the union."""
+    """mapInArrow over the union; what leaves a task is its number, under which it has reported."""
 
     task: Task
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        posting = Posting(self.task, Orders.read(self.task.folder))
+        posting = Posting(self.task, Orders.read(self.task.folder, self.orders))
         held, size = list[pa.RecordBatch](), 0
         for batch in batches:
             if batch.num_rows:
@@ -154,7 +157,7 @@ class Post:
         posting.flush(held)
         posting.close()
         after_task()
-        yield from ()
+        yield pa.RecordBatch.from_arrays([pa.array([this_task()[0]], pa.int32())], [POSTED])
 
 
 class Posting:
@@ -266,10 +269,11 @@ class Enter:
     """mapInArrow over the union, shuffled: a partition has all rows of its units."""
 
     task: Task
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.read(self.task.folder)
+        orders = Orders.read(self.task.folder, self.orders)
         held = [b for b in batches if b.num_rows]
         arrivals: Arrivals = {}
         if held:
@@ -287,10 +291,11 @@ class Deliver:
     """mapInArrow over the numbers of shares."""
 
     task: Task
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.read(self.task.folder)
+        orders = Orders.read(self.task.folder, self.orders)
         arrivals: Arrivals = {}
         for share in _numbers(batches):
             for parcel in orders.shares[share]:
@@ -306,10 +311,11 @@ class Reship:
     """mapInArrow over the numbers of shares: stored tuples take the form in which the batch ships."""
 
     task: Task
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.read(self.task.folder)
+        orders = Orders.read(self.task.folder, self.orders)
         before, after = (self.task.plan_under(way) for way in (orders.was, orders.decisions["shipping"]))
         manifests = {unit: Manifest.from_json(state, self.task.identity) for unit, state in orders.states.items()}
         held: dict[str, dict[int, SegmentInfo]] = {a: {} for a in before.aliases}
@@ -333,10 +339,11 @@ class Hand:
     """mapInArrow over the numbers of shares."""
 
     task: Task
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.read(self.task.folder)
+        orders = Orders.read(self.task.folder, self.orders)
         with self.leaving(orders) as leaving:
             for share in _numbers(batches):
                 for _, table in open_parcels(self.task.folder, orders.shares[share]):

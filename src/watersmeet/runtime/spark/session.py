@@ -150,6 +150,6 @@ def start_query(writer: DataStreamWriter, spark: SparkSession, *, is_local: bool
 
 
 def _await_sources(query: StreamingQuery) -> None:
-    execution, deadline = query._jsq.streamingQuery(), time.monotonic() + LONGEST_WAIT
-    while execution.sources().isEmpty() and query.isActive and time.monotonic() < deadline:
+    deadline = time.monotonic() + LONGEST_WAIT
+    while query.status["message"].startswith("Initializing") and query.isActive and time.monotonic() < deadline:
         time.sleep(0.002)

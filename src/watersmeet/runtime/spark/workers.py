@@ -31,6 +31,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ParamSpec, TypeVar
@@ -219,3 +220,22 @@ def result_batches(columns: dict[str, pa.ChunkedArray], schema: pa.Schema) -> It
     """Columns as they leave mapInArrow, in Spark's types and in batches of bounded bytes."""
     for block in slice_by_bytes(pa.table(columns)):
         yield from retype_table(shrink(block).combine_chunks(), schema).to_batches()
+
+
+@dataclass
+class AsRows:
+    """Results go to Spark, as a function makes batches of them."""
+
+    batches: Callable[[pa.Table], Iterator[pa.RecordBatch]]
+
+    def take(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
+        return self.batches(results)
+
+    def close(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+    def __enter__(self) -> AsRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None

@@ -34,6 +34,7 @@ from watersmeet.registry.subscription import Subscription
 from watersmeet.runtime.rounds.checkpoint import absolute
 from watersmeet.runtime.rounds.results.parts import PartFiles
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
+from watersmeet.runtime.spark.jobs import hold
 
 Find = Callable[[str], Subscription]
 FOLDER = "query_folder"
@@ -113,9 +114,6 @@ class EachSink:
         return False
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
-        held = rows.localCheckpoint(eager=True)
-        try:
+        with hold(rows) as held:
             for id in sorted(row[0] for row in held.select(QUERY).distinct().collect()):
                 self.function(id, cast_answers(held.where(F.col(QUERY) == id), self.find(id)), batch_id)
-        finally:
-            held._jdf.logicalPlan().rdd().unpersist(True)

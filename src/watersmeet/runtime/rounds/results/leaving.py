@@ -20,7 +20,7 @@ from watersmeet.columns.arrow import enlarge
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.files import Orders, this_task
 from watersmeet.runtime.rounds.results.parts import PARTS_SCHEMA, Part, PartFiles, PartWriter
-from watersmeet.runtime.spark.workers import after_task, errors_first
+from watersmeet.runtime.spark.workers import AsRows, after_task, errors_first
 
 Select = Callable[[pa.Table], pa.Table]
 """What has left the last units as rows of the SELECT, by position."""
@@ -57,25 +57,6 @@ class Writing:
 
 
 @dataclass
-class AsRows:
-    """Results go to Spark, as a function makes batches of them."""
-
-    batches: Callable[[pa.Table], Iterator[pa.RecordBatch]]
-
-    def take(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
-        return self.batches(results)
-
-    def close(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
-
-    def __enter__(self) -> AsRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-@dataclass
 class _Files:
     """Results go to files, and Spark hears of these."""
 
@@ -103,10 +84,11 @@ class Write:
 
     folder: StateFolder
     files: PartFiles
+    orders: str | None = None
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        orders = Orders.read(self.folder)
+        orders = Orders.read(self.folder, self.orders)
         with open_writer(self.files, orders) as writer:
             for batch in batches:
                 if orders.writes and batch.num_rows:

@@ -1,0 +1,170 @@
+"""How the jobs of a micro-batch run, on a classic session and on Spark Connect: all that differs between the two while batches run.
+
+                     classic                                      Connect
+    batches come to  this process                                 a Python worker of the server's, which has a copy of the function
+    the way of rows  laid once, into the streaming frame          laid anew in every batch, over its frame
+    frames of steps  made once per query, and run again           made for every job: the server plans each from its text anyhow
+    orders           a local property of the job                  inside the function that the frame runs
+    what is observed read from the streaming query's execution    an Observation of the batch's own
+
+Connect's column is Spark's public interface, and would do for both. On a classic session it costs more: making and planning the frames anew
+takes a batch longer than a small join (docs/decisions has the figures).
+
+Invariant: a task finds the same orders either way. No module of the rounds runtime but this one calls the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, Observation, SparkSession
+
+from watersmeet.runtime.spark.versions import is_connect
+
+PROPERTY = "watersmeet.orders"
+"""The local property that orders travel in."""
+Make = Callable[[str | None], DataFrame]
+"""Makes a frame whose tasks have these orders in them; None: they ask for those of their job."""
+Lay = Callable[[DataFrame, "str | Observation", str | None], DataFrame]
+"""Lays the way of rows into a frame: what they are observed by, and the orders, as above."""
+
+
+class Jobs(Protocol):
+    """Runs the jobs of one query."""
+
+    spark: SparkSession
+    """Where frames of this batch are made."""
+
+    def begin(self, entered: DataFrame) -> None:
+        """A micro-batch comes."""
+
+    def source(self, rows: DataFrame, lay: Lay, name: str) -> DataFrame:
+        """The streaming frame that Spark is given; `name` is what it is observed by."""
+
+    def enter(self, entered: DataFrame, lay: Lay, orders: str) -> DataFrame:
+        """The frame that takes a batch's rows in."""
+
+    def frame(self, key: Hashable | None, make: Make, orders: str) -> DataFrame:
+        """The frame of a step; frames with the same key differ in their orders alone, and one without a key is made anew."""
+
+    def under(self, orders: str) -> AbstractContextManager[None]:
+        """While it lasts, jobs of this thread carry orders."""
+
+    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+        """What was observed when the rows of this batch were first taken in."""
+
+
+def jobs_of(spark: SparkSession) -> Jobs:
+    """How jobs run on a session."""
+    return ConnectJobs(spark) if is_connect(spark) else ClassicJobs(spark)
+
+
+class ClassicJobs:
+    """On a session of this process."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._frames: dict[Hashable, DataFrame] = {}
+        self._seen: tuple[DataFrame, Mapping[str, Any]] | None = None
+
+    def begin(self, entered: DataFrame) -> None:
+        return
+
+    def source(self, rows: DataFrame, lay: Lay, name: str) -> DataFrame:
+        return lay(rows, name, None)
+
+    def enter(self, entered: DataFrame, lay: Lay, orders: str) -> DataFrame:
+        return entered
+
+    def frame(self, key: Hashable | None, make: Make, orders: str) -> DataFrame:
+        if key is None:
+            return make(None)
+        if key not in self._frames:
+            self._frames[key] = make(None)
+        return self._frames[key]
+
+    @contextmanager
+    def under(self, orders: str) -> Iterator[None]:
+        context = self.spark.sparkContext
+        context.setLocalProperty(PROPERTY, orders)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
+
+    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+        if self._seen is None or self._seen[0] is not entered:  # a batch that runs again is counted again
+            self._seen = entered, self._read_metrics(name)
+        return self._seen[1]
+
+    def _read_metrics(self, name: str) -> Mapping[str, Any]:
+        query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()  # type: ignore[attr-defined]
+        metrics = execution.observedMetrics().iterator()
+        while metrics.hasNext():
+            entry = metrics.next()
+            if entry._1() == name:
+                found: dict[str, Any] = json.loads(entry._2().json())
+                return found
+        raise AssertionError(f"nothing was observed as {name}")
+
+
+class ConnectJobs:
+    """On a server. What travels there is no more than that this is Connect: a batch brings its session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._observation: Observation | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConnectJobs, (None,)
+
+    def begin(self, entered: DataFrame) -> None:
+        self.spark = entered.sparkSession
+
+    def source(self, rows: DataFrame, lay: Lay, name: str) -> DataFrame:
+        return rows
+
+    def enter(self, entered: DataFrame, lay: Lay, orders: str) -> DataFrame:
+        self._observation = Observation()
+        return lay(entered, self._observation, orders)
+
+    def frame(self, key: Hashable | None, make: Make, orders: str) -> DataFrame:
+        return make(orders)
+
+    def under(self, orders: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+        assert self._observation is not None
+        return self._observation.get
+
+
+def orders_of_job() -> str:
+    """What the job of this task carries."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.getLocalProperty(PROPERTY) or "{}"
+
+
+def compute(frame: DataFrame) -> None:
+    """Compute every column of every row, and keep nothing."""
+    if is_connect(frame):
+        frame.write.format("noop").mode("append").save()
+    else:
+        frame._jdf.queryExecution().toRdd().count()
+
+
+@contextmanager
+def hold(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are computed once, and kept while it lasts."""
+    held = rows.localCheckpoint(eager=True)
+    try:
+        yield held
+    finally:
+        if not is_connect(held):  # a server lets go of them when the last frame over them is gone
+            held._jdf.logicalPlan().rdd().unpersist(True)
