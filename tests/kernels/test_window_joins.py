@@ -13,19 +13,15 @@ from hypothesis import strategies as st
 from watersmeet.kernels.catalogue import KERNELS, Kernel, find_kernel
 from watersmeet.kernels.merge_window import lca, mw
 from watersmeet.kernels.problem import (
-    BAND,
     COUNTERS,
-    EQUAL,
-    LESS,
-    LESS_EQUAL,
-    REAL_BAND,
     PairTest,
     Problem,
     counters,
     equal_keys,
     in_time,
-    round_robin,
 )
+from watersmeet.kernels.residual import BAND, EQUAL, LESS, LESS_EQUAL, REAL_BAND
+from watersmeet_lab.kernels.tuplewise import round_robin
 
 FREE = 2**61
 WAYS = {

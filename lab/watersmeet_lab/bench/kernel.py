@@ -34,13 +34,14 @@ from rich.table import Table
 from watersmeet.kernels import hash_window, nested_loop, sorted_window
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.instants import mark
-from watersmeet.kernels.problem import CHUNK, TESTS, TIMES, Problem, counters, equal_keys, in_time, round_robin
+from watersmeet.kernels.problem import CHUNK, TESTS, TIMES, Problem, counters, equal_keys, in_time
 from watersmeet.kernels.residual import EQUAL, compare
 from watersmeet_lab.bench.answer import Answer
 from watersmeet_lab.bench.data import INTERARRIVAL_US
 from watersmeet_lab.bench.machine import describe
 from watersmeet_lab.bench.turns import turn
 from watersmeet_lab.kernels.catalogue import named
+from watersmeet_lab.kernels.tuplewise import round_robin
 
 SEED = 1
 TURN_S = 1.0

@@ -57,7 +57,6 @@ from watersmeet.kernels.problem import (
     counters,
     local_rows,
     passes,
-    round_robin,
 )
 
 EVERY = 10_000
@@ -356,3 +355,14 @@ def _run(  # type: ignore[no-untyped-def]
         i += 1
     state[0], state[1], state[2] = i, 0, swept
     return found
+
+
+def round_robin(problem: Problem) -> np.ndarray:
+    """Flat numbers in the order of 3.1: a tuple of each stream in turn; a stream that has none is passed over.
+
+    >>> two = Problem((np.array([5, 6, 7]), np.array([1])), ((), ()), np.zeros((2, 2), np.int64))
+    >>> round_robin(two).tolist()
+    [0, 3, 1, 2]
+    """
+    turn = np.concatenate([np.arange(len(t)) for t in problem.ts])
+    return np.argsort(turn, kind="stable")

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from watersmeet.kernels.compiled import kernel
-from watersmeet.kernels.residual import BAND, EQUAL, LESS, LESS_EQUAL, REAL_BAND, compares, in_band, in_real_band
+from watersmeet.kernels.residual import BAND, EQUAL, REAL_BAND, compares, in_band, in_real_band
 
 CHUNK = 131_072
 """The most results that one chunk holds."""
@@ -237,38 +237,10 @@ def passes(values, reals, tests, real_bounds, t, chosen):  # type: ignore[no-unt
     return compares(values[i], values[j], op)
 
 
-def round_robin(problem: Problem) -> np.ndarray:
-    """Flat numbers in the order of 3.1: a tuple of each stream in turn; a stream that has none is passed over.
-
-    >>> two = Problem((np.array([5, 6, 7]), np.array([1])), ((), ()), np.zeros((2, 2), np.int64))
-    >>> round_robin(two).tolist(), in_time(two).tolist()
-    ([0, 3, 1, 2], [3, 0, 1, 2])
-    """
-    turn = np.concatenate([np.arange(len(t)) for t in problem.ts])
-    return np.argsort(turn, kind="stable")
-
-
 def in_time(problem: Problem) -> np.ndarray:
-    """Flat numbers in the order of event time; ties: by stream."""
+    """Flat numbers in the order of event time; ties: by stream.
+
+    >>> in_time(Problem((np.array([5, 6, 7]), np.array([1])), ((), ()), np.zeros((2, 2), np.int64))).tolist()
+    [3, 0, 1, 2]
+    """
     return np.argsort(np.concatenate(problem.ts), kind="stable")
-
-
-__all__ = [
-    "BAND",
-    "CHUNK",
-    "COUNTERS",
-    "EQUAL",
-    "LESS",
-    "LESS_EQUAL",
-    "REAL_BAND",
-    "Arrays",
-    "PairTest",
-    "Problem",
-    "chunk_sizes",
-    "counters",
-    "equal_keys",
-    "in_time",
-    "local_rows",
-    "passes",
-    "round_robin",
-]  # fmt: skip

@@ -23,14 +23,11 @@ from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
 from watersmeet.kernels.placement import hash_codes
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
+from watersmeet.plan.source_sql import OWN, PASS
 from watersmeet.query.stream import COPY, COUNTED
 
-PASS = "_pass"
-"""The wire column that is true where the alias' filters hold; it does not travel on."""
 AHEAD = "_ahead"
 """The wire column that is true where a tuple is too far ahead, of a stream with such a bound; it does not travel on."""
-OWN = "_own"
-"""The wire column that is true where a tuple of a preserved side can have a partner; it does not travel on."""
 LONE = "lone "
 """Prefix of the kinds of tuples that can have no partner, and leave at once."""
 CONTENT = "_content_"

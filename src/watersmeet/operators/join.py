@@ -38,8 +38,8 @@ from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
 from watersmeet.operators.enter import LONE, route, send_lone, split
 from watersmeet.operators.finish.aggregate import group_hash
-from watersmeet.operators.finish.distinct import LEFT, first_of_each
-from watersmeet.operators.finish.project import add_buckets, project_rows
+from watersmeet.operators.finish.distinct import LEFT, add_buckets, first_of_each
+from watersmeet.operators.finish.project import project_rows
 from watersmeet.operators.finish.views import make_view, merge_views
 from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.outer.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time

@@ -21,9 +21,10 @@ from watersmeet.columns.arrow import integers, slice_by_bytes
 from watersmeet.dataflow.clock import NEVER, Clock, count
 from watersmeet.dataflow.contract import Message, Turn, Yielded, first_unit, write_words
 from watersmeet.kernels.instants import LAST
-from watersmeet.operators.enter import HASH, PASS, route
+from watersmeet.operators.enter import HASH, route
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
 from watersmeet.plan.rules.lay_out import reach
+from watersmeet.plan.source_sql import PASS
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment
 

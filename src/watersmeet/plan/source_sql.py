@@ -13,6 +13,11 @@ from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.stream import COPY, COUNTED
 
+PASS = "_pass"
+"""The wire column that is true where the alias' filters hold; it does not travel on."""
+OWN = "_own"
+"""The wire column that is true where a tuple of a preserved side can have a partner; it does not travel on."""
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -24,17 +29,9 @@ class Dialect:
     """A text as a value of a Spark type."""
 
 
-def condition(source: InputPlan, dialect: Dialect) -> str | None:
+def _condition(source: InputPlan, dialect: Dialect) -> str | None:
     """Where the alias' filters hold; None if it has none."""
     return _conjunction(source.filters, dialect) if source.filters else None
-
-
-def own_condition(source: InputPlan, dialect: Dialect) -> str | None:
-    """Where a tuple can have a partner, of a preserved side; None: everywhere."""
-    if not source.own:
-        return None
-    own, passes = _conjunction(source.own, dialect), condition(source, dialect)
-    return own if passes is None else f"CASE WHEN {passes} THEN {own} END"
 
 
 def _conjunction(conditions: Sequence[Expr], dialect: Dialect) -> str:
@@ -45,7 +42,7 @@ def items(
     source: InputPlan, inputs: Sequence[InputPlan], dialect: Dialect, *, wrap_plain: bool
 ) -> list[tuple[str, str]]:
     """(wire column, text) for every wire column; `inputs` are all aliases, `wrap_plain` also blanks plain columns of rows that do not pass."""
-    passes = condition(source, dialect)
+    passes = _condition(source, dialect)
     out = []
     for column in source.columns:
         text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
@@ -59,6 +56,11 @@ def items(
         out.append((COUNTED, _counts_elsewhere(source, inputs, dialect)))
     if source.lookups:
         out.append((COPY, f"CASE WHEN {_enters(source, dialect)} THEN {dialect.quote(COPY)} END"))
+    if passes is not None:
+        out.append((PASS, f"coalesce({passes}, false)"))
+    if source.own:
+        own = _conjunction(source.own, dialect)
+        out.append((OWN, f"coalesce({own if passes is None else f'CASE WHEN {passes} THEN {own} END'}, false)"))
     return out
 
 
@@ -69,7 +71,7 @@ def _counts_elsewhere(source: InputPlan, inputs: Sequence[InputPlan], dialect: D
 
 def _enters(source: InputPlan, dialect: Dialect) -> str:
     """Where a row can match anything, its time aside."""
-    parts = [p for p in [condition(source, dialect)] if p]
+    parts = [p for p in [_condition(source, dialect)] if p]
     for column in source.columns:
         if column.name in source.required:
             text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))

@@ -39,7 +39,7 @@ from watersmeet.kernels.instants import LAST
 from watersmeet.operators.assemble import PlanFlows, make_keepers
 from watersmeet.operators.finish.aggregate import GroupUnits
 from watersmeet.operators.finish.distinct import KEPT
-from watersmeet.operators.finish.project import project_rows
+from watersmeet.operators.finish.project import project_rows, select_columns
 from watersmeet.operators.finish.views import compute_values, empty_view, merge_views
 from watersmeet.operators.join import ToKeepers
 from watersmeet.operators.nearest import WAITING
@@ -50,8 +50,7 @@ from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.counts import Counts
-from watersmeet.runtime.wire_reader import WireReader
-from watersmeet.runtime.wires import set_aside
+from watersmeet.runtime.wires import WireReader, set_aside
 from watersmeet.sites.adapt import Adapting, SiteMemory
 from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import Identity, Manifest
@@ -370,17 +369,8 @@ class LocalRun:
         return pa.schema([(f"o{n}", kind) for n, kind in enumerate(types)]).empty_table()
 
     def _project(self, table: pa.Table) -> pa.Table:
-        """SELECT over combinations: plain columns as they are, the rest by the evaluator."""
+        """SELECT over combinations, with what tables say of them."""
         at = {ref: f"o{n}" for n, ref in enumerate(self.plan.output)}
         table, at = look_up_results(table, self.plan.join, self.reader.tables, at)
-        select = self.plan.join.select
-        computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
-        texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]
-        values = normal(evaluate(table, texts, "SELECT", self.plan.timezone)) if computed else None
-        columns = [
-            values.column(computed.index(n))
-            if values is not None and n in computed
-            else table.column(at[o.expr.columns[0]])
-            for n, o in enumerate(select)
-        ]
-        return pa.Table.from_arrays(columns, names=[o.name for o in select])
+        columns = select_columns(self.plan, table, at, normal)
+        return pa.Table.from_arrays(columns, names=[o.name for o in self.plan.join.select])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.kernels.test_window_joins import LIMITS, ORDERS, check, counted, problems, streams
 from watersmeet.kernels import catalogue
-from watersmeet.kernels.problem import in_time, round_robin
+from watersmeet.kernels.problem import in_time
 from watersmeet_lab.kernels.catalogue import KERNELS, named
-from watersmeet_lab.kernels.tuplewise import ripple, xjoin
+from watersmeet_lab.kernels.tuplewise import ripple, round_robin, xjoin
 
 ADDED = [name for name in KERNELS if name not in catalogue.KERNELS]
 WAYS = {

@@ -22,9 +22,9 @@ from watersmeet.columns.spark_types import spark_name
 from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import PROBE, Dataflow, Inbox, Message, Turn, put
 from watersmeet.operators.assemble import dataflow_of
-from watersmeet.operators.enter import PASS
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.options import Options
+from watersmeet.plan.source_sql import PASS
 from watersmeet.query.stream import StreamSpec
 from watersmeet.routing.epochs import Epochs
 from watersmeet.runtime.in_process import enter

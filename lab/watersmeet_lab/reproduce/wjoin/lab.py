@@ -28,10 +28,9 @@ from watersmeet.kernels.problem import (
     counters,
     equal_keys,
     in_time,
-    round_robin,
 )
 from watersmeet_lab.kernels.catalogue import named
-from watersmeet_lab.kernels.tuplewise import ripple, xjoin
+from watersmeet_lab.kernels.tuplewise import ripple, round_robin, xjoin
 from watersmeet_lab.reproduce.wjoin.answer import Answer, WrongAnswerError, ask_duckdb, digest
 from watersmeet_lab.reproduce.wjoin.data import Feed
 

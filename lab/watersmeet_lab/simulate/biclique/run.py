@@ -31,8 +31,9 @@ from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER, count
 from watersmeet.errors import OptionError
 from watersmeet.kernels.instants import shift
-from watersmeet.operators.enter import PASS, WireContent, rows_kept
+from watersmeet.operators.enter import WireContent, rows_kept
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
+from watersmeet.plan.source_sql import PASS
 from watersmeet.routing.hypercube import Role
 from watersmeet_lab.simulate.biclique.dispatcher import Dispatcher, Letter
 from watersmeet_lab.simulate.biclique.ordered_unit import OrderedUnit

@@ -22,12 +22,13 @@ import pyarrow as pa
 from watersmeet.columns.arrow import codes, integers
 from watersmeet.columns.row_hash import content_hash
 from watersmeet.errors import OptionError, StreamError, UnknownNameError, WindowError
-from watersmeet.operators.enter import CONTENT, PASS, rows_kept
+from watersmeet.operators.enter import CONTENT, rows_kept
 from watersmeet.operators.join import build_tables
 from watersmeet.operators.probing.multiway import CHUNK, FanoutStats, Multiway
 from watersmeet.operators.probing.side import VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Plan
+from watersmeet.plan.source_sql import PASS
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sites.calibrate import calibrate

@@ -27,13 +27,15 @@ import pyarrow as pa
 from watersmeet.columns.arrow import block_bytes, cuts, fold, integers, number_fields, slice_by_bytes, table_widths
 from watersmeet.columns.retype import retype
 from watersmeet.columns.row_hash import HASH, row_hash
-from watersmeet.dataflow.clock import NEVER, Clock
+from watersmeet.dataflow.clock import NEVER, TIMELESS, Clock
 from watersmeet.dataflow.contract import Turn, Yielded
 from watersmeet.expressions.evaluator import ask
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hash_window import pairs
+from watersmeet.kernels.instants import shift
 from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
+from watersmeet.query.expr import ColumnRef
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.storage.segment import Segment, Settler
 
@@ -68,6 +70,29 @@ class DistinctUnits:
     def cuts(self, clock: Clock) -> dict[str, int]:
         """Buckets that end before this instant are over."""
         return {KEPT: NEVER if bucket_us(self.plan.join) is None else clock.lowest}
+
+
+def add_buckets(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:
+    """Rows made of results, with the last instant of the bucket of each."""
+    times = [plan.output.index(ColumnRef(i.alias, plan.join.spec(i.alias).time)) for i in plan.inputs]
+    youngest = np.maximum.reduce([integers(results.column(n).combine_chunks()) for n in times])
+    width = bucket_us(plan.join)
+    last = last_instant(youngest, np.int64(UNBOUNDED if width is None else width))
+    return rows.append_column(TIME, pa.array(last))
+
+
+def last_instant(youngest: np.ndarray, width_us: np.ndarray | np.int64) -> np.ndarray:
+    """The last instant of the buckets of some times: what DISTINCT tells equal rows apart by, and what they expire by.
+
+    With buckets of width h a time t lies in [b h, (b + 1) h) for b = floor(t / h). Zero: every instant is a bucket;
+    UNBOUNDED: all time is one, whose end is put before all time, since it never comes.
+
+    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, TIMELESS]
+    True
+    """
+    width = np.broadcast_to(width_us, youngest.shape)
+    left = np.maximum(width, 1) - 1 - youngest % np.maximum(width, 1)
+    return np.where(width >= UNBOUNDED, TIMELESS, np.where(width == 0, youngest, shift(youngest, left)))
 
 
 def first_of_each(rows: pa.Table) -> pa.Table:

@@ -10,7 +10,7 @@ driver and workers agree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,11 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers
 from watersmeet.columns.spark_types import unit_type
-from watersmeet.dataflow.clock import TIMELESS
 from watersmeet.expressions.evaluator import evaluate
 from watersmeet.kernels.instants import shift
-from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.select import END, GroupWindow
-from watersmeet.query.window import UNBOUNDED
 
 
 def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
@@ -36,19 +33,27 @@ def project_rows(plan: Plan, results: pa.Table) -> pa.Table:
     return plain_zeros(pa.table(projected or {ROWS_ONLY: pa.nulls(results.num_rows, pa.bool_())}))
 
 
-def select_columns(plan: Plan, results: pa.Table) -> list[pa.ChunkedArray]:
-    """The columns of the join's SELECT over a table of results."""
+def select_columns(
+    plan: Plan,
+    results: pa.Table,
+    at: Mapping[ColumnRef, str] | None = None,
+    settle: Callable[[pa.Table], pa.Table] = lambda made: made,
+) -> list[pa.ChunkedArray]:
+    """The columns of the join's SELECT over a table of results: plain ones as they are, the rest by the evaluator.
+
+    `at` says how the table calls what is selected, o0, ... by default; `settle` changes the types that the evaluator has given.
+    """
     select = plan.join.select
-    table = results.rename_columns([f"o{n}" for n in range(results.num_columns)])
-    at = {ref: f"o{n}" for n, ref in enumerate(plan.output)}
+    if at is None:
+        results = results.rename_columns([f"o{n}" for n in range(results.num_columns)])
+        at = {ref: f"o{n}" for n, ref in enumerate(plan.output)}
     computed = [n for n, o in enumerate(select) if o.expr.duckdb_template != "{0}"]
     values: dict[int, pa.ChunkedArray] = {}
     if computed:
-        made = evaluate(
-            table, [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed], "SELECT", plan.timezone
-        )
+        texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]
+        made = settle(evaluate(results, texts, "SELECT", plan.timezone))
         values = {n: made.column(i) for i, n in enumerate(computed)}
-    return [values[n] if n in values else table.column(at[o.expr.columns[0]]) for n, o in enumerate(select)]
+    return [values[n] if n in values else results.column(at[o.expr.columns[0]]) for n, o in enumerate(select)]
 
 
 def select_final(plan: Plan, left: pa.Table) -> pa.Table:
@@ -62,33 +67,6 @@ def select_final(plan: Plan, left: pa.Table) -> pa.Table:
         at = {name: n for n, (name, _) in enumerate(final_fields(plan))}
         columns = [left.column(at[output.expr.columns[0].column]) for output in plan.join.grouping.select]
     return pa.table(columns, names=[f"r{n}" for n in range(len(columns))])
-
-
-def bucket(plan: Plan, results: pa.Table) -> pa.Array:
-    """For every result the last instant of its bucket."""
-    times = [plan.output.index(ColumnRef(i.alias, plan.join.spec(i.alias).time)) for i in plan.inputs]
-    youngest = np.maximum.reduce([integers(results.column(n).combine_chunks()) for n in times])
-    width = bucket_us(plan.join)
-    return pa.array(last_instant(youngest, np.int64(UNBOUNDED if width is None else width)))
-
-
-def last_instant(youngest: np.ndarray, width_us: np.ndarray | np.int64) -> np.ndarray:
-    """The last instant of the buckets of some times: what DISTINCT tells equal rows apart by, and what they expire by.
-
-    With buckets of width h a time t lies in [b h, (b + 1) h) for b = floor(t / h). Zero: every instant is a bucket;
-    UNBOUNDED: all time is one, whose end is put before all time, since it never comes.
-
-    >>> last_instant(np.array([12, 12, 12]), np.array([10, 0, UNBOUNDED])).tolist() == [19, 12, TIMELESS]
-    True
-    """
-    width = np.broadcast_to(width_us, youngest.shape)
-    left = np.maximum(width, 1) - 1 - youngest % np.maximum(width, 1)
-    return np.where(width >= UNBOUNDED, TIMELESS, np.where(width == 0, youngest, shift(youngest, left)))
-
-
-def add_buckets(plan: Plan, rows: pa.Table, results: pa.Table) -> pa.Table:
-    """Rows made of results, with their buckets."""
-    return rows.append_column(TIME, bucket(plan, results))
 
 
 def assign_windows(window: GroupWindow, rows: pa.Table) -> pa.Table:

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.kernels.instants import shift
-from watersmeet.kernels.problem import BAND, LESS, LESS_EQUAL, REAL_BAND, PairTest, Problem, equal_keys, in_time
+from watersmeet.kernels.problem import PairTest, Problem, equal_keys, in_time
+from watersmeet.kernels.residual import BAND, LESS, LESS_EQUAL, REAL_BAND
 from watersmeet.operators.probing.side import Member, VisibleSide
 from watersmeet.operators.probing.tactics import kernel_of
 from watersmeet.plan.model import TIME, Compare, Plan, Residual

@@ -38,8 +38,7 @@ from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.kernels.hashing import combine
-from watersmeet.operators.finish.distinct import are_new, firsts
-from watersmeet.operators.finish.project import last_instant
+from watersmeet.operators.finish.distinct import are_new, firsts, last_instant
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.answers import answer_rows, answers, write_texts

@@ -27,9 +27,10 @@ from watersmeet.columns.arrow import integers, mark_utc
 from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import Dataflow, Inbox, Intake, put
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import AHEAD, PASS, Copies
+from watersmeet.operators.enter import AHEAD, Copies
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
+from watersmeet.plan.source_sql import PASS
 from watersmeet.query.stream import COUNTED
 from watersmeet.runtime.spark.types import type_name
 from watersmeet.runtime.stream.wire import wire

@@ -12,10 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.dataflow.contract import Intake
-from watersmeet.operators.enter import AHEAD, CONTENT, OWN, PASS
+from watersmeet.operators.enter import AHEAD, CONTENT
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan
-from watersmeet.plan.source_sql import condition, items, own_condition
+from watersmeet.plan.source_sql import items
 from watersmeet.runtime.spark.tables import look_up
 from watersmeet.runtime.spark.types import SPARK, travels
 
@@ -25,12 +25,6 @@ def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, la
     whole = frames[source.stream]
     frame = look_up(whole, source.lookups, frames, _is_usable(source))
     columns = [F.expr(text).alias(name) for name, text in items(source, plan.inputs, SPARK, wrap_plain=True)]
-    passes = condition(source, SPARK)
-    if passes is not None:
-        columns.append(F.expr(f"coalesce({passes}, false)").alias(PASS))
-    own = own_condition(source, SPARK)
-    if own is not None:
-        columns.append(F.expr(f"coalesce({own}, false)").alias(OWN))
     if source.rows is not None:
         columns += [column.alias(CONTENT + name) for column, name in zip(_whole_row(whole), whole.columns, strict=True)]
     if source.max_ahead_us is not None:
