@@ -180,6 +180,18 @@ def pairs(
         yield _pairs(first, count, ends, rows, begin, min(begin + limit, total))
 
 
+def rows_with(index: HashIndex, codes: np.ndarray) -> np.ndarray:
+    """The rows that have one of these codes, which are all different, whatever their times.
+
+    >>> rows_with(build(np.array([7, 8, 7, 9]), np.zeros(4, np.int64)), np.array([7, 5])).tolist()
+    [0, 2]
+    """
+    ever = np.full(len(codes), np.iinfo(np.int64).max)
+    first, count = probe(index, codes, ~ever, ever)
+    found = [rows for _, rows in pairs(first, count, index.rows, max(int(count.sum()), 1))]
+    return found[0] if found else np.empty(0, np.int64)
+
+
 @kernel("Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64)")
 def _pairs(first, count, ends, rows, begin, end):  # type: ignore[no-untyped-def]
     probe_idx = np.empty(end - begin, np.int64)

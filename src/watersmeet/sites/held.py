@@ -24,7 +24,6 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels import hash_window
-from watersmeet.kernels.hash_window import pairs
 from watersmeet.plan.model import TIME
 from watersmeet.sites.schedule import News, Schedule
 from watersmeet.storage.manifest import Manifest
@@ -32,7 +31,6 @@ from watersmeet.storage.segment import Segment, SegmentStore, Settler
 
 NUMBER, CODE, BITS = "_n", "_code", "_bits"
 """Columns: a tuple's number (batch, then row), a key's code, a filter."""
-_CHUNK = 131_072
 _EVER = np.iinfo(np.int64).max
 FRESH, WHOLE, PLAN = "fresh", "whole", "plan"
 """What a manifest remembers besides segments: segments of this batch, copies known to be up to date, the plan."""
@@ -131,14 +129,6 @@ class Held:
             _, count = hash_window.probe(segment.index_by(column), codes, lo, hi)
             found |= count > 0
         return found
-
-
-def rows_of(index: hash_window.HashIndex, codes: np.ndarray) -> np.ndarray:
-    """The rows of a segment that have one of these codes, all different."""
-    ever = np.full(len(codes), _EVER, np.int64)
-    first, count = hash_window.probe(index, codes, ~ever, ever)
-    parts = [rows for _, rows in pairs(first, count, index.rows, _CHUNK)]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def codes_table(codes: np.ndarray, times: np.ndarray | int) -> pa.Table:

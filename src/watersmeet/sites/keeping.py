@@ -14,11 +14,12 @@ import pyarrow as pa
 from watersmeet.dataflow.clock import NEVER, Clock
 from watersmeet.dataflow.contract import Turn
 from watersmeet.kernels import bloom
+from watersmeet.kernels.hash_window import rows_with
 from watersmeet.kernels.instants import add_span
 from watersmeet.plan.model import TIME, Plan, Side
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sites import held
-from watersmeet.sites.held import BITS, CODE, NUMBER, Held, rows_of
+from watersmeet.sites.held import BITS, CODE, NUMBER, Held
 from watersmeet.sites.planning.cost import HASHES, filter_bytes
 from watersmeet.sites.schedule import Leg, Schedule
 from watersmeet.storage.segment import Segment, key_columns
@@ -90,7 +91,7 @@ class Keeping:
         if not leg.classes:
             return np.arange(segment.rows)
         index = segment.index(key_columns(self.plan, leg.stream.keys, leg.classes))
-        return rows_of(index, keys.column(CODE).to_numpy().astype(np.int64))
+        return rows_with(index, keys.column(CODE).to_numpy().astype(np.int64))
 
     def _visible(self, leg: Leg, name: str) -> list[Segment]:
         """What a head's tuples may meet."""

@@ -22,8 +22,7 @@ import pyarrow as pa
 from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.dataflow.clock import TIMELESS, Clock
 from watersmeet.dataflow.contract import Turn, Yielded
-from watersmeet.kernels import hash_window
-from watersmeet.kernels.hash_window import pairs
+from watersmeet.kernels.hash_window import rows_with
 from watersmeet.operators.finish.distinct import KEPT, LEFT
 from watersmeet.operators.finish.views import compute_values, empty_view, merge_views, update_view
 from watersmeet.plan.model import TIME, Plan
@@ -46,7 +45,7 @@ class GroupUnits:
         infos = turn.state.segments.setdefault(KEPT, [])
         new = merge_views(self.plan, views)
         hashes = group_hash(self.plan, new)
-        old = [_rows_of(turn.store.read(info), hashes) for info in infos]
+        old = [_rows_of(turn.store.read(info), np.unique(hashes)) for info in infos]
         infos.append(turn.store.write(_segment(self.plan, new)))
         turn.state.segments[KEPT] = compact(turn.store, infos, find_alike, self._merge)
         yield compute_values(self.plan, update_view(self.plan, new, old))
@@ -80,9 +79,5 @@ def _segment(plan: Plan, view: pa.Table) -> Segment:
 
 
 def _rows_of(segment: Segment, hashes: np.ndarray) -> pa.Table:
-    """The rows whose hash is among these, each once."""
-    once = np.unique(hashes)
-    index, when = segment.index_by(HASH), np.full(len(once), TIMELESS)
-    first, count = hash_window.probe(index, once, when, when)
-    found = [row_idx for _, row_idx in pairs(first, count, index.rows, max(int(count.sum()), 1))]
-    return segment.table.take(pa.array(np.concatenate([np.empty(0, np.int64), *found])))
+    """The rows whose hash is among these."""
+    return segment.table.take(pa.array(rows_with(segment.index_by(HASH), hashes)))

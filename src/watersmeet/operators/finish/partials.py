@@ -1,5 +1,6 @@
-"""Partials of local views beyond counts, sums and extremes: how they are made of rows, merged, and become values. DuckDB does it, group by group.
+"""Partials of local views: how they are made of rows, merged, and become values. DuckDB does it, group by group.
 
+    count, sum, min, max                               merged by sum, sum, min, max
     m2      sum of squared distances from the mean     with count n and sum s beside it; merged: m2 + n (s / n - mean of all)^2, summed
     set     distinct values, ascending                 list     (by, value) of every row, ascending
     first   the least (by, value)                      last     the largest
@@ -25,6 +26,11 @@ SIMPLE = ("count", "sum", "min", "max")
 def make_sql(partial: Partial) -> str:
     """A partial of rows."""
     value, by = partial.argument, partial.by
+    if partial.function in SIMPLE:
+        argument = "*" if value is None else value
+        if partial.function == "sum" and partial.type == "double":
+            argument = f"CAST({argument} AS DOUBLE)"
+        return f"CAST({partial.function}({argument}) AS {_name(partial.type)})"
     if partial.function == "m2":
         x = f"CAST({value} AS DOUBLE)"
         finite = f"var_pop({x}) FILTER (isfinite({x})) * count({value})"
@@ -41,6 +47,9 @@ def make_sql(partial: Partial) -> str:
 
 def merge_sql(partial: Partial, name: str, names: dict[Partial, str]) -> str:
     """Partials of one group, in the column `name`, as one; `names` are the columns of all of them."""
+    if partial.function in SIMPLE:
+        merged = f"CAST({partial.merge}({name}) AS {_name(partial.type)})"
+        return f"coalesce({merged}, 0)" if partial.function == "count" else merged
     if partial.function == "m2":
         count, total = (names[other] for other in companions(partial))
         return f"sum({name} + {count} * pow({total} / {count} - {mean_of(name)}, 2))"
@@ -49,6 +58,13 @@ def merge_sql(partial: Partial, name: str, names: dict[Partial, str]) -> str:
     if partial.function == "list":
         return f"list_sort(flatten(list({name})))"
     return f"{'min' if partial.function == 'first' else 'max'}({name})"
+
+
+def _name(kind: str) -> str:
+    """A type by its DuckDB name; the type of min and max is not changed."""
+    return {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}.get(
+        kind, kind
+    )
 
 
 def companions(partial: Partial) -> tuple[Partial, Partial]:
@@ -88,7 +104,12 @@ def stored_type(partial: Partial) -> pa.DataType | None:
 
 def compute_value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:
     """The aggregate that merged partials make."""
-    function, first = value.aggregate.function, partials[0].combine_chunks()
+    function = value.aggregate.function
+    if function in SIMPLE:
+        return partials[0]
+    if function == "avg":
+        return _mean(value, *partials)
+    first = partials[0].combine_chunks()
     if function == "count_distinct":
         return pa.chunked_array([pc.list_value_length(first).cast(pa.int64())])
     if function in ("first", "last", "min_by", "max_by"):
@@ -102,6 +123,17 @@ def compute_value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedAr
     if function == "collect_set":
         return pa.chunked_array([first])
     return _spread(function, first, partials[1].combine_chunks())
+
+
+def _mean(value: Value, total: pa.ChunkedArray, count: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decimals are rounded half up, as in Spark."""
+    counted = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
+    if value.type == "double":
+        return pc.divide(total, counted.cast(pa.float64()))
+    kind = unit_type(value.type)
+    assert kind is not None
+    exact = pc.divide(total.cast(pa.decimal256(38, total.type.scale)), counted.cast(pa.decimal256(19, 0)))
+    return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)
 
 
 def _spread(function: str, squares: pa.Array, count: pa.Array) -> pa.ChunkedArray:

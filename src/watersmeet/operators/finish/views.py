@@ -30,7 +30,7 @@ from watersmeet.columns.spark_types import unit_type
 from watersmeet.expressions.evaluator import ask
 from watersmeet.operators.finish.partials import SIMPLE, compute_value, make_sql, means, merge_sql, stored_type
 from watersmeet.operators.finish.project import assign_windows, shift_times
-from watersmeet.plan.finish import FinishPlan, Partial, Value
+from watersmeet.plan.finish import FinishPlan, Partial
 from watersmeet.plan.model import Plan
 from watersmeet.query.select import END
 
@@ -47,7 +47,7 @@ def make_view(plan: Plan, rows: pa.Table) -> pa.Table:
         return _cast_view(plan, quick)
     items = [f"p{n} AS {key}" for n, key in enumerate(keys)]
     for n, partial in enumerate(made.partials):
-        items.append(f"{_make_sql(partial)} AS v{n}")
+        items.append(f"{make_sql(partial)} AS v{n}")
     by = [f"p{n}" for n in range(len(keys))]
     return _cast_view(plan, ask(f"SELECT {', '.join(items)} FROM _rows{_group_by(by)}", "an aggregate", _rows=rows))
 
@@ -84,7 +84,7 @@ def compute_values(plan: Plan, view: pa.Table) -> pa.Table:
     if window is not None:
         columns[END] = shift_times(columns[f"g{window.key}"], window.size_us)
     for n, value in enumerate(_finish(plan).values):
-        columns[f"a{n}"] = _value(value, [view.column(name) for name in value.of])
+        columns[f"a{n}"] = compute_value(value, [view.column(name) for name in value.of])
     return pa.table(columns)
 
 
@@ -113,36 +113,15 @@ def _merges(plan: Plan) -> tuple[Partial, ...]:
     return tuple(Partial(p.merge, f"v{n}", p.type) for n, p in enumerate(_finish(plan).partials))
 
 
-def _make_sql(partial: Partial) -> str:
-    if partial.function not in SIMPLE:
-        return make_sql(partial)
-    argument = "*" if partial.argument is None else partial.argument
-    if partial.function == "sum" and partial.type == "double":
-        argument = f"CAST({argument} AS DOUBLE)"
-    return f"CAST({partial.function}({argument}) AS {_name(partial.type)})"
-
-
 def _merge_sql(plan: Plan) -> str:
-    items, partials = _keys(plan), _finish(plan).partials
+    partials = _finish(plan).partials
     names = {partial: f"v{n}" for n, partial in enumerate(partials)}
-    for partial, name in names.items():
-        if partial.function not in SIMPLE:
-            text = merge_sql(partial, name, names)
-        else:
-            text = f"CAST({partial.merge}({name}) AS {_name(partial.type)})"
-        items.append(f"{f'coalesce({text}, 0)' if partial.function == 'count' else text} AS {name}")
-    return f"SELECT {', '.join(items)} FROM {means(partials, names, _keys(plan))}"
+    merged = [f"{merge_sql(partial, name, names)} AS {name}" for partial, name in names.items()]
+    return f"SELECT {', '.join([*_keys(plan), *merged])} FROM {means(partials, names, _keys(plan))}"
 
 
 def _group_by(names: Sequence[str]) -> str:
     return f" GROUP BY {', '.join(names)}" if names else ""
-
-
-def _name(kind: str) -> str:
-    """A type by its DuckDB name; the type of min and max is not changed."""
-    return {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}.get(
-        kind, kind
-    )
 
 
 def _names(plan: Plan) -> list[str]:
@@ -164,21 +143,6 @@ def _cast_view(plan: Plan, table: pa.Table) -> pa.Table:
     kinds = zip(table.columns, _kinds(plan), strict=True)
     columns = [c if kind is None or c.type == kind else c.cast(kind) for c, kind in kinds]
     return pa.table(columns, names=table.column_names).combine_chunks()
-
-
-def _value(value: Value, partials: list[pa.ChunkedArray]) -> pa.ChunkedArray:
-    if value.aggregate.function in SIMPLE:
-        return partials[0]
-    if value.aggregate.function != "avg":
-        return compute_value(value, partials)
-    total, count = partials
-    counted = pc.if_else(pc.equal(count, 0), pa.scalar(None, pa.int64()), count)
-    if value.type == "double":
-        return pc.divide(total, counted.cast(pa.float64()))
-    kind = unit_type(value.type)
-    assert kind is not None
-    exact = pc.divide(total.cast(pa.decimal256(38, total.type.scale)), counted.cast(pa.decimal256(19, 0)))
-    return pc.round(exact, kind.scale, "half_towards_infinity").cast(kind)
 
 
 _LARGEST = 2**63 - 1

@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
-from watersmeet.operators.probing.problem import run_kernel
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide, check_windows, find_period, in_blocks
+from watersmeet.operators.probing.sweep import run_kernel
 from watersmeet.operators.probing.tactics import Lookup, PartnerTimes, Tactics
 from watersmeet.plan.model import Compare, Difference, Plan
 from watersmeet.plan.order import probe_order
