@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from pathlib import Path
@@ -136,6 +137,29 @@ PYTHON_FILES = [
 def test_modules_that_pages_name_are_there(page):
     named = re.findall(r"`([\w/]+\.py)[^`]*`", page.read_text())
     assert [n for n in named if not any(f"/{path}".endswith(f"/{n}") for path in PYTHON_FILES)] == []
+
+
+def homes() -> list[tuple[str, str, list[str]]]:
+    """Of the table of behaviours: what it is, the module, and the names there that stand before any other module."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    section = text.split("## Where is ...?")[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "`" in line]
+    return [(what, home.strip("`"), re.findall(r"`(\w+)`", names.split(";")[0])) for what, home, names in rows]
+
+
+@pytest.mark.parametrize(("what", "home", "names"), homes(), ids=[what for what, _, _ in homes()])
+def test_a_behaviour_is_where_the_table_says(what, home, names):
+    tree = ast.parse((ROOT / "src" / "watersmeet" / home).read_text())
+    defined = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    assert names[0] in defined
+    assert len([h for w, h, _ in homes() if w == what]) == 1
+
+
+def test_the_table_has_what_strangers_ask_for():
+    asked = {"late counting", "expiry", "window closure", "segment compaction", "hot keys", "manifest commit"}
+    asked |= {"Bloom semijoin", "placement fingerprint", "explain text", "driver policy", "DISTINCT per horizon"}
+    asked |= {"idle streams", "range probe", "the command's progress line", "the error for unsatisfiable windows"}
+    assert asked <= {what for what, _, _ in homes()}
 
 
 def test_every_decision_is_listed():

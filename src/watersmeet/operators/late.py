@@ -7,7 +7,7 @@ Who knows the watermarks before the batch sifts the candidates: the runtime in p
 a row is made of what was dropped only.
 
 Invariant: a row is a candidate once for its stream, under the alias that would count it; it is dropped here if and only if the clock
-lets the operators drop it. So there are as many dropped rows as are counted.
+lets the operators drop it. So there are as many dropped rows as are counted (by `Turn.drop_late`).
 """
 
 from __future__ import annotations

@@ -5,12 +5,11 @@
     confirm     the same request in `confirm` iterations in a row: a short burst changes nothing
     how many    (load / target - 1) * units                                                          equation 7
 
-Skew: a key is hot when one unit of its subgroup receives more than HOT times its fair share of tuples with it. Tuples of a hot key
-are spread over the whole side, and probe the whole other side.
+Keys that have become hot are spread at the same time, see `routing.hot_keys`.
 
 Invariant: a pure function of the loads and of what it has remembered, so a replay decides alike. Each side keeps at least
 one unit in every subgroup.
-Implements: Lin, Ooi, Wang, Yu (2015), section 5 (2PS, equation 7). Beyond the paper: hot keys.
+Implements: Lin, Ooi, Wang, Yu (2015), section 5 (2PS, equation 7).
 """
 
 from __future__ import annotations
@@ -21,14 +20,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.query.scaling import Scaling
-from watersmeet.routing.biclique import Biclique, Groups, Keys
-
-HOT = 0.2
-FADE = 0.5
-"""What is left of a key's count after a batch."""
-SEEN_AT_LEAST = 1000
-"""Rows of a side that must have been seen before a key is called hot."""
-MOST_HOT = 1000
+from watersmeet.routing.biclique import Biclique, Keys
+from watersmeet.routing.hot_keys import FADE, MOST_HOT, count_keys, find_hot
 
 
 def adjustment(load: float, units: int, target: float) -> int:
@@ -55,11 +48,7 @@ class ScalingMemory:
     def count(self, side: int, rows: int, keys: Iterable[tuple[int, int]]) -> None:
         """Take a batch's most frequent keys of a side in."""
         self.rows[side] = self.rows[side] * FADE + rows
-        faded = {k: n * FADE for k, n in self.keys[side].items()}
-        for code, number in keys:
-            faded[str(code)] = faded.get(str(code), 0.0) + number
-        most = sorted(faded.items(), key=lambda item: (-item[1], item[0]))[:64]
-        self.keys[side] = {k: round(n, 1) for k, n in most if n >= 1}
+        self.keys[side] = count_keys(self.keys[side], keys)
 
 
 @dataclass(frozen=True)
@@ -86,10 +75,10 @@ def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory
                 changes.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
     changed = replace(routing, sides=(tuple(sides[0]), tuple(sides[1])))
     if scaling.hot_keys and isinstance(changed.by, Keys):
-        hot = _find_hot(changed, memory) | set(changed.by.hot)
-        if len(hot) > len(changed.by.hot):
-            changes.append(f"{len(hot) - len(changed.by.hot)} keys have become hot: spread over their whole side")
-            changed = changed.with_hot(sorted(hot)[:MOST_HOT])
+        hot = find_hot(changed, memory.keys, memory.rows) - set(changed.by.hot)
+        if hot:
+            changes.append(f"{len(hot)} keys have become hot: spread over their whole side")
+            changed = changed.with_hot(sorted(hot | set(changed.by.hot))[:MOST_HOT])
     return ScalingDecision(changed, tuple(changes))
 
 
@@ -110,20 +99,3 @@ def _confirm(scaling: Scaling, name: str, loads: list[int], memory: ScalingMemor
 
 def _resize(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:
     return (*units, *range(fresh, fresh + number)) if number > 0 else units[:number]
-
-
-def _find_hot(routing: Biclique, memory: ScalingMemory) -> set[int]:
-    """Keys of which one unit receives more than HOT times its fair share."""
-    found: set[int] = set()
-    for side in (0, 1):
-        if memory.rows[side] < SEEN_AT_LEAST:
-            continue
-        smallest, fair = _smallest(routing.sides[side]), 1 / len(routing.members[side])
-        for code, number in memory.keys[side].items():
-            if number / memory.rows[side] / smallest > HOT * fair and smallest < len(routing.members[side]):
-                found.add(int(code))
-    return found
-
-
-def _smallest(groups: Groups) -> int:
-    return min(len(g) for g in groups)

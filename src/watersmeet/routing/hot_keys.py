@@ -1,0 +1,45 @@
+"""Hot keys: which they are, by fading counts of the most frequent ones.
+
+A key is hot when one unit of its subgroup receives more than HOT times its fair share of tuples with it. Tuples of a hot key
+are spread over the whole side, and probe the whole other side (`routing.biclique`).
+
+Invariant: a pure function of what was counted. Beyond Lin, Ooi, Wang, Yu (2015), who know subgroups only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from watersmeet.routing.biclique import Biclique
+
+HOT = 0.2
+FADE = 0.5
+"""What is left of a key's count after a batch."""
+SEEN_AT_LEAST = 1000
+"""Rows of a side that must have been seen before a key is called hot."""
+MOST_HOT = 1000
+MOST_COUNTED = 64
+
+
+def count_keys(before: Mapping[str, float], keys: Iterable[tuple[int, int]]) -> dict[str, float]:
+    """The counts of the most frequent keys, after a batch with (key, rows).
+
+    >>> count_keys({"7": 10.0, "8": 1.0}, [(7, 3), (9, 4)])
+    {'7': 8.0, '9': 4.0}
+    """
+    faded = {key: number * FADE for key, number in before.items()}
+    for code, number in keys:
+        faded[str(code)] = faded.get(str(code), 0.0) + number
+    most = sorted(faded.items(), key=lambda item: (-item[1], item[0]))[:MOST_COUNTED]
+    return {key: round(number, 1) for key, number in most if number >= 1}
+
+
+def find_hot(routing: Biclique, keys: Sequence[Mapping[str, float]], rows: Sequence[float]) -> set[int]:
+    """Keys of which one unit receives more than HOT times its fair share, by side their counts and those of all rows."""
+    found: set[int] = set()
+    for side in (0, 1):
+        units, smallest = len(routing.members[side]), min(len(group) for group in routing.sides[side])
+        if rows[side] >= SEEN_AT_LEAST and smallest < units:
+            fair = 1 / units
+            found |= {int(code) for code, n in keys[side].items() if n / rows[side] / smallest > HOT * fair}
+    return found
