@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.routing.rows import Rows
+from watersmeet.kernels.placement import hash_codes
 from watersmeet.routing.hypercube import Hypercube, grid
 from watersmeet.routing.labels import labels
 
@@ -68,3 +70,10 @@ def test_a_grid_without_classes_is_one_unit() -> None:
 def test_labels_are_stable() -> None:
     assert labels(8)[:4] == labels(4)
     assert len(set(labels(64))) == 64
+    assert labels(3) == (61679, 172485, 68881)  # checkpoints of dataframe() have them
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 64, 200, 1000])
+def test_labels_meet_every_partition(partitions: int) -> None:
+    placed = hash_codes(np.array(labels(partitions, partitions))) % partitions
+    assert placed.tolist() == list(range(partitions))

@@ -20,8 +20,8 @@ MODULUS = 201_600
 
 
 @lru_cache
-def labels(units: int) -> tuple[int, ...]:
-    """Ids of `units` units.
+def labels(units: int, modulus: int = MODULUS) -> tuple[int, ...]:
+    """Ids of `units` units: the least whose hashes are congruent to their numbers.
 
     >>> [hash_codes(np.array([label]))[0] % 4 for label in labels(6)] == [0, 1, 2, 3, 0, 1]
     True
@@ -29,9 +29,10 @@ def labels(units: int) -> tuple[int, ...]:
     found: dict[int, int] = {}
     for begin in range(0, 2**31, 2**20):
         ids = np.arange(begin, begin + 2**20, dtype=np.int64)
-        residue = hash_codes(ids) % MODULUS
-        for at in np.flatnonzero(residue < units):
-            found.setdefault(int(residue[at]), int(ids[at]))
+        residue = hash_codes(ids) % modulus
+        wanted = np.flatnonzero(residue < units)
+        met, first = np.unique(residue[wanted], return_index=True)
+        found = dict(zip(met.tolist(), ids[wanted[first]].tolist(), strict=True)) | found
         if len(found) == units:
             break
     return tuple(found[i] for i in range(units))

@@ -23,7 +23,7 @@ from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.expressions import SPARK
 from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
 from watersmeet.sql.trees import Joined
-from watersmeet.sql.windows.window_items import cut_items, tokenize
+from watersmeet.sql.windows.cut_items import cut_items, tokenize
 
 _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")

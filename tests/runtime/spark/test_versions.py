@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StructType, TimestampNTZType, TimestampType
@@ -17,14 +16,12 @@ from pyspark.sql.types import IntegerType, StructType, TimestampNTZType, Timesta
 import watersmeet
 from tests.matrix import VERSIONS, main
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.kernels.placement import hash_codes
 from watersmeet.runtime.spark import versions as spark_versions
 from watersmeet.runtime.spark.versions import (
     TESTED,
     arrow_schema,
     check_connect,
     check_version,
-    ids_by_hash,
     refuse_connect,
 )
 
@@ -101,12 +98,6 @@ def test_timestamps_are_utc_in_arrow() -> None:
         pa.timestamp("us"),
         pa.int32(),
     ]
-
-
-@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 64, 200, 1000])
-def test_ids_by_hash_meet_every_partition(partitions: int) -> None:
-    placed = hash_codes(np.array(ids_by_hash(partitions))) % partitions
-    assert placed.tolist() == list(range(partitions))
 
 
 def suspicions(source: str) -> list[str]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame
@@ -25,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import rebuilt
 from watersmeet.errors import OptionError, StreamError
-from watersmeet.kernels.placement import hash_codes
+from watersmeet.routing.labels import labels
 
 TESTED = ((4, 0), (4, 1), (4, 2), (4, 3))
 """All of them run the tests: `make matrix`."""
@@ -47,10 +46,6 @@ WRITER = {b"org.apache.spark.version": pyspark.__version__.encode()}
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 CHECKPOINTING = f"{_STREAMING}.checkpointing" if INSTALLED >= (4, 1) else _STREAMING
 """The package of the classes that write a checkpoint's files."""
-
-
-_TRIED = 64
-"""Numbers for each partition: the chance that one is missed is e to the -64."""
 
 
 def check_version(session: Any) -> None:
@@ -102,20 +97,8 @@ def repartition_by_id(frame: DataFrame, partitions: int, id: Column) -> DataFram
     """Rows by the number of their partition, an expression from 0 to `partitions` - 1."""
     if INSTALLED >= (4, 1):
         return frame.repartitionById(partitions, id)
-    hashed = F.array(*(F.lit(i).cast("bigint") for i in ids_by_hash(partitions)))
+    hashed = F.array(*(F.lit(i).cast("bigint") for i in labels(partitions, partitions)))
     return frame.repartition(partitions, F.get(hashed, id))
-
-
-def ids_by_hash(partitions: int) -> list[int]:
-    """For each partition the least number that Spark's hash puts there.
-
-    >>> [int(hash_codes(np.array([i]))[0]) % 3 for i in ids_by_hash(3)]
-    [0, 1, 2]
-    """
-    ids = np.arange(_TRIED * partitions)
-    met, first = np.unique(hash_codes(ids) % partitions, return_index=True)
-    assert len(met) == partitions, "so many tries miss no partition"
-    return [int(i) for i in ids[first]]
 
 
 def _show(version: tuple[int, int]) -> str:

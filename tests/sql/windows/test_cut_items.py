@@ -6,7 +6,7 @@ from watersmeet.errors import ParseError, UnknownNameError, WindowError
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sql.parse import parse
-from watersmeet.sql.windows.window_items import cut_items
+from watersmeet.sql.windows.cut_items import cut_items
 
 SECOND = 1_000_000
 FROM2 = "SELECT a.k FROM s0 a, s1 b"
