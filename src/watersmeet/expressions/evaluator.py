@@ -112,6 +112,11 @@ def knows(timezone: str) -> bool:
     return bool(found == [(timezone,)])
 
 
+def quote(name: str) -> str:
+    """A column's name in DuckDB's SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: str) -> pa.Table:
     """The values of expressions over a table's rows in a session's time zone, as columns 0, 1, ...; `what` they are, for errors.
 

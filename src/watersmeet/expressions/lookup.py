@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.expressions.evaluator import mask, match
+from watersmeet.expressions.evaluator import mask, match, quote
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.join import Join
 from watersmeet.query.stream import COPY
@@ -59,7 +59,7 @@ def look_up_results(
         if lookup.kind == "inner":
             rows = rows.filter(rows.column(lookup.flag))
     for condition in join.last_conditions:
-        holds = mask(rows, condition.duckdb(lambda ref: _quote(at[ref])), f"{condition}", join.session.timezone)
+        holds = mask(rows, condition.duckdb(lambda ref: quote(at[ref])), f"{condition}", join.session.timezone)
         rows = rows.filter(pa.array(holds))
     return rows, at
 
@@ -71,16 +71,12 @@ def _look_up_one(
     table = table.rename_columns([lookup.column(name) for name in table.column_names])
 
     def name(ref: ColumnRef) -> str:
-        return f"{'t' if at(ref) in table.column_names else 'r'}.{_quote(at(ref))}"
+        return f"{'t' if at(ref) in table.column_names else 'r'}.{quote(at(ref))}"
 
     conditions = " AND ".join([where, *(f"({e.duckdb(name)})" for e in lookup.on)])
-    used = [c for c in rows.column_names if _quote(c) in conditions] or rows.column_names[:1]
+    used = [c for c in rows.column_names if quote(c) in conditions] or rows.column_names[:1]
     left, right = match(rows.select(used), table, conditions, f"ON of table {lookup.alias}", timezone)
     rows = rows.take(left).append_column(lookup.flag, pc.is_valid(right))
     for column, values in zip(table.column_names, table.columns, strict=True):
         rows = rows.append_column(column, values.take(right))
     return rows
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

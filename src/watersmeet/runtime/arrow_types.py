@@ -15,7 +15,7 @@ from watersmeet.columns.arrow import rebuilt, shrink
 from watersmeet.columns.retype import retype_table
 from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import DataError, OptionError, QueryError
-from watersmeet.expressions.evaluator import evaluate, knows
+from watersmeet.expressions.evaluator import evaluate, knows, quote
 from watersmeet.plan.source_sql import Dialect
 from watersmeet.query.expr import Expr
 from watersmeet.query.session import UTC, Session
@@ -63,7 +63,7 @@ def _cast(text: str, kind: str) -> str:
 
 DUCKDB = Dialect(
     render=lambda expr, name: expr.duckdb(name),
-    quote=lambda name: '"' + name.replace('"', '""') + '"',
+    quote=quote,
     cast=_cast,
 )
 

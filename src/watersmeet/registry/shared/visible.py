@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.columns.arrow import table_widths
+from watersmeet.expressions.evaluator import quote
 from watersmeet.kernels.instants import FIRST, LAST
 from watersmeet.kernels.registered.probe_trie import INDEX_FIELDS, Segments, address, index_addresses
 from watersmeet.plan.types import Kind
@@ -52,9 +53,7 @@ class Visible:
         for (stream, column, kind, gate), number in columns.items():
             where, spec = self.streams.index(stream), plan.streams[stream]
             asked = (
-                None
-                if gate is None
-                else (gate[0].format(*(_quote(wire_name(spec, c)) for c in gate[1])), plan.timezone)
+                None if gate is None else (gate[0].format(*(quote(wire_name(spec, c)) for c in gate[1])), plan.timezone)
             )
             for at in range(first[where], first[where + 1]):
                 self._lay(number, at, wire_name(spec, column), kind, asked)
@@ -115,10 +114,6 @@ class Visible:
                 starts[stream] = int(bounds[begin])
                 tables[stream] = pa.concat_tables([p.select(parts[0].column_names) for p in parts]).combine_chunks()
         return Taken(self.plan, tables, starts)
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 class Taken:
