@@ -98,13 +98,13 @@ class Task:
         """Say what the task has done."""
         self.folder.save(MAIL, orders.report_name(this_task()[0]), done, durably=False)
 
-    def leaving(self, orders: Orders) -> Leaving:
+    def make_leaving(self, orders: Orders) -> Leaving:
         """Where this task's results go."""
         return AsRows(self.rows) if self.writing is None else self.writing.begin(orders)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
         """A turn for every unit that has arrivals; what leaves goes to Spark, results as rows or as names of files."""
-        with self.leaving(orders) as leaving:
+        with self.make_leaving(orders) as leaving:
             yield from self._take_turns(orders, arrivals, seen, leaving)
             yield from leaving.close()
 
@@ -344,15 +344,15 @@ class Hand:
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder, self.orders)
-        with self.leaving(orders) as leaving:
+        with self.make_leaving(orders) as leaving:
             for share in _numbers(batches):
                 for _, table in open_parcels(self.task.folder, orders.shares[share]):
                     yield from leaving.take(table)
             yield from leaving.close()
         after_task()
 
-    def leaving(self, orders: Orders) -> Leaving:
-        return self.task.leaving(orders)
+    def make_leaving(self, orders: Orders) -> Leaving:
+        return self.task.make_leaving(orders)
 
 
 @dataclass
@@ -361,7 +361,7 @@ class HandLost(Hand):
 
     writing: Writing | None = None
 
-    def leaving(self, orders: Orders) -> Leaving:
+    def make_leaving(self, orders: Orders) -> Leaving:
         return AsRows(self._rows) if self.writing is None else self.writing.begin(orders)
 
     def _rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -29,13 +29,13 @@ def aggregate_sql(aggregate: Aggregate, name: Callable[[int], str]) -> str:
         pairs = f"collect_list(CASE WHEN {value} IS NOT NULL THEN named_struct('t', {by}, 'v', {value}) END)"
         return f"transform(array_sort({pairs}), pair -> pair.v)"
     if function in ("first", "min_by"):
-        return f"min({_ranked(aggregate, value, by, 'IS NULL')}).v"
+        return f"min({_rank(aggregate, value, by, 'IS NULL')}).v"
     if function in ("last", "max_by"):
-        return f"max({_ranked(aggregate, value, by, 'IS NOT NULL')}).v"
+        return f"max({_rank(aggregate, value, by, 'IS NOT NULL')}).v"
     return f"{function}({value})"
 
 
-def _ranked(aggregate: Aggregate, value: str, by: str, is_last: str) -> str:
+def _rank(aggregate: Aggregate, value: str, by: str, is_last: str) -> str:
     """A value with what ranks it; NULL where the row is left out."""
     pair = f"named_struct('t', {by}, 'n', {value} {is_last}, 'v', {value})"
     needed = by if aggregate.function.endswith("_by") else value if aggregate.skips_nulls else ""
