@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -34,12 +35,14 @@ def missing() -> str | None:
 
 
 class Hosts:
-    """Some hosts; the first, the hub, has the bridge."""
+    """Some hosts; the first, the hub, has the bridge. What is `installed` on all of them is seen by all, also if it lies below /tmp."""
 
-    def __init__(self, names: Sequence[str], root: Path) -> None:
+    def __init__(self, names: Sequence[str], root: Path, installed: Sequence[Path] = ()) -> None:
         self.root, self._prefix = root, f"wm{os.getpid()}"
         self.addresses = {HUB: "10.77.0.1"} | {name: f"10.77.0.{11 + n}" for n, name in enumerate(names)}
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._covers: dict[str, dict[Path, Path]] = {}
+        self._installed = [path for path in installed if path.is_relative_to("/tmp")]
 
     def __enter__(self) -> Hosts:
         try:
@@ -61,7 +64,13 @@ class Hosts:
     ) -> subprocess.Popen[bytes]:
         """A process of a host, in a session of its own."""
         own = self.root / host
-        inside = f'mount --bind "{own}/tmp" /tmp && mkdir -p "$HOME/.cache" && mount --bind "{own}/cache" "$HOME/.cache" && exec "$@"'
+        mounts = [f'mount --rbind "{path}" "{own}{path}"' for path in self._installed]
+        mounts += [
+            f'mount --rbind "{own}/tmp" /tmp',
+            f'mkdir -p "$HOME/.cache" && mount --bind "{own}/cache" "$HOME/.cache"',
+        ]
+        mounts += [f'mount --bind "{folder}" "{path}"' for path, folder in self._covers.get(host, {}).items()]
+        inside = " && ".join([*mounts, 'exec "$@"'])
         wrapped = ["ip", "netns", "exec", self.namespace(host), "unshare", "--mount", "--propagation", "private"]
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -74,6 +83,10 @@ class Hosts:
         self._processes.append(process)
         return process
 
+    def cover(self, host: str, path: Path, folder: Path | None) -> None:
+        """Let processes of a host that start from now on see a folder where others see a path; None: let them see it again."""
+        self._covers[host] = {} if folder is None else {path: folder}
+
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL to a process and all that it has started in its session."""
         with suppress(ProcessLookupError):
@@ -84,10 +97,16 @@ class Hosts:
         for process in self._processes:
             self.kill(process)
         for host in self.addresses:
-            for pid in self.members(host):
+            self.kill_members(host)
+            subprocess.run(["ip", "netns", "delete", self.namespace(host)], capture_output=True, check=False)
+
+    def kill_members(self, host: str) -> None:
+        """SIGKILL to all processes of a host, until none is left: one may be starting another."""
+        while found := self.members(host):
+            for pid in found:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            subprocess.run(["ip", "netns", "delete", self.namespace(host)], capture_output=True, check=False)
+            time.sleep(0.01)
 
     def members(self, host: str) -> list[int]:
         """The processes that are left in a namespace that this object has made: executors are in sessions of their own."""
@@ -97,7 +116,7 @@ class Hosts:
         return [int(pid) for pid in found.stdout.split()]
 
     def _make(self, host: str) -> None:
-        for folder in ("tmp", "cache"):
+        for folder in ("tmp", "cache", *(str(path)[1:] for path in self._installed)):
             (self.root / host / folder).mkdir(parents=True, exist_ok=True)
         (self.root / host / "tmp").chmod(0o1777)
         name, hub = self.namespace(host), self.namespace(HUB)

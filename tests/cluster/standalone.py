@@ -6,7 +6,6 @@ Invariant: a worker has one core, so what one host does another cannot; all see 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -41,8 +40,7 @@ class Standalone:
     def kill_worker(self, host: str) -> None:
         """The host dies: SIGKILL to its worker, its executors and their Python workers."""
         self.hosts.kill(self.workers.pop(host))
-        for pid in self.hosts.members(host):
-            os.kill(pid, 9)
+        self.hosts.kill_members(host)
 
     def start_driver(self, module: str, *arguments: object) -> tuple[subprocess.Popen[bytes], Path]:
         """A program on the hub, and its log. Its session takes its settings from the environment, see `tests.crash.driver.session`."""

@@ -5,25 +5,33 @@ Invariant: the sink's rows are DuckDB's, whoever died.
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from tests.cluster.families import FAMILIES, ON_DATAFRAMES
 from tests.cluster.hosts import Hosts, missing
-from tests.cluster.standalone import Standalone
+from tests.cluster.standalone import ROOT, Standalone
 from tests.crash.phases import committed, planned
-from tests.crash.streams import assert_same, expected, write_streams, written
+from tests.crash.streams import assert_same, write_streams, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
-FILES, PATIENCE_S = 12, 900.0
-RUNS = ("stream", "rounds", "rows", "theta", "scaling", "outer", "settled")
+FILES, PATIENCE_S = 12, 600.0
+WORKERS = ("w1", "w2", "w3")
+SETTLED = 3
+"""Batches after which hosts have been the same for a while: a session's executors come one by one."""
 
 
 @pytest.fixture(scope="module")
@@ -34,53 +42,125 @@ def cluster() -> Iterator[Standalone]:
         pytest.skip(why)
     root = Path(tempfile.mkdtemp(prefix="watersmeet-cluster-", dir="/var/tmp"))
     try:
-        with Hosts(["w1", "w2", "w3"], root / "hosts") as hosts:
+        with Hosts(WORKERS, root / "hosts", [ROOT, Path(sys.prefix)]) as hosts:
             (root / "shared").mkdir()
             made = Standalone(hosts, root / "shared")
-            for host in ("w1", "w2"):
+            for host in WORKERS[:2]:
                 made.add_worker(host)
             yield made
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def start(cluster: Standalone, run: str, work: Path) -> tuple[subprocess.Popen[bytes], Path]:
-    return cluster.start_driver(
-        "tests.crash.driver", run, work / "data", work / "out", work / "checkpoint", 1 if run != "rows" else 3
-    )
+@pytest.fixture
+def work(cluster: Standalone, request: pytest.FixtureRequest) -> Path:
+    """A folder of the test's own; Spark takes a name with brackets for a pattern."""
+    folder = cluster.shared / re.sub(r"\W", "-", request.node.name)
+    folder.mkdir()
+    write_streams(folder / "data", FILES, 7)
+    return folder
+
+
+def run(
+    cluster: Standalone, runtime: str, work: Path, files: int, *families: str
+) -> tuple[subprocess.Popen[bytes], Path]:
+    return cluster.start_driver("tests.cluster.families", runtime, work / "data", work, files, *families)
 
 
 def end(driver: subprocess.Popen[bytes], log: Path) -> None:
     assert driver.wait(PATIENCE_S) == 0, log.read_text(errors="replace")[-4000:]
 
 
-@pytest.fixture
-def work(cluster: Standalone, request: pytest.FixtureRequest) -> Path:
-    folder = cluster.shared / request.node.name.replace("/", "-")
-    folder.mkdir()
-    write_streams(folder / "data", FILES, 7)
-    return folder
+def expected(data: Path, family: str) -> Counter[tuple[Any, ...]]:
+    with duckdb.connect() as con:
+        for name in "abc":
+            con.execute(f"CREATE TABLE {name} AS SELECT * FROM '{data}/{name}/*.parquet'")
+        return Counter(con.execute(FAMILIES[family].expected).fetchall())
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_plans_answer_on_two_hosts(cluster: Standalone, work: Path, spark: Any, run: str) -> None:
-    end(*start(cluster, run, work))
-    assert_same(written(spark, work / "out"), expected(work / "data", run))
+def check(spark: Any, work: Path, *families: str) -> None:
+    for family in families:
+        assert_same(written(spark, work / family / "out"), expected(work / "data", family))
 
 
-@pytest.mark.parametrize("run", ["stream", "rounds", "scaling", "settled"])
-def test_a_host_dies_and_another_comes(cluster: Standalone, work: Path, spark: Any, run: str) -> None:
-    driver, log = start(cluster, run, work)
+def fetched(work: Path, family: str) -> list[int]:
+    """What every batch had to fetch."""
+    return [batch["fetched"] for batch in json.loads((work / family / "progress.json").read_text())]
+
+
+def await_batch(driver: subprocess.Popen[bytes], log: Path, folder: Path, after: int) -> None:
+    """Wait until a driver is in the middle of a batch, and some are committed."""
     deadline = time.monotonic() + PATIENCE_S
-    while (
-        planned(work) <= max(committed(work), 1) and driver.poll() is None
-    ):  # in the middle of a batch after the second
+    while planned(folder) <= max(committed(folder), after):
+        assert driver.poll() is None, log.read_text(errors="replace")[-4000:]
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert driver.poll() is None, log.read_text(errors="replace")[-4000:]
-    time.sleep(random.Random(run).uniform(0, 0.5))
-    dead, new = sorted(cluster.workers)[0], next(h for h in ("w1", "w2", "w3") if h not in cluster.workers)
+    time.sleep(random.Random(folder.name).uniform(0, 0.5))
+
+
+@pytest.mark.parametrize("runtime", ["dataframe", "start"])
+def test_every_family_answers_and_a_steady_state_fetches_nothing(
+    cluster: Standalone, work: Path, spark: Any, runtime: str
+) -> None:
+    families = ON_DATAFRAMES if runtime == "dataframe" else tuple(FAMILIES)
+    end(*run(cluster, runtime, work, 2, *families))
+    check(spark, work, *families)
+    if runtime == "start":
+        for family in ("hash", "multiway", "band", "outer"):
+            found = fetched(work, family)
+            assert len(found) > SETTLED
+            assert not any(found[SETTLED:]), f"{family} has fetched {found} bytes"
+
+
+@pytest.mark.parametrize(("runtime", "family"), [("dataframe", "multiway"), ("start", "hash"), ("start", "outer")])
+def test_a_host_dies_and_another_comes(cluster: Standalone, work: Path, spark: Any, runtime: str, family: str) -> None:
+    driver, log = run(cluster, runtime, work, 1, family)
+    await_batch(driver, log, work / family, 2)
+    dead, new = sorted(cluster.workers)[0], next(h for h in WORKERS if h not in cluster.workers)
     cluster.kill_worker(dead)
     cluster.add_worker(new)
     end(driver, log)
-    assert_same(written(spark, work / "out"), expected(work / "data", run))
+    check(spark, work, family)
+    if runtime == "start":
+        assert sum(fetched(work, family)) > 0, "units of a host that is gone fetch their segments"
+
+
+@pytest.mark.parametrize(("runtime", "family"), [("dataframe", "outer"), ("start", "band")])
+def test_the_driver_dies_and_starts_again(
+    cluster: Standalone, work: Path, spark: Any, runtime: str, family: str
+) -> None:
+    for after in (1, 4):
+        driver, log = run(cluster, runtime, work, 1, family)
+        await_batch(driver, log, work / family, after)
+        cluster.hosts.kill(driver)
+    end(*run(cluster, runtime, work, 1, family))
+    check(spark, work, family)
+
+
+@pytest.mark.parametrize("installed", ["none", "0.0.1"])
+def test_a_host_without_the_drivers_watersmeet_is_named(cluster: Standalone, work: Path, installed: str) -> None:
+    cover = work / "src"
+    cover.mkdir()
+    if installed != "none":
+        shutil.copytree(ROOT / "src" / "watersmeet", cover / "watersmeet")
+        (cover / f"watersmeet-{installed}.dist-info").mkdir()
+        (cover / f"watersmeet-{installed}.dist-info" / "METADATA").write_text(
+            f"Name: watersmeet\nVersion: {installed}\n"
+        )
+    bad = next(host for host in WORKERS if host not in cluster.workers)
+    cluster.hosts.cover(bad, ROOT / "src", cover)
+    cluster.add_worker(bad)
+    try:
+        driver, log = run(cluster, "start", work, 1, "hash")
+        assert driver.wait(PATIENCE_S) != 0
+    finally:
+        cluster.kill_worker(bad)
+        cluster.hosts.cover(bad, ROOT / "src", None)
+    told = log.read_text(errors="replace").splitlines()[-1]
+    assert told.startswith("watersmeet.errors.WorkerError: ")
+    for said in (
+        f"on {cluster.hosts.addresses[bad]}",
+        f"watersmeet {installed}" if installed != "none" else "no watersmeet",
+    ):
+        assert said in told
+    assert "PYSPARK_PYTHON" in told

@@ -108,6 +108,8 @@ class Report:
     """Shipments, rows and bytes by 'sender>receiver', between sites."""
     measured: dict[str, Any] = field(default_factory=dict)
     """By alias, what a site has seen of its stream, see `sites.site`."""
+    fetched_bytes: int = 0
+    """Of segments that the unit's host did not have."""
 
     def include(self, later: Report) -> None:
         """Add a later turn."""
@@ -117,6 +119,7 @@ class Report:
                 mine[name] = mine.get(name, 0) + rows
         self.results += later.results
         self.pruned += later.pruned
+        self.fetched_bytes += later.fetched_bytes
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy

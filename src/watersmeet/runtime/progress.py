@@ -59,6 +59,8 @@ class Progress:
     """Supersteps of the batch."""
     mail_bytes: int = 0
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
+    fetched_bytes: int = 0
+    """State that hosts had to fetch because other hosts have written it, or none of them lives: 0 as long as hosts stay the same."""
     kernels: dict[str, int] = field(default_factory=dict)
     """New tuples that units gave to each kernel, copies included."""
     pruned: int = 0

@@ -228,6 +228,8 @@ class BatchManifest(Document):
     """What the batch has left in a folder of results, see `rounds.results.folder`."""
     late_sink: str | None = None
     """The same in a folder of dropped rows."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """The hosts that units are to run on, where there are several, see `rounds.hosts`."""
 
     @classmethod
     def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:
@@ -236,6 +238,7 @@ class BatchManifest(Document):
     @classmethod
     def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
         raw["units"] = {int(unit): state for unit, state in raw["units"].items()}
+        raw["hosts"] = {int(unit): host for unit, host in raw.get("hosts", {}).items()}
         manifest = cls(**raw)
         manifest.late(), manifest.files()
         return raw

@@ -76,22 +76,39 @@ def test_failures_of_the_interpreter_are_told_and_others_left(text, said):
     assert problem is None if said is None else said in problem
 
 
-def spark(answer: Any, id: str = "app-1") -> SimpleNamespace:
-    asked: list[Any] = []
-
-    def collect() -> list[str]:
-        asked.append(answer)
-        if isinstance(answer, Exception):
-            raise answer
-        return [json.dumps(answer)]
-
-    rows = SimpleNamespace(map=lambda function: SimpleNamespace(collect=collect))
-    context = SimpleNamespace(applicationId=id, parallelize=lambda rows_, n: rows, pythonExec="python3")
-    return SimpleNamespace(sparkContext=context, asked=asked)
+def spark(answer: Any, id: str = "app-1", master: str = "local[2]") -> SimpleNamespace:
+    context = SimpleNamespace(applicationId=id, pythonExec="python3")
+    conf = SimpleNamespace(get=lambda name, default: master)
+    return SimpleNamespace(sparkContext=context, conf=conf, answer=answer, asked=[])
 
 
-def test_a_session_is_asked_once(monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions answer by themselves, and nobody has been asked."""
+
+    def ask(session: Any, hosts: list[str], function: Any) -> list[str]:
+        session.asked.append(hosts)
+        if isinstance(session.answer, Exception):
+            raise session.answer
+        return [json.dumps({**session.answer, "host": host}) for host in hosts]
+
     monkeypatch.setattr(workers, "_ASKED", set())
+    monkeypatch.setattr(workers, "ask_hosts", ask)
+
+
+def test_every_host_is_asked_once_and_named(asking: None):
+    cluster = spark(report(), "app-1", "spark://here")
+    for hosts in (["w1", "w2"], ["w1", "w2"], ["w2", "w3"], []):
+        probe_workers(cluster, hosts)
+    assert cluster.asked == [["w1", "w2"], ["w3"], [""]]
+    with pytest.raises(WorkerError, match=r"workers on w4 run .*no watersmeet"):
+        probe_workers(spark(report("-I", "-S"), "app-1", "spark://here"), ["w3", "w4"])
+    lost = RuntimeError('Lost task 0.3 (TID 7) (w5 executor 2): Cannot run program "python9": error=2')
+    with pytest.raises(WorkerError, match="workers on w5 are to run python9"):
+        probe_workers(spark(lost, "app-1", "spark://here"), ["w5"])
+
+
+def test_a_session_is_asked_once(asking: None):
     good, bare = spark(report()), spark(report("-I", "-S"), "app-2")
     for _ in range(3):
         probe_workers(good)

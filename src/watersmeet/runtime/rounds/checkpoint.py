@@ -49,6 +49,8 @@ class StateFolder:
     """A folder by its address; small, so that it travels to the workers, who open the file system themselves."""
 
     uri: str
+    is_shared: bool = False
+    """Whether several hosts work in it."""
 
     @classmethod
     def under(cls, checkpoint: str) -> StateFolder:
@@ -68,6 +70,11 @@ class StateFolder:
     @property
     def is_local(self) -> bool:
         return isinstance(self.system, pafs.LocalFileSystem)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on the disk of the one machine that works in it."""
+        return self.is_local and not self.is_shared
 
     def path(self, *parts: str) -> str:
         return "/".join((self._opened[1], *parts))

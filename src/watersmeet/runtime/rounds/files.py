@@ -1,6 +1,7 @@
 """Segments as Arrow files in the state folder; mail: tables as parts of files; and the orders of a job.
 
-Local files are mapped into memory; others are copied once per host, see `storage.stores`, and mapped from there.
+Where all tasks run on one machine and the folder lies on its disk, files are mapped into memory. Segments that lie elsewhere, or are shared by several hosts, are
+copied once per host, see `storage.stores`, and mapped from there.
 
 Everything that differs between batches is in the orders of a job, which travel as `runtime.spark.jobs` says, or through a file if they are long.
 
@@ -49,6 +50,8 @@ class FileStore:
     def __init__(self, folder: StateFolder, attempt: str) -> None:
         self.folder, self.attempt = folder, attempt
         self._own: set[str] = set()
+        self.fetched_bytes = 0
+        """Of files that this host did not have."""
 
     def read(self, info: SegmentInfo) -> Segment:
         segment = CACHE.get(info.id)
@@ -66,7 +69,7 @@ class FileStore:
         name = f"{self.attempt}-{segment.id}.arrow"
         with self.folder.system.open_output_stream(self.folder.path(SEGMENTS, name), compression=None) as file:
             file.write(blob)
-        if not self.folder.is_local:
+        if not self.folder.is_here:
             HOST_CACHE.write(name, blob)
         self._cache(segment)
         self._own.add(name)
@@ -79,7 +82,7 @@ class FileStore:
 
     def table(self, info: SegmentInfo) -> pa.Table:
         """A segment's rows, from its file."""
-        near = None if self.folder.is_local else HOST_CACHE.read(info.file, info.file_bytes, info.checksum)
+        near = None if self.folder.is_here else HOST_CACHE.read(info.file, info.file_bytes, info.checksum)
         if near is not None:
             return from_bytes(near).combine_chunks()
         try:
@@ -94,10 +97,11 @@ class FileStore:
 
     def _fetch(self, info: SegmentInfo) -> pa.Buffer:
         path = self.folder.path(SEGMENTS, info.file)
-        if self.folder.is_local:
+        if self.folder.is_here:
             return _map_file(path)
         with self.folder.system.open_input_stream(path, compression=None) as file:
             blob = file.read_buffer()
+        self.fetched_bytes += blob.size
         HOST_CACHE.write(info.file, blob)
         return blob
 

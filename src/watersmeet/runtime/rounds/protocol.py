@@ -297,6 +297,7 @@ class Protocol:
             drivers=count_orders(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,
+            fetched_bytes=flows.fetched_bytes,
             scaled=account.said,
             kernels=flows.kernels,
             pruned=flows.pruned,

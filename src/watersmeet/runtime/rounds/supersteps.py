@@ -17,7 +17,7 @@ error and not an endless batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +33,7 @@ from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport
+from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
 from watersmeet.runtime.rounds.results.leaving import Select, Write, Writing, keep
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
@@ -49,9 +50,10 @@ from watersmeet.runtime.rounds.worker import (
     Reship,
     Task,
 )
+from watersmeet.runtime.spark.executors import find_hosts, is_one_machine, number_shares
 from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
-from watersmeet.runtime.spark.workers import schema_of
+from watersmeet.runtime.spark.workers import probe_workers, schema_of
 from watersmeet.runtime.stream.late import FIELDS, typed
 from watersmeet.storage.manifest import BatchManifest, Identity
 
@@ -141,8 +143,9 @@ class Supersteps:
         folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
     ) -> None:
-        self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
         spark = next(iter(frames.values())).sparkSession
+        folder = replace(folder, is_shared=not is_one_machine(spark))
+        self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
         self.jobs: Jobs = jobs_of(spark)
         self.partitions = max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         entrance = Entrance() if query is None else Entrance.of(query)
@@ -195,16 +198,16 @@ class Supersteps:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
         return _Running(self, batch, deliver).run()
 
-    def over(self, count: int, step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
-        """The results of a step over `count` shares."""
+    def over(self, hosts: Sequence[str], step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
+        """The results of a step over shares, whose tasks prefer hosts."""
 
         def make(orders: str | None) -> DataFrame:
-            shares = self.spark.range(0, count, 1, count)
+            shares = number_shares(self.spark, hosts)
             if step is HandLost:
                 return self._leave_late(shares, orders)
             return self._leave(shares, step(self.task, orders), orders)
 
-        return self.jobs.frame(None if self.outlet.reads_tables else (step, count), make, orders)
+        return self.jobs.frame(None if self.outlet.reads_tables else (step, *hosts), make, orders)
 
     def _leave(self, given: DataFrame, step: Enter | Deliver | Hand | Reship, orders: str | None) -> DataFrame:
         """What a step lets out: the query's rows or, if the sink is a folder, the names of the files that have them."""
@@ -253,9 +256,12 @@ class _Running:
         """Dropped rows."""
         self._jobs = 0
         self._seen = Seen()
+        self._cores: dict[str, int] = {}
 
     def run(self) -> Account:
         self.steps.jobs.begin(self.entered)
+        self._cores = find_hosts(self.steps.spark)
+        probe_workers(self.steps.spark, self._cores)
         if self.batch.apart != self.state.apart:
             self._reship()
         if self.steps.posts:
@@ -286,7 +292,7 @@ class _Running:
 
     def _round(self, number: int, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> list[Parcel]:
         """One round, over letters or, without, over the rows that Spark has shuffled."""
-        shares = _deal(letters or [], self.steps.partitions)
+        shares, hosts = self._deal(letters or [])
         direct = is_last(self.flow, number)
         orders = self._orders(round=number, direct=direct, states=self._states(), shares=shares, seen=dict(seen))
         run = _all(
@@ -294,13 +300,19 @@ class _Running:
         )
         if letters is None:
             return self._job(orders, run, partial(self.steps.entered, self.entered))
-        return self._job(orders, run, partial(self.steps.over, len(shares), Deliver))
+        return self._job(orders, run, partial(self.steps.over, hosts, Deliver))
+
+    def _deal(self, letters: Sequence[Parcel]) -> tuple[list[list[Parcel]], list[str]]:
+        """Letters by task, and the hosts of tasks."""
+        units = {*self.state.units, *(p.to for p in letters)}
+        self.state.hosts = place_units(units, self.state.hosts, self._cores)
+        return deal(letters, self.steps.partitions, self.state.hosts)
 
     def _hand_over(self) -> None:
         """Results that were posted on the way, to the sink."""
         count = max(1, min(len(self.posted), self.steps.partitions))
         shares = [self.posted[n::count] for n in range(count)]
-        self._under(self._orders(shares=shares), self.deliver, partial(self.steps.over, count, Hand))
+        self._under(self._orders(shares=shares), self.deliver, partial(self.steps.over, anywhere(count), Hand))
 
     def _hand_over_lost(self, deliver: Run) -> None:
         """Dropped rows to their sink."""
@@ -309,7 +321,9 @@ class _Running:
             return
         count = min(len(self.lost), self.steps.partitions)
         shares = [self.lost[n::count] for n in range(count)]
-        self._under(self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, count, HandLost))
+        self._under(
+            self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, anywhere(count), HandLost)
+        )
 
     def _reship(self) -> None:
         """Turn what is stored into the form that this batch works on."""
@@ -318,7 +332,7 @@ class _Running:
         if any(unit < MOST_UNITS and alias in changed for unit, alias, _ in self.state.segments()):
             count = min(self.steps.partitions, self.steps.flows.plan.units)
             orders = self._orders(states=self._states(), shares=[[] for _ in range(count)], was=list(before))
-            self._job(orders, _all(compute, count), partial(self.steps.over, count, Reship))
+            self._job(orders, _all(compute, count), partial(self.steps.over, anywhere(count), Reship))
         for alias in changed - {*after}:
             self.state.drop(alias, MOST_UNITS)
         self.state.shipping = {**self.state.shipping, "stored": list(after)}
@@ -383,14 +397,3 @@ def _all(run: Run, tasks: int) -> RunTasks:
         return range(tasks)
 
     return run_all
-
-
-def _deal(letters: Sequence[Parcel], tasks: int) -> list[list[Parcel]]:
-    """Letters by task; all letters to one unit go to one task."""
-    units = sorted({p.to for p in letters})
-    count = min(tasks, len(units))
-    task_of = {unit: n % count for n, unit in enumerate(units)}
-    shares: list[list[Parcel]] = [[] for _ in range(count)]
-    for parcel in letters:
-        shares[task_of[parcel.to]].append(parcel)
-    return shares

@@ -128,6 +128,7 @@ class Task:
                     yield from leaving.take(item)
                 elif isinstance(item, pa.Table):
                     post.post(Message(-1, RESULTS, item), -1)
+            turn.report.fetched_bytes = store.fetched_bytes
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
         post.close()
         self.report(orders, TaskReport(units, post.parcels))

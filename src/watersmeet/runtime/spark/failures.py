@@ -30,6 +30,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from watersmeet import errors
 from watersmeet.errors import BrokenQueryError, WatersmeetError
 from watersmeet.registry.versions import STRUCK
+from watersmeet.runtime.spark.workers import error_of, problem_of_failure
 
 _RAISED = re.compile(
     r"(?:^|: )watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
@@ -47,7 +48,13 @@ def unwrap(error: BaseException, known: BaseException | None = None) -> BaseExce
     if isinstance(known, WatersmeetError):
         return known
     first = known if isinstance(known, Exception) else error
-    return from_worker(str(first)) or first
+    return from_worker(str(first)) or _find_lack(str(first)) or first
+
+
+def _find_lack(text: str) -> WatersmeetError | None:
+    """A host that came while the query ran may have no watersmeet."""
+    problem = problem_of_failure(text, "an interpreter")
+    return None if problem is None else error_of(problem)
 
 
 def raise_unwrapped(error: BaseException, known: BaseException | None = None) -> NoReturn:

@@ -1,8 +1,8 @@
 """Spark's Python workers: what they must have, how they report errors, how they stay light, and how results leave them.
 
 **Probe.** Workers run PYSPARK_PYTHON, or the `python3` of their PATH, which need not be the driver's interpreter. Without a probe, a worker that
-has no watersmeet ends the first micro-batch with 90 lines of Spark's. A session is probed once, by a job of one row that needs only Python's own
-library in the worker. What fails for other reasons is left to the query itself. Sessions of Spark Connect are not probed: they cannot run such a job.
+has no watersmeet ends the first micro-batch with 90 lines of Spark's. A session is probed once on every host, by a job that needs only Python's own
+library in the worker; under `start()` so are hosts that come later. What fails for other reasons is left to the query itself. Sessions of Spark Connect are not probed: they cannot run such a job.
 
 **Errors.** Spark makes text of a worker's exception, traceback first, and wraps it twice. An error of ours explains itself, so it is
 raised with the few frames that Spark adds, and behind a copy of itself without any: Python prints a cause first.
@@ -30,7 +30,7 @@ import gc
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
@@ -42,13 +42,14 @@ from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.columns.retype import retype_table
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.operators.finish.project import Fields
+from watersmeet.runtime.spark.executors import ask_hosts, find_hosts, is_one_machine
 from watersmeet.runtime.spark.versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
-_ASKED: set[str] = set()
-"""Applications that have been asked, by their ids."""
+_ASKED: set[tuple[str, str]] = set()
+"""Hosts of applications that have been asked, by the applications' ids; "" stands for all of them."""
 
-REPORT = f"""def report(_):
+REPORT = f"""def report(host):
     import importlib.metadata, importlib.util, json, sys
     def found(name):
         try:
@@ -58,41 +59,55 @@ REPORT = f"""def report(_):
         except Exception:
             return ""
     packages = {{name: found(name) for name in {PACKAGES!r}}}
-    return json.dumps({{"python": sys.executable, "version": sys.version.split()[0], "packages": packages}})
+    return json.dumps({{"host": host, "python": sys.executable, "version": sys.version.split()[0], "packages": packages}})
 """
 """As text: a function of this module would be pickled by its name, and the worker may not have the module."""
 _MISMATCH = re.compile(r"different version: ([\d.]+)")
 _CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(watersmeet|pyarrow|pandas|numpy|numba|duckdb)")
+_LOST_AT = re.compile(r"\(TID \d+\) \((\S+) executor (?!driver)")
 _REMEDY = (
     "before the session is made, set PYSPARK_PYTHON to an interpreter that has watersmeet on every machine, such as the driver's: "
     "os.environ['PYSPARK_PYTHON'] = sys.executable ({})"
 )
 
 
-def probe_workers(spark: Any) -> None:
-    """Refuse a session whose workers cannot run watersmeet."""
-    if is_connect(spark) or spark.sparkContext.applicationId in _ASKED:
+def probe_workers(spark: Any, hosts: Iterable[str] | None = None) -> None:
+    """Refuse a session whose workers cannot run watersmeet, on all of its hosts or on these; who has been asked is not asked again."""
+    if is_connect(spark) or (spark.sparkContext.applicationId, "") in _ASKED:
         return
-    problem = _ask(spark.sparkContext)
+    id, among = spark.sparkContext.applicationId, list(find_hosts(spark) if hosts is None else hosts)
+    asked = [host for host in among if (id, host) not in _ASKED]
+    if among and not asked:
+        return
+    problem = _ask(spark, asked or [""])
     if problem is not None:
-        raise WorkerError(f"{problem}; {_REMEDY.format(sys.executable)}")
-    trust_workers(spark)
+        raise error_of(problem)
+    _ASKED.update((id, host) for host in asked)
+    if is_one_machine(spark):
+        trust_workers(spark)
 
 
 def trust_workers(spark: Any) -> None:
     """Do not ask: the session's workers are known to run this interpreter."""
-    _ASKED.add(spark.sparkContext.applicationId)
+    _ASKED.add((spark.sparkContext.applicationId, ""))
 
 
-def _ask(context: Any) -> str | None:
-    """What is wrong with the workers, if something is."""
+def error_of(problem: str) -> WorkerError:
+    """What is wrong with workers, with the remedy."""
+    return WorkerError(f"{problem}; {_REMEDY.format(sys.executable)}")
+
+
+def _ask(spark: Any, hosts: Sequence[str]) -> str | None:
+    """What is wrong with the workers of some hosts, if something is; "" is any host."""
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(REPORT, made)
     try:
-        said = context.parallelize([0], 1).map(made["report"]).collect()
+        said = ask_hosts(spark, hosts, made["report"])
     except Exception as error:
-        return problem_of_failure(str(error), context.pythonExec)
-    return problem_of_report(json.loads(said[0]))
+        return problem_of_failure(str(error), spark.sparkContext.pythonExec)
+    problems = (problem_of_report(json.loads(one)) for one in said)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def problem_of_report(said: Mapping[str, Any]) -> str | None:
@@ -101,7 +116,7 @@ def problem_of_report(said: Mapping[str, Any]) -> str | None:
     >>> problem_of_report({"python": "/usr/bin/python3", "version": "3.11.2", "packages": {"watersmeet": None, "pyarrow": None, "numpy": "2.2"}})
     "Spark's Python workers run /usr/bin/python3 (3.11.2), which has no watersmeet and no pyarrow"
     """
-    who = f"Spark's Python workers run {said['python']} ({said['version']}), which has"
+    who = f"Spark's Python workers{_at(said.get('host'))} run {said['python']} ({said['version']}), which has"
     missing = [name for name, found in said["packages"].items() if found is None]
     if missing:
         return f"{who} {' and '.join(f'no {name}' for name in missing)}"
@@ -117,13 +132,21 @@ def problem_of_failure(text: str, python: str) -> str | None:
     >>> problem_of_failure('java.io.IOException: Cannot run program "python9": error=2', "python9")
     "Spark's Python workers are to run python9, and there is no such program"
     """
-    absent, other = _CANNOT_RUN.search(text), _MISMATCH.search(text)
+    absent, other, lost = _CANNOT_RUN.search(text), _MISMATCH.search(text), _LOST_AT.search(text)
+    who = f"Spark's Python workers{_at(lost[1] if lost else None)}"
+    lacks = _NOT_THERE.search(text)
+    if lacks:
+        return f"{who} run {python}, which has no {lacks[1]}"
     if absent:
-        return f"Spark's Python workers are to run {absent[1]}, and there is no such program"
+        return f"{who} are to run {absent[1]}, and there is no such program"
     if other or "PYTHON_VERSION_MISMATCH" in text:
         theirs = f"Python {other[1].rstrip('.')}" if other else "another Python"
-        return f"Spark's Python workers run {python}, which is {theirs}, and the driver Python {sys.version.split()[0]}"
+        return f"{who} run {python}, which is {theirs}, and the driver Python {sys.version.split()[0]}"
     return None
+
+
+def _at(host: str | None) -> str:
+    return f" on {host}" if host else ""
 
 
 def _version(name: str) -> str | None:
