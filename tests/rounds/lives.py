@@ -61,8 +61,8 @@ def wires(seconds: int, count: int = FILES) -> LocalRun:
 class Played(Stage):
     """Supersteps of a query by itself."""
 
-    def over(self, count: int, step: Any, orders: str) -> Any:
-        return Rows(super().over(count, step, orders))
+    def over(self, hosts: list[str], step: Any, orders: str) -> Any:
+        return Rows(super().over(hosts, step, orders))
 
     def run(self, batch: Batch, deliver: Any) -> Account:
         wires = {a: pa.concat_tables([w.slice(4 * f, 4) for f in batch.entered.files]) for a, w in self.wires.items()}

@@ -60,8 +60,8 @@ class Stage:
         """The context of a task."""
         return SimpleNamespace(partitionId=lambda: self.partition, taskAttemptId=lambda: 0)
 
-    def over(self, count: int, step: Any, orders: str) -> Any:
-        return lambda: [b for n in range(count) for b in self._task(n, step, orders)]
+    def over(self, hosts: list[str], step: Any, orders: str) -> Any:
+        return lambda: [b for n in range(len(hosts)) for b in self._task(n, step, orders)]
 
     def _task(self, number: int, step: Any, orders: str) -> list[pa.RecordBatch]:
         self.partition = number

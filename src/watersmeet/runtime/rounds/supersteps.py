@@ -50,10 +50,10 @@ from watersmeet.runtime.rounds.worker import (
     Reship,
     Task,
 )
-from watersmeet.runtime.spark.executors import find_hosts, is_one_machine, number_shares
+from watersmeet.runtime.spark.executors import is_one_machine
 from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
-from watersmeet.runtime.spark.workers import probe_workers, schema_of
+from watersmeet.runtime.spark.workers import schema_of
 from watersmeet.runtime.stream.late import FIELDS, typed
 from watersmeet.storage.manifest import BatchManifest, Identity
 
@@ -202,7 +202,7 @@ class Supersteps:
         """The results of a step over shares, whose tasks prefer hosts."""
 
         def make(orders: str | None) -> DataFrame:
-            shares = number_shares(self.spark, hosts)
+            shares = self.jobs.number_shares(hosts)
             if step is HandLost:
                 return self._leave_late(shares, orders)
             return self._leave(shares, step(self.task, orders), orders)
@@ -260,8 +260,7 @@ class _Running:
 
     def run(self) -> Account:
         self.steps.jobs.begin(self.entered)
-        self._cores = find_hosts(self.steps.spark)
-        probe_workers(self.steps.spark, self._cores)
+        self._cores = self.steps.jobs.find_hosts()
         if self.batch.apart != self.state.apart:
             self._reship()
         if self.steps.posts:

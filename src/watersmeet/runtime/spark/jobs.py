@@ -6,24 +6,27 @@
     frames of steps  made once per query, and run again           made for every job: the server plans each from its text anyhow
     orders           a local property of the job                  inside the function that the frame runs
     what is observed read from the streaming query's execution    an Observation of the batch's own
+    hosts            tasks prefer those of their units            nobody can say
 
 Connect's column is Spark's public interface, and would do for both. On a classic session it costs more: making and planning the frames anew
 takes a batch longer than a small join (docs/decisions has the figures).
 
-Invariant: a task finds the same orders either way. No module of the rounds runtime but this one calls the JVM.
+Invariant: a task finds the same orders either way. The rounds runtime calls the JVM here, and through `executors`, alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation, SparkSession
 
+from watersmeet.runtime.spark.executors import find_hosts, number_shares
 from watersmeet.runtime.spark.versions import is_connect
+from watersmeet.runtime.spark.workers import probe_workers
 
 PROPERTY = "watersmeet.orders"
 """The local property that orders travel in."""
@@ -53,6 +56,12 @@ class Jobs(Protocol):
 
     def under(self, orders: str) -> AbstractContextManager[None]:
         """While it lasts, jobs of this thread carry orders."""
+
+    def find_hosts(self) -> dict[str, int]:
+        """Cores by host, where hosts can be told apart; raises if one of them cannot run watersmeet."""
+
+    def number_shares(self, hosts: Sequence[str]) -> DataFrame:
+        """The numbers from 0, one in each task: task n prefers the n-th host, if it has a name."""
 
     def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         """What was observed when the rows of this batch were first taken in."""
@@ -96,6 +105,14 @@ class ClassicJobs:
         finally:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
 
+    def find_hosts(self) -> dict[str, int]:
+        hosts = find_hosts(self.spark)
+        probe_workers(self.spark, hosts)
+        return hosts
+
+    def number_shares(self, hosts: Sequence[str]) -> DataFrame:
+        return number_shares(self.spark, hosts)
+
     def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         if self._seen is None or self._seen[0] is not entered:  # a batch that runs again is counted again
             self._seen = entered, self._read_metrics(name)
@@ -138,6 +155,12 @@ class ConnectJobs:
 
     def under(self, orders: str) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def find_hosts(self) -> dict[str, int]:
+        return {}
+
+    def number_shares(self, hosts: Sequence[str]) -> DataFrame:
+        return self.spark.range(0, len(hosts), 1, len(hosts))
 
     def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         assert self._observation is not None
