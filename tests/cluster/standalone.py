@@ -23,8 +23,8 @@ PATIENCE_S = 240.0
 class Standalone:
     """A running cluster; its workers can be killed, and others can be added."""
 
-    def __init__(self, hosts: Hosts, shared: Path) -> None:
-        self.hosts, self.shared = hosts, shared
+    def __init__(self, hosts: Hosts, shared: Path, memory: str = "1g") -> None:
+        self.hosts, self.shared, self._memory = hosts, shared, memory
         self.master = f"spark://{hosts.addresses[HUB]}:{PORT}"
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         self._daemon(HUB, "master.Master", "--host", hosts.addresses[HUB], "--port", str(PORT), "--webui-port", "0")
@@ -33,7 +33,18 @@ class Standalone:
     def add_worker(self, host: str) -> None:
         """Start a worker on a host, and wait until the master has it."""
         address, folder = self.hosts.addresses[host], self.hosts.root / host / "work"
-        named = ["--host", address, "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir", str(folder)]
+        named = [
+            "--host",
+            address,
+            "--webui-port",
+            "0",
+            "--cores",
+            "1",
+            "--memory",
+            self._memory,
+            "--work-dir",
+            str(folder),
+        ]
         self.workers[host] = self._daemon(host, "worker.Worker", *named, self.master)
         self._await(host, "Successfully registered with master")
 
