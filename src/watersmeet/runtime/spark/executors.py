@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import RDD
 from pyspark.serializers import UTF8Deserializer
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from watersmeet.runtime.spark.versions import is_connect
 
@@ -48,10 +48,10 @@ def number_shares(spark: Any, hosts: Sequence[str]) -> DataFrame:
     rows = []
     for number in range(len(hosts)):
         values = context._gateway.new_array(context._jvm.java.lang.Object, 1)
-        values[0] = context._jvm.java.lang.Long(number)
+        values[0] = number
         rows.append(context._jvm.org.apache.spark.sql.catalyst.expressions.GenericInternalRow(values))
     session = spark._jsparkSession
-    schema = session.parseDataType(StructType().add("id", LongType(), nullable=False).json())
+    schema = session.parseDataType(StructType().add("id", IntegerType(), nullable=False).json())
     return DataFrame(session.internalCreateDataFrame(_distribute(context, rows, hosts), schema, False), spark)
 
 
