@@ -5,15 +5,18 @@
 A process of a host runs in its network namespace and in a private mount namespace, where folders of the host's own lie over /tmp and the
 home folder's cache. Folders elsewhere are shared, as on a network file system.
 
-Invariant: what `Hosts` has made is gone when it is left: processes, links, namespaces. It needs root and iproute2; `missing` says what is not there.
+Invariant: what `Hosts` has made is gone when it is left, also by an error or SIGTERM: processes, links, namespaces, and with the processes their mounts. What a process left that
+was killed by SIGKILL, the next one sweeps. It needs root and iproute2; `missing` says what is not there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +48,8 @@ class Hosts:
         self._installed = [path for path in installed if path.is_relative_to("/tmp")]
 
     def __enter__(self) -> Hosts:
+        sweep()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that it is left
         try:
             for host in self.addresses:
                 self._make(host)
@@ -97,23 +102,11 @@ class Hosts:
         for process in self._processes:
             self.kill(process)
         for host in self.addresses:
-            self.kill_members(host)
-            subprocess.run(["ip", "netns", "delete", self.namespace(host)], capture_output=True, check=False)
+            _end(self.namespace(host))
 
     def kill_members(self, host: str) -> None:
-        """SIGKILL to all processes of a host, until none is left: one may be starting another."""
-        while found := self.members(host):
-            for pid in found:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
-
-    def members(self, host: str) -> list[int]:
-        """The processes that are left in a namespace that this object has made: executors are in sessions of their own."""
-        found = subprocess.run(
-            ["ip", "netns", "pids", self.namespace(host)], capture_output=True, text=True, check=False
-        )
-        return [int(pid) for pid in found.stdout.split()]
+        """SIGKILL to all processes of a host: executors are in sessions of their own."""
+        _kill_members(self.namespace(host))
 
     def _make(self, host: str) -> None:
         for folder in ("tmp", "cache", *(str(path)[1:] for path in self._installed)):
@@ -132,6 +125,33 @@ class Hosts:
         _ip("-n", hub, "link", "set", port, "master", "bridge", "up")
         _ip("-n", name, "address", "add", f"{self.addresses[host]}/24", "dev", "eth0")
         _ip("-n", name, "link", "set", "eth0", "up")
+
+
+def sweep() -> None:
+    """End the hosts of processes that are gone."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    for namespace, maker in re.findall(r"^(wm(\d+)-\w+)", listed, re.MULTILINE):
+        if not Path(f"/proc/{maker}").exists():
+            _end(namespace)
+
+
+def _end(namespace: str) -> None:
+    _kill_members(namespace)
+    subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def _kill_members(namespace: str) -> None:
+    """Until none is left: one may be starting another."""
+    while found := _members(namespace):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _members(namespace: str) -> list[int]:
+    found = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def _ip(*arguments: str) -> None:
