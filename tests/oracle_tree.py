@@ -27,6 +27,8 @@ Kind = Literal["inner", "left", "right", "full", "semi", "anti", "asof", "asof l
 Variant = frozenset[str]
 Marks = Callable[[str, int], float]
 """The watermark of an alias' stream after a batch."""
+ORDERS = {">=": (None, 0), ">": (None, -1), "<=": (0, None), "<": (1, None)}
+"""By operator of an as-of join `x.ts op b.ts` the least and the largest b.ts - x.ts, in microseconds: `<` is at least one."""
 
 
 class Nulls(dict[str, Any]):
@@ -138,9 +140,7 @@ def _directions(tree: Tree) -> Iterator[list[Window]]:
     """The windows of a tree, once for every choice of its paths' directions."""
     paths = [path for node in _nodes(tree) for path in node.paths]
     plain = [w for node in _nodes(tree) for w in node.windows] + [
-        (node.asof[0], node.asof[2], None, 0) if node.asof[1] in (">=", ">") else (node.asof[0], node.asof[2], 0, None)
-        for node in _nodes(tree)
-        if node.asof is not None
+        (x, b, *ORDERS[op]) for x, op, b in (node.asof for node in _nodes(tree) if node.asof is not None)
     ]
     for signs in product((False, True), repeat=len(paths)):
         hops: list[Window] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,12 @@ def compare(case: TreeCase) -> None:
 def test_the_partner_of_an_as_of_join_is_within_the_windows_of_all_left_aliases() -> None:
     """The last tuple before may be too far from another member of the left side, and one before it not."""
     compare(generate(random.Random(5185), ("asof", "asof left", "inner", "left", "full", "semi", "anti", "right")))
+
+
+@pytest.mark.parametrize("seed", [501185, 502121])
+def test_nobody_waits_for_a_partner_that_a_strict_order_rules_out(seed: int) -> None:
+    """After `a.ts < b.ts` a tuple at a's watermark meets no b of that very instant, so who could only meet that b has no partner."""
+    compare(generate(random.Random(seed), ("asof", "asof left", "asof", "asof left", *KINDS)))
 
 
 def test_a_tuple_that_has_left_says_nothing_of_an_equal_one_that_comes_later() -> None:
