@@ -21,7 +21,7 @@ from watersmeet.query.predicate import Band, Comparison, Condition, Equality
         ("a.k + b.k = 5", [Condition]),
         ("a.k = b.k OR a.j = b.j", [Condition]),
         ("a.k IN (b.k, b.j)", [Condition]),
-        ("abs(a.v - b.v) < 1", [Condition]),
+        ("abs(a.v - b.v) < 1", [Band]),
         ("abs(a.v - b.v) >= 1", [Condition]),
         ("abs(a.v - b.v) <= a.k", [Condition]),
         ("a.name - b.name <= 1", [Condition]),
@@ -34,23 +34,23 @@ def test_kinds(joined, condition, kinds):
 
 
 @pytest.mark.parametrize(
-    ("condition", "lo", "hi"),
+    ("condition", "lo", "hi", "strict"),
     [
-        ("abs(a.v - b.v) <= 1", -1, 1),
-        ("1.5 >= ABS(a.v - b.v)", -1.5, 1.5),
-        ("a.v - b.v BETWEEN -2 AND 3", -2, 3),
-        ("a.v - b.v <= 3", None, 3),
-        ("a.v - b.v >= -(3)", -3, None),
-        ("3 >= a.v - b.v", None, 3),
-        ("(a.v - b.v) = 3", 3, 3),
-        ("abs(a.k - b.k) < 3", -2, 2),
-        ("a.k - b.k > 3", 4, None),
+        ("abs(a.v - b.v) <= 1", -1, 1, False),
+        ("1.5 >= ABS(a.v - b.v)", -1.5, 1.5, False),
+        ("a.v - b.v BETWEEN -2 AND 3", -2, 3, False),
+        ("a.v - b.v <= 3", None, 3, False),
+        ("a.v - b.v >= -(3)", -3, None, False),
+        ("3 >= a.v - b.v", None, 3, False),
+        ("(a.v - b.v) = 3", 3, 3, False),
+        ("abs(a.k - b.k) < 3", -3, 3, True),
+        ("a.k - b.k > 3", 3, None, True),
     ],
 )
-def test_bands(joined, condition, lo, hi):
+def test_bands(joined, condition, lo, hi, strict):
     (band,) = joined(condition).predicates
     assert isinstance(band, Band)
-    assert (band.lo, band.hi) == (lo, hi)
+    assert (band.lo, band.hi, band.strict) == (lo, hi, strict)
     assert (band.left.alias, band.right.alias) == ("a", "b")
     assert band.condition.aliases == {"a", "b"}
 

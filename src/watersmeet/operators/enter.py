@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import floats, integers, place_keys
+from watersmeet.columns.arrow import codes, floats, integers, place_keys
 from watersmeet.columns.row_hash import by_hash, content_hash, row_hash
 from watersmeet.dataflow.clock import Seen, count
 from watersmeet.dataflow.contract import HERE, PROBE, Message, Origin, first_unit
@@ -203,11 +203,11 @@ class WireContent:
         return self._spread
 
     def value(self, column: str) -> np.ndarray:
-        """A column as doubles."""
+        """A column as doubles, in units of its codes."""
         values = self._column(column)
         if pa.types.is_floating(values.type):
             return floats(values)
-        return integers(values).astype(np.float64)
+        return (codes(values, "decimal") if pa.types.is_decimal(values.type) else integers(values)).astype(np.float64)
 
     def _column(self, name: str) -> pa.Array:
         column = self.table.column(name)

@@ -83,14 +83,19 @@ class Compare:
 
 @dataclass(frozen=True)
 class Difference:
-    """`lo <= left - right <= hi` over wire columns of integers or doubles."""
+    """`lo <= left - right <= hi` over the codes of wire columns, whose differences are exact, or over doubles."""
 
     left: tuple[str, str]
     right: tuple[str, str]
     lo: float | None
     hi: float | None
-    integers: bool
+    kind: Literal["integer", "decimal", "double"]
     text: str
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether codes are whole numbers, and bounds with them."""
+        return self.kind != "double"
 
 
 Residual = Compare | Difference

@@ -7,6 +7,7 @@ every predicate refers to at least two aliases. `condition` is a predicate as on
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from watersmeet.query.expr import Expr
@@ -64,10 +65,12 @@ class Comparison(_TwoSided):
 
 @dataclass(frozen=True)
 class Band(_TwoSided):
-    """`lo <= left - right <= hi`, lo and hi literals; None is unbounded. Types that a compiled band cannot take need `condition`."""
+    """`lo <= left - right <= hi`, or `<` if it is `strict`, lo and hi literals; None is unbounded. Dates differ by days. Types that a compiled band cannot
+    take need `condition`."""
 
-    lo: float | None
-    hi: float | None
+    lo: Decimal | None
+    hi: Decimal | None
+    strict: bool = False
 
     def __str__(self) -> str:
         return str(self.condition)

@@ -3,7 +3,7 @@
 no alias, one alias                        filter
 event times of two aliases                 edges (and the condition itself if it is an Equality, or counted on the clock)
 l = r, l < r, ...  one alias on each side  Equality, Comparison
-abs(l - r) <= c, l - r BETWEEN c AND d     Band
+abs(l - r) <= c, l - r BETWEEN c AND d     Band, of numbers; of dates in days: l - r <= INTERVAL 3 DAYS, datediff(l, r) <= 3
 anything else                              Condition
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
@@ -18,20 +19,20 @@ from sqlglot import exp
 from watersmeet.errors import QueryError
 from watersmeet.query.expr import Expr, binary
 from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
-from watersmeet.query.stream import INTEGERS
 from watersmeet.query.tree import Node
 from watersmeet.query.window import Edge
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import NUMERIC
 from watersmeet.sql.expressions import show, to_expr
 from watersmeet.sql.names import Scope, aliases_of
-from watersmeet.sql.windows.time_conditions import time_condition
+from watersmeet.sql.windows.time_conditions import span_us, time_condition
 
 COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _SIGNS = {**COMPARATORS, exp.EQ: "="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 _EXACT = 2**53
-"""Whole numbers below this are exact as floats, which the bounds of a Band are."""
+"""Whole numbers below this are exact as doubles, which differences of doubles are compared with."""
+_DAY_US = 86_400_000_000
 
 
 @dataclass
@@ -127,46 +128,44 @@ def _sides(node: Any) -> tuple[Any, Any] | None:
 
 
 def _difference(node: Any) -> tuple[Any, Any] | None:
-    """`l - r`, one alias on each side, different ones."""
+    """`l - r` or `datediff(l, r)`, one alias on each side, different ones."""
     node = node.unnest()
-    return _sides(node) if isinstance(node, exp.Sub) else None
+    if isinstance(node, exp.Sub):
+        return _sides(node)
+    sides = _sides(node) if isinstance(node, exp.DateDiff) and node.args.get("unit") is None else None
+    if sides is None:
+        return None
+    left, right = (side.this if isinstance(side, exp.TsOrDsToDate) else side for side in sides)
+    return left.unnest(), right.unnest()
 
 
 def _band(node: Any) -> Band | None:
-    """A bounded difference of numbers."""
+    """A bounded difference of numbers or dates."""
     found = _find_bounds(node)
     if found is None:
         return None
     (left, right), lo, hi, strict = found
-    types = type_of(left), type_of(right)
-    if not all(t is not None and t.kind in NUMERIC for t in types):
+    kinds = [None if t is None else t.kind for t in (type_of(left), type_of(right))]
+    if kinds != ["date", "date"] and not all(kind in NUMERIC for kind in kinds):
         return None
-    if strict:
-        if not all(t is not None and t.kind in INTEGERS for t in types):
-            return None
-        lo, hi = _whole(lo, 1), _whole(hi, -1)
-        if lo is None and hi is None:
-            return None
-    return Band(to_expr(left), to_expr(right), to_expr(node), lo, hi)
+    if "decimal" in kinds and any("e" in literal.name.lower() for literal in node.find_all(exp.Literal)):
+        return None  # a double, as which Spark compares the difference
+    return Band(to_expr(left), to_expr(right), to_expr(node), lo, hi, strict)
 
 
-def _whole(bound: float | None, step: int) -> float | None:
-    """The next whole number inside a strict bound on integers."""
-    return bound + step if bound is not None and float(bound).is_integer() else None
-
-
-def _find_bounds(node: Any) -> tuple[tuple[Any, Any], float | None, float | None, bool] | None:
+def _find_bounds(node: Any) -> tuple[tuple[Any, Any], Decimal | None, Decimal | None, bool] | None:
     """The difference, its bounds, and whether they are strict."""
     if isinstance(node, exp.Between):
-        pair, low, high = _difference(node.this), number(node.args["low"]), number(node.args["high"])
+        low, high = (_bound(node.this, node.args[end]) for end in ("low", "high"))
+        pair = _difference(node.this)
         if pair is None or low is None or high is None or node.args.get("symmetric"):
             return None
         return pair, low, high, False
     if type(node) not in _MIRROR:
         return None
-    kind, form, bound = type(node), node.this.unnest(), number(node.expression)
+    kind, form, bound = type(node), node.this.unnest(), _bound(node.this, node.expression)
     if bound is None:
-        kind, form, bound = _MIRROR[kind], node.expression.unnest(), number(node.this)
+        kind, form, bound = _MIRROR[kind], node.expression.unnest(), _bound(node.expression, node.this)
     if bound is None:
         return None
     strict = kind in (exp.LT, exp.GT)
@@ -181,12 +180,23 @@ def _find_bounds(node: Any) -> tuple[tuple[Any, Any], float | None, float | None
     return pair, lo, hi, strict
 
 
-def number(node: Any) -> float | None:
-    """A signed numeric literal that a float holds.
+def _bound(form: Any, literal: Any) -> Decimal | None:
+    """What a difference is compared with: a number, or the days of an interval if it is one of dates."""
+    form = form.unnest()
+    form = form.this.unnest() if isinstance(form, exp.Abs) else form
+    kinds = [type_of(side) for side in (form.this, form.expression)] if isinstance(form, exp.Sub) else []
+    if not any(kind is not None and kind.kind == "date" for kind in kinds):
+        return number(literal)
+    us = span_us(literal)
+    return None if us is None else Decimal(us) / _DAY_US
+
+
+def number(node: Any) -> Decimal | None:
+    """A signed numeric literal, not too large for a double to be exact.
 
     >>> from sqlglot import parse_one
     >>> number(parse_one("-(2.5)")), number(parse_one("x"))
-    (-2.5, None)
+    (Decimal('-2.5'), None)
     """
     node = node.unnest()
     if isinstance(node, exp.Neg):
@@ -194,5 +204,5 @@ def number(node: Any) -> float | None:
         return None if inner is None else -inner
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
-    value = float(node.name)
+    value = Decimal(node.name)
     return value if abs(value) < _EXACT else None

@@ -59,7 +59,7 @@ def test_a_comparison_is_exact(xs, ys, op, y_is_left):
 @example([BOTTOM], [TOP, BOTTOM], None, -1, True)
 def test_a_band_of_integers_is_exact_beyond_64_bits(xs, ys, lo, hi, y_is_left):
     sides = (("y", "v"), ("x", "v")) if y_is_left else (("x", "v"), ("y", "v"))
-    residual = Difference(*sides, lo, hi, True, "")
+    residual = Difference(*sides, lo, hi, "integer", "")
     want = [
         (lo is None or lo <= d) and (hi is None or d <= hi)
         for x in xs
@@ -80,7 +80,7 @@ def test_a_band_of_integers_is_exact_beyond_64_bits(xs, ys, lo, hi, y_is_left):
 def test_a_band_of_doubles_loses_nothing(xs, ys, lo, hi, y_is_left):
     x, y = np.array(xs, np.float64), np.array(ys, np.float64)
     sides = (("y", "v"), ("x", "v")) if y_is_left else (("x", "v"), ("y", "v"))
-    residual = Difference(*sides, lo, hi, False, "")
+    residual = Difference(*sides, lo, hi, "double", "")
     x_idx, y_idx = every_pair(x, y)
     low, high = -np.inf if lo is None else lo, np.inf if hi is None else hi
     want = band_floats(y, y_idx, x, x_idx, low, high) if y_is_left else band_floats(x, x_idx, y, y_idx, low, high)
@@ -94,7 +94,7 @@ def test_a_band_of_doubles_loses_nothing(xs, ys, lo, hi, y_is_left):
 def test_a_band_of_doubles_is_narrow(y_is_left):
     sides = (("y", "v"), ("x", "v")) if y_is_left else (("x", "v"), ("y", "v"))
     x, y = np.array([10.0]), np.array([8.0, 8.9, 9.0, 10.0, 12.0, 12.1, np.nan, np.inf])
-    residual = Difference(*sides, *((-1.0, 2.0) if y_is_left else (-2.0, 1.0)), False, "")
+    residual = Difference(*sides, *((-1.0, 2.0) if y_is_left else (-2.0, 1.0)), "double", "")
     assert inside(ranges.of(residual, "y", x), order_floats(y)).tolist() == [[False] * 2 + [True] * 3 + [False] * 3]
 
 

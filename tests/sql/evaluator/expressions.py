@@ -52,7 +52,7 @@ TIME_CONDITIONS = (
     *(f"p < TIMESTAMP '{t}'" for t in _LITERALS), *(f"q >= TIMESTAMP '{t}'" for t in _LITERALS[:3]),
     *(f"z <= TIMESTAMP_NTZ '{t}'" for t in _LITERALS[:3]),
     "p < q - INTERVAL 90 MINUTES", "q <= p + INTERVAL 1 DAY", "q BETWEEN p AND p + INTERVAL 24 HOURS", "q - p <= INTERVAL 1 HOUR", "p - q > INTERVAL 1 DAY",
-    "q - p BETWEEN INTERVAL -1 DAY AND INTERVAL 1 DAY", "p = z", "z < p", "z <=> w", "n = o", "n < o", "n <= p", "p > n", "z >= n", "p = o", "n < DATE '2024-03-31'", "p < DATE '2024-03-31'",
+    "q - p BETWEEN INTERVAL -1 DAY AND INTERVAL 1 DAY", "p = z", "z < p", "z <=> w", "n = o", "n < o", "n <= p", "p > n", "z >= n", "p = o", "n - o <= INTERVAL 2 DAYS", "abs(datediff(n, o)) <= 3", "n - o BETWEEN INTERVAL -1 DAY AND INTERVAL 36 HOURS", "n < DATE '2024-03-31'", "p < DATE '2024-03-31'",
     "n = '2024-03-31'", "p > '2024-03-31 02:30:00'", "p IN (TIMESTAMP '2024-11-03 01:30:00', q)", "n IN (o, DATE '2024-03-10')", "p BETWEEN n AND q",
     "hour(p) < hour(q)", "CAST(p AS DATE) = o", "CAST(p AS DATE) = CAST(q AS DATE)", "year(p) = year(o)", "day(p) BETWEEN 1 AND 15 OR hour(q) > 12",
     "p < TIMESTAMP '2024-03-09 23:00:00' OR q > TIMESTAMP '2024-10-27 00:00:00'", "p IS NULL OR q IS NULL", "NOT (p < q)", "p IS NOT NULL AND hour(p) = 1",

@@ -312,17 +312,14 @@ class Multiway:
         if isinstance(residual, Compare):
             kind, op = residual.kind, LESS if residual.op == "<" else LESS_EQUAL
             return compare(left.codes(left_name, kind), bound[x], right.codes(right_name, kind), bound[y], op)
-        if residual.integers:
+        operands = left.codes(left_name, residual.kind), bound[x], right.codes(right_name, residual.kind), bound[y]
+        if residual.is_exact:
             lo = np.iinfo(np.int64).min if residual.lo is None else int(residual.lo)
             hi = np.iinfo(np.int64).max if residual.hi is None else int(residual.hi)
-            return band_integers(
-                left.codes(left_name, "integer"), bound[x], right.codes(right_name, "integer"), bound[y], lo, hi
-            )
+            return band_integers(*operands, lo, hi)
         lo_f = -np.inf if residual.lo is None else residual.lo
         hi_f = np.inf if residual.hi is None else residual.hi
-        return band_floats(
-            left.codes(left_name, "double"), bound[x], right.codes(right_name, "double"), bound[y], lo_f, hi_f
-        )
+        return band_floats(*operands, lo_f, hi_f)
 
     def _condition(self, bound: Bound, condition: Expr) -> np.ndarray:
         names = {ref: f'"{n}"' for n, ref in enumerate(condition.columns)}

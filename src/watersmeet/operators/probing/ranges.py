@@ -1,7 +1,7 @@
 """Bands and inequalities as ranges: what a probe asks a sorted index for.
 
     x < y             y in (x, top]                 over codes that keep order: exact
-    lo <= x - y <= hi y in [x - hi, x - lo]         over integers: exact, and empty where it leaves 64 bits
+    lo <= x - y <= hi y in [x - hi, x - lo]         over whole numbers, dates, decimals: exact, and empty where it leaves 64 bits
                       the same, one step wider      over doubles, then tested: fl(x - y) <= hi does not mean y >= fl(x - hi)
 
 All residuals of one column of y meet in one range, as all windows meet in one period. Of several columns the one
@@ -82,8 +82,7 @@ def _all(
     for residual in plan.residuals:
         for y, x in ((residual.left[0], residual.right), (residual.right[0], residual.left)):
             if y in side.spec.aliases and x[0] in bound:
-                kind = residual.kind if isinstance(residual, Compare) else "integer" if residual.integers else "double"
-                ranges = of(residual, y, members[x[0]].codes(x[1], kind)[bound[x[0]]])
+                ranges = of(residual, y, members[x[0]].codes(x[1], residual.kind)[bound[x[0]]])
                 yield replace(ranges, column=side.spec.column(y, ranges.column))
 
 
@@ -94,9 +93,9 @@ def of(residual: Residual, y: str, x_codes: np.ndarray) -> Ranges:
     if isinstance(residual, Compare):
         lo, hi = _beyond(x_codes, y_is_left, residual.op == "<")
         return Ranges(column, residual.kind, lo, hi, (residual,))
-    if residual.integers:
+    if residual.is_exact:
         low, high = (residual.lo, residual.hi) if y_is_left else _mirror(residual)
-        return Ranges(column, "integer", *_around_integers(x_codes, low, high), (residual,))
+        return Ranges(column, residual.kind, *_around_integers(x_codes, low, high), (residual,))
     if y_is_left:
         return Ranges(column, "float", *_around_floats(-x_codes, residual.lo, residual.hi))
     if residual.hi is None:

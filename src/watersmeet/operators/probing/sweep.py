@@ -138,6 +138,4 @@ def _encode(residual: Residual) -> tuple[int, str, float | None, float | None]:
     """A residual's test, the kind of its codes, and its bounds."""
     if isinstance(residual, Compare):
         return LESS if residual.op == "<" else LESS_EQUAL, residual.kind, None, None
-    if residual.integers:
-        return BAND, "integer", residual.lo, residual.hi
-    return REAL_BAND, "double", residual.lo, residual.hi
+    return BAND if residual.is_exact else REAL_BAND, residual.kind, residual.lo, residual.hi

@@ -1,7 +1,7 @@
 """For each condition across streams: who evaluates it.
 
     comparison of codable sides       -> compiled residual (both sides computed by Spark, before the join)
-    band over integers or doubles     -> compiled residual
+    band of numbers or dates          -> compiled residual
     anything else that is portable    -> the library evaluator inside the unit: candidates are not shipped in vain
     the rest                          -> Spark's own `where` after the join: exact by construction
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 
 from watersmeet.errors import UnsupportedError
 from watersmeet.plan.model import Compare, Difference, Part, Plan, Residual
@@ -22,7 +23,7 @@ from watersmeet.plan.options import Given, Inside
 from watersmeet.plan.types import Types, exact, kind_of
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison, Condition, Predicate
-from watersmeet.query.stream import INTEGERS
+from watersmeet.query.stream import DECIMAL, INTEGERS
 
 
 def place_conditions(plan: Plan, given: Given) -> Plan:
@@ -83,9 +84,33 @@ def _compile(predicate: Comparison | Band, types: Types, allowed: Inside) -> Res
             return Compare(left, predicate.op, right, kind, str(predicate))
         return Compare(right, "<" if predicate.op == ">" else "<=", left, kind, str(predicate))
     if common == "double":
-        return Difference(left, right, predicate.lo, predicate.hi, False, str(predicate))
-    if common in INTEGERS:
-        lo = None if predicate.lo is None else math.ceil(predicate.lo)
-        hi = None if predicate.hi is None else math.floor(predicate.hi)
-        return Difference(left, right, lo, hi, True, str(predicate))
+        return Difference(left, right, *_inside_doubles(predicate), "double", str(predicate))
+    decimal, kind = DECIMAL.fullmatch(common), kind_of(common)
+    if kind == "decimal" or common in (*INTEGERS, "date"):
+        lo, hi = _inside_codes(predicate, int(decimal[2]) if decimal else 0)
+        return Difference(left, right, lo, hi, "decimal" if decimal else "integer", str(predicate))
     return None
+
+
+def _inside_doubles(band: Band) -> tuple[float | None, float | None]:
+    """The first and the last double of a band."""
+    lo, hi = (None if bound is None else float(bound) for bound in (band.lo, band.hi))
+    if band.strict:
+        lo = None if lo is None else math.nextafter(lo, math.inf)
+        hi = None if hi is None else math.nextafter(hi, -math.inf)
+    return lo, hi
+
+
+def _inside_codes(band: Band, scale: int) -> tuple[int | None, int | None]:
+    """The first and the last difference of a band, in units of the last digit.
+
+    >>> from decimal import Decimal
+    >>> from watersmeet.query.expr import binary, column
+    >>> a, b = column("a", "d"), column("b", "d")
+    >>> _inside_codes(Band(a, b, binary(a, "-", b), Decimal("-0.205"), Decimal("0.2"), strict=True), 2)
+    (-20, 19)
+    """
+    lo, hi = (None if bound is None else Fraction(bound) * 10**scale for bound in (band.lo, band.hi))
+    first = None if lo is None else math.floor(lo) + 1 if band.strict else math.ceil(lo)
+    last = None if hi is None else math.ceil(hi) - 1 if band.strict else math.floor(hi)
+    return first, last

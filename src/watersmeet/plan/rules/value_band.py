@@ -1,10 +1,13 @@
 """The narrowest bounded difference between two sides, as a way to route by ranges of values.
 
     abs(a.v - b.v) <= 1                          one condition with two bounds
-    a.v BETWEEN b.v - 1 AND b.v + 1              two comparisons of whole numbers, each with one bound: v and v shifted
+    a.v BETWEEN b.v - 1 AND b.v + 1              two comparisons, each with one bound: v and v shifted
+    a.t <= b.t + INTERVAL 5 MINUTES              the same; a day is no fixed span
+
+Bounds are in units of codes: ones, days, microseconds, the last digit of decimals.
 
 Invariant: whatever satisfies all residuals lies inside the band. NaN satisfies no difference with a finite upper bound, so a
-float band must come from one condition with both bounds; bounds on integers may come from several.
+band of doubles must come from one condition with both bounds; bounds on codes that are whole numbers may come from several.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 
 from watersmeet.plan.model import Compare, Difference, InputPlan, Plan, Side
+from watersmeet.query.duration import unit_us
+from watersmeet.query.stream import DECIMAL
 from watersmeet.routing.biclique import Cells
 
-_SHIFTED = re.compile(r"(\{0\})(?: ([+-]) (\d{1,15}))?")
+_SHIFTED = re.compile(r"\{0\}(?: ([+-]) (?:(\d{1,15}(?:\.\d+)?)|INTERVAL '(\d{1,9})' (SECOND|MINUTE|HOUR)S?))?")
+"""A column, or one plus or minus a number or a fixed span."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,8 @@ class _Bound:
     right: _Operand
     lo: float
     hi: float
-    integers: bool
+    whole: bool
+    """Whether values are whole numbers of units."""
 
     @property
     def shift(self) -> int:
@@ -48,16 +56,16 @@ def value_band(plan: Plan, left: Side, right: Side) -> Cells | None:
     found: dict[tuple[str, str, bool], _Bound] = {}
     for residual in plan.residuals:
         bound = _orient(plan, residual, left, right)
-        if bound is None or (not bound.integers and not _is_finite(bound)):
+        if bound is None or (not bound.whole and not _is_finite(bound)):
             continue
-        key = bound.left.base, bound.right.base, bound.integers
+        key = bound.left.base, bound.right.base, bound.whole
         found[key] = _intersect(found[key], bound) if key in found else bound
     bounded = [b for b in found.values() if _is_finite(b)]
     if not bounded:
         return None
     best = min(bounded, key=lambda b: (b.hi - b.lo, b.left.column, b.right.column))
     columns = best.left.column, best.right.column
-    return Cells.of_band(columns, best.lo, max(best.lo, best.hi), integers=best.integers)
+    return Cells.of_band(columns, best.lo, max(best.lo, best.hi), integers=best.whole)
 
 
 def _is_finite(bound: _Bound) -> bool:
@@ -67,24 +75,24 @@ def _is_finite(bound: _Bound) -> bool:
 def _intersect(first: _Bound, second: _Bound) -> _Bound:
     """Both bounds, over the columns of the first."""
     by = first.shift - second.shift
-    return _Bound(first.left, first.right, max(first.lo, second.lo + by), min(first.hi, second.hi + by), first.integers)
+    return _Bound(first.left, first.right, max(first.lo, second.lo + by), min(first.hi, second.hi + by), first.whole)
 
 
 def _orient(plan: Plan, residual: Compare | Difference, left: Side, right: Side) -> _Bound | None:
     """A residual as bounds on left - right."""
     (x, x_column), (y, y_column) = residual.left, residual.right
     if isinstance(residual, Compare):
-        if residual.kind != "integer":
+        if residual.kind not in ("integer", "decimal"):
             return None
-        lo, hi, integers = -math.inf, 0.0, True
+        lo, hi, whole = -math.inf, 0.0, True
     else:
         lo = -math.inf if residual.lo is None else float(residual.lo)
         hi = math.inf if residual.hi is None else float(residual.hi)
-        integers = residual.integers
+        whole = residual.is_exact
     if x in left.aliases and y in right.aliases:
-        return _Bound(_operand(plan, left, x, x_column), _operand(plan, right, y, y_column), lo, hi, integers)
+        return _Bound(_operand(plan, left, x, x_column), _operand(plan, right, y, y_column), lo, hi, whole)
     if y in left.aliases and x in right.aliases:
-        return _Bound(_operand(plan, left, y, y_column), _operand(plan, right, x, x_column), -hi, -lo, integers)
+        return _Bound(_operand(plan, left, y, y_column), _operand(plan, right, x, x_column), -hi, -lo, whole)
     return None
 
 
@@ -95,12 +103,18 @@ def _operand(plan: Plan, side: Side, alias: str, name: str) -> _Operand:
 
 
 def _base(source: InputPlan, name: str) -> tuple[str, int]:
-    """`v + 3` is v, shifted by 3."""
+    """`v + 3` is v, shifted by 3; in units of codes."""
     found = next((c for c in source.columns if c.name == name), None)
     if found is None:
         return name, 0
     shifted = _SHIFTED.fullmatch(found.expr.spark_template)
     if shifted is None:
         return f"{found.expr.text}::{found.type}", 0
-    shift = int(shifted[3] or 0)
-    return f"{found.expr.columns[0].column}::{found.type}", -shift if shifted[2] == "-" else shift
+    sign, number, span, unit = shifted.groups()
+    decimal = DECIMAL.fullmatch(found.type)
+    shift = Fraction(number or 0) * 10 ** int(decimal[2]) if decimal else Fraction(number or 0)
+    if span is not None:
+        shift = Fraction(int(span) * unit_us(unit))
+    if shift.denominator > 1:  # digits that the type has no room for
+        return f"{found.expr.text}::{found.type}", 0
+    return f"{found.expr.columns[0].column}::{found.type}", int(-shift if sign == "-" else shift)

@@ -79,6 +79,8 @@ def _shift(node: Any, left: Typed, right: Typed) -> Typed:
     op = type(node)
     if op is not exp.Mul and left.kind == right.kind == "interval":
         return Typed(op(this=left.node, expression=paren(right.node)), INTERVAL)
+    if op is exp.Sub and left.kind == right.kind == "date":
+        return Typed(duckdb(f"(y - x) * {_DAY_US}", y=left.node, x=right.node), INTERVAL)
     if op is exp.Sub and left.kind in TIME_TYPES and right.kind in TIME_TYPES:
         return _subtract_times(left, right)
     point, span = (left, node.expression) if left.kind in TIME_TYPES else (right, node.this)
