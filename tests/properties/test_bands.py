@@ -8,7 +8,9 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import product
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -17,6 +19,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from watersmeet.errors import OptionError
+from watersmeet.kernels import sorted_window
+from watersmeet.operators.probing import tactics
 
 TYPES = {
     "int": pa.int32(), "bigint": pa.int64(), "decimal(5,2)": pa.decimal128(5, 2), "decimal(18,4)": pa.decimal128(18, 4),
@@ -91,35 +95,38 @@ def _order(x: Any, op: str, y: Any) -> bool:
     return {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "=": x == y}[op]
 
 
-def table(numbers: list[Any], kind: str) -> pa.Table:
-    ts = pa.array([1_000_000 * (n % 3) for n in range(len(numbers))], pa.timestamp("us"))
-    return pa.table({"id": range(len(numbers)), "v": pa.array(numbers, TYPES[kind]), "ts": ts}).cast(
-        pa.schema({"id": pa.int64(), "v": TYPES[kind], "ts": pa.timestamp("us")})
-    )
+def table(numbers: list[Any], kind: str, keys: list[int | None] | None = None) -> pa.Table:
+    schema = pa.schema({"id": pa.int64(), "k": pa.int64(), "v": TYPES[kind], "ts": pa.timestamp("us")})
+    times = [1_000_000 * (n % 3) for n in range(len(numbers))]
+    columns = [range(len(numbers)), keys or [None] * len(numbers), numbers, times]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+FORCED: list[dict[str, Any]] = [
+    {}, {"kernel": "nlw"}, {"kernel": "sorted"}, {"kernel": "hw"}, {"kernel": "lca"}, {"routing": "range"}, {"routing": "random"},
+]  # fmt: skip
 
 
 @given(st.randoms(use_true_random=False))
 def test_a_band_is_exact_under_every_kernel_and_routing(chance: random.Random) -> None:
     numbers = [kind for kind in TYPES if kind not in ("date", "timestamp")]
-    left, right = chance.choice(
-        (("date", "date"), ("timestamp", "timestamp"), (chance.choice(numbers), chance.choice(numbers)))
-    )
+    one, other = chance.choice(numbers), chance.choice(numbers)
+    left, right = chance.choice((("date", "date"), ("timestamp", "timestamp"), (one, other)))
     band, a, b = bands(chance, left, right), values(chance, left), values(chance, right)
+    keyed = chance.random() < 0.5
+    k, m = ([chance.choice((1, 2, None)) for _ in numbers] for numbers in (a, b))
     wanted = Counter(
-        (i, j) for i, x in enumerate(a) for j, y in enumerate(b) if None not in (x, y) and band.holds(x, y)
+        (i, j)
+        for (i, x), (j, y) in product(enumerate(a), enumerate(b))
+        if None not in (x, y) and band.holds(x, y) and (not keyed or (k[i] is not None and k[i] == m[j]))
     )
-    sql = f"SELECT a.id, b.id AS other FROM a, b WHERE {band.text} WINDOW = 1 MINUTE"
+    sql = f"SELECT a.id, b.id AS other FROM a, b WHERE {'a.k = b.k AND ' if keyed else ''}{band.text} WINDOW = 1 MINUTE"
     options = {"units": chance.choice((1, 4)), "batch_rows": chance.choice((3, 100))}
-    for forced in (
-        {},
-        {"kernel": "nlw"},
-        {"kernel": "sorted"},
-        {"kernel": "lca"},
-        {"routing": "range"},
-        {"routing": "random"},
-    ):
+    tables = {"a": table(a, left, k), "b": table(b, right, m)}
+    for forced in FORCED:
         try:
-            found = wm.local.run(sql, a=table(a, left), b=table(b, right), **options, **forced)
+            with patch.object(tactics, "MANY", chance.choice((0, tactics.MANY))):
+                found = wm.local.run(sql, tables, **options, **forced)
         except OptionError:  # no such kernel or routing for this condition, or units
             assert forced
             continue
@@ -147,3 +154,27 @@ def test_a_band_is_probed_and_routed_by_range(kind: str, condition: str) -> None
     )
     assert "sorted (" in str(plan)
     assert "biclique, range" in str(plan)
+
+
+def test_a_range_is_looked_up_inside_a_key_that_many_rows_have() -> None:
+    """Pairs that a look-up meets: those of key and band, not those of the key."""
+    rows = 400
+    both = {
+        name: table([n * (1 + at) for n in range(rows)], "int", [n % 2 for n in range(rows)])
+        for at, name in enumerate("ab")
+    }
+    sql = "SELECT a.id, b.id AS other FROM a, b WHERE a.k = b.k AND {} WINDOW = 1 MINUTE"
+    wanted = sum(abs(n - 2 * m) <= 1 and n % 2 == m % 2 for n in range(rows) for m in range(rows))
+    met, pairs = list[int](), sorted_window.pairs
+
+    def count(*args: Any) -> Any:
+        for probe_idx, row_idx in pairs(*args):
+            met.append(len(row_idx))
+            yield probe_idx, row_idx
+
+    with patch.object(sorted_window, "pairs", count):
+        for band in ("abs(a.v - b.v) <= 1", "a.v BETWEEN b.v - 1 AND b.v + 1"):
+            met.clear()
+            found = wm.local.run(sql.format(band), both, units=1)
+            assert found.num_rows == wanted
+            assert sum(met) == wanted, "the whole key would be 80,000"

@@ -40,7 +40,7 @@ from watersmeet.columns.arrow import (
     slice_by_bytes,
 )
 from watersmeet.expressions.evaluator import mask
-from watersmeet.kernels import hash_window, nested_loop, sorted_window
+from watersmeet.kernels import hash_window, key_range, nested_loop, sorted_window
 from watersmeet.kernels.hashing import order_floats
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import Kind
@@ -166,6 +166,18 @@ class Segment:
     def steps(self, name: str, kind: str, second: str, second_kind: str) -> sorted_window.Steps | None:
         """A second wire column along the sorted index of the first; None if it does not rise with it."""
         return sorted_window.steps(self.sorted_index(name, kind), self.codes(second, second_kind))
+
+    @_derive
+    def key_range_index(self, columns: KeyColumns, name: str, kind: str) -> key_range.KeyRangeIndex:
+        """The index by keys, then by the codes of a wire column, then by time."""
+        return key_range.build(self.key(columns), self.codes(name, kind), self.ts)
+
+    @_derive
+    def key_range_steps(
+        self, columns: KeyColumns, name: str, kind: str, second: str, second_kind: str
+    ) -> sorted_window.Steps | None:
+        """A second wire column along that index; None if it does not rise with the first inside every key."""
+        return key_range.steps(self.key_range_index(columns, name, kind), self.codes(second, second_kind))
 
     def index_by(self, name: str) -> hash_window.HashIndex:
         """The index by a column of hashes, and time."""

@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from watersmeet.kernels import key_range
 from watersmeet.kernels.hashing import order_floats
 from watersmeet.kernels.sorted_window import BOTTOM, TOP, Box, SortedIndex, narrow
 from watersmeet.operators.probing.side import Member, VisibleSide
 from watersmeet.plan.model import Compare, Difference, Plan, Residual
-from watersmeet.storage.segment import Segment
+from watersmeet.storage.segment import KeyColumns, Segment
 
 PROBES, ROWS = 128, 1024
 """The sample on which columns are compared."""
@@ -58,6 +59,20 @@ class Ranges:
                 lo, hi = np.maximum(lo, least), np.minimum(hi, most)
         return index, Box(lo, hi, since, until)
 
+    def inside_keys(
+        self, segment: Segment, columns: KeyColumns, codes: np.ndarray, since: np.ndarray, until: np.ndarray
+    ) -> tuple[SortedIndex, Box]:
+        """The same for rows with the probes' keys: an index of ranks, and which of them to ask for."""
+        index = segment.key_range_index(columns, self.column, self.order)
+        keys = key_range.find_keys(index, codes)
+        lo, hi = key_range.find_ranks(index, keys, self.lo, self.hi)
+        for other in self.others:
+            second = segment.key_range_steps(columns, self.column, self.order, other.column, other.order)
+            if second is not None:
+                least, most = key_range.find_ranks(index, keys, other.lo, other.hi, second)
+                lo, hi = np.maximum(lo, least), np.minimum(hi, most)
+        return index.ranks, Box(lo, hi, since, until)
+
 
 def most_selective(
     plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: VisibleSide, with_new: bool
@@ -72,7 +87,7 @@ def most_selective(
     largest = max((s for _, s in side.visible(with_new)), key=lambda s: s.rows, default=None)
     if largest is None:
         return None
-    best = min(found.values(), key=lambda r: _share(largest.codes(r.column, r.order), r))
+    best = min(found.values(), key=lambda r: estimate_share(largest.codes(r.column, r.order), r.lo, r.hi))
     return replace(best, others=tuple(r for r in found.values() if r is not best))
 
 
@@ -150,10 +165,10 @@ def _around_floats(w: np.ndarray, low: float | None, high: float | None) -> tupl
     return lo, hi
 
 
-def _share(values: np.ndarray, ranges: Ranges) -> float:
-    """The share of a sample's pairs that the ranges hold."""
+def estimate_share(values: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> float:
+    """The share of a sample's pairs that ranges of values hold."""
     sample = np.sort(values[:: max(1, len(values) // ROWS)])
-    some = slice(None, None, max(1, len(ranges.lo) // PROBES))
-    first = np.searchsorted(sample, ranges.lo[some], side="left")
-    end = np.searchsorted(sample, ranges.hi[some], side="right")
+    some = slice(None, None, max(1, len(lo) // PROBES))
+    first = np.searchsorted(sample, lo[some], side="left")
+    end = np.searchsorted(sample, hi[some], side="right")
     return float(np.mean(np.maximum(end - first, 0)) / max(len(sample), 1))

@@ -3,8 +3,8 @@
     a sweep      a kernel takes all drivers at once, as one problem of arrays: `mw`, `lca`, and what other distributions add
     look-ups     a driver's tuples probe one side after another: by their keys, by ranges of values, or by time alone
 
-`kernel="hw"` looks up by key where one is shared, else by range, else by time; `sorted` never by key, `nlw` by time alone. Where nobody has forced a
-kernel, event times decide:
+`kernel="hw"` looks up by key where one is shared, else by range, else by time; `sorted` never by key, `nlw` by time alone. Where a range is known, too, and a
+probe's key has more than MANY rows, as a sample says, it looks up the range among the rows of the key. Where nobody has forced a kernel, event times decide:
 
     sample       SAMPLE of each driver's new tuples, looked up among the other sides' times
     share        how many of them have a partner in every other side; met: how many partners those have, per tuple
@@ -24,7 +24,7 @@ rates differ or a stream is often silent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from watersmeet.kernels.catalogue import Kernel
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
-from watersmeet.operators.probing.ranges import Ranges, most_selective
+from watersmeet.operators.probing.ranges import Ranges, estimate_share, most_selective
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide
 from watersmeet.plan.model import Plan, Residual
 from watersmeet.query.window import WindowGraph
@@ -44,6 +44,8 @@ from watersmeet.storage.segment import KeyColumns, Segment, key_columns
 
 SAMPLE, FEW = 64, 256
 """Tuples in a sample; so few new tuples of a step are not worth one."""
+MANY = 16
+"""Rows of a probe's key in the largest segment, on average, from which on a range is looked up among them."""
 PAYS = 0.15
 """Dropping pays up to this share for every other side that a tuple then need not probe."""
 PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 22.0, 8.0, 25.0, 4.0
@@ -169,6 +171,17 @@ class ByKey:
 
 
 @dataclass(frozen=True)
+class ByKeyAndRange(ByKey):
+    """Rows with the same code of keys, in a range of values."""
+
+    ranges: Ranges = field(kw_only=True)
+
+    def find(self, segment: Segment, since: np.ndarray, until: np.ndarray, limit: int) -> Found:
+        asked = self.ranges.inside_keys(segment, self.columns, self.codes, since, until)
+        yield from sorted_window.pairs(*asked, limit)
+
+
+@dataclass(frozen=True)
 class ByRange:
     """Rows in a range of values."""
 
@@ -223,11 +236,25 @@ class Tactics:
         """How combinations find their partners in a side, with which they share keys of some classes."""
         if shared and self.plan.kernel in _BY_KEY:
             codes = code_together([_codes(self.plan, members, bound, c) for c in shared])
-            return ByKey(key_columns(self.plan, side.spec.keys, shared), shared, codes)
+            by_key = ByKey(key_columns(self.plan, side.spec.keys, shared), shared, codes)
+            if not self.plan.residuals or not _finds_many(by_key, side, sees_new=sees_new):
+                return by_key
+            ranges = most_selective(self.plan, members, bound, side, sees_new)
+            if ranges is None:
+                return by_key
+            return ByKeyAndRange(by_key.columns, shared, codes, ranges.settled, ranges=ranges)
         ranges = None
         if self.plan.kernel in _BY_RANGE:
             ranges = most_selective(self.plan, members, bound, side, sees_new)
         return ByTime() if ranges is None else ByRange(ranges)
+
+
+def _finds_many(by_key: ByKey, side: VisibleSide, *, sees_new: bool) -> bool:
+    """Whether a key has many rows, by a sample of the largest segment."""
+    largest = max((s for _, s in side.visible(sees_new)), key=lambda s: s.rows, default=None)
+    if largest is None or largest.rows <= MANY:
+        return False
+    return estimate_share(largest.key(by_key.columns), by_key.codes, by_key.codes) * largest.rows > MANY
 
 
 def kernel_of(name: str) -> tuple[Kernel, bool]:

@@ -177,6 +177,8 @@ def _kernel(plan: Plan) -> Iterator[str]:
         largest = widest(plan.join.windows).horizon_us
         wide = "which is unbounded" if largest >= UNBOUNDED else f"{show_us(largest)} either way"
         yield f"filtered with the largest window of any pair, {wide}, then refined with each pair's own"
+    if plan.kernel == "hw" and plan.residuals:
+        yield f"where a key has many tuples, {on} is looked up among them: index by key, value and time"
     if plan.kernel == "hw" and plan.residuals and not plan.is_keyed:
         yield f"sorted where no key leads to an alias ({KERNELS['sorted'].format(on=on)})"
 
