@@ -14,7 +14,7 @@ SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster crash bench demo docs clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster kafka crash bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -23,6 +23,7 @@ help:
 	@echo "make test-all   the same tests with many more generated cases"
 	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2 and 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
 	@echo "make cluster    a cluster of Spark on hosts of its own, in network namespaces (root): hosts die and others come"
+	@echo "make kafka      a broker of Kafka's, from Maven's jars, on Spark 4.2: topics joined into a topic and a Delta table, killed and restarted"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
@@ -80,6 +81,10 @@ cluster: java $(READY)
 	@$(BIN)/python -m pytest -m spark tests/cluster
 	@echo "make cluster: all passed"
 
+kafka: java
+	@$(PYTHON) -m tests.kafka
+	@echo "make kafka: all passed"
+
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
 	@CRASH_KILLS=50 CRASH_ENGINE=rjoin $(BIN)/python -m pytest -m spark tests/crash/test_subscriptions.py
@@ -103,4 +108,4 @@ docs: $(DOCS_READY)
 	@echo "docs: open site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-spark-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site lab/dist
+	rm -rf $(VENV) .venv-spark-* .kafka .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site lab/dist

@@ -59,7 +59,7 @@ def test_a_mistake_is_named(folders, verb, arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--sink", "excel:out"], "parquet:FOLDER, json:FOLDER or console"),
+        (["--sink", "excel:out"], "parquet:FOLDER, json:FOLDER, delta:PATH, kafka:TOPIC@HOST:PORT or console"),
         (["--sink", "parquet"], "name the folder"),
         (["--sink", "console:out"], "no folder"),
         (["--trigger", "often"], "available-now"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import pickle
 import shutil
 import sys
 from collections import Counter
@@ -219,9 +220,9 @@ def test_a_file_that_is_not_there_is_not_named(tmp_path: Path) -> None:
 REFUSED = [
     (("x", T.IntegerType()), "column 'x' of the result is int, and the table's is long; cast it"),
     (("y", T.LongType()), "the table has no column 'y'; add it to the table"),
-    (("x", T.DayTimeIntervalType()), "column 'x' is interval day to second, which Delta tables cannot hold; cast it"),
-    (("x", T.ArrayType(T.VariantType())), "column 'x' is array<variant>, which Delta tables cannot hold"),
-    (("x", T.StringType("UNICODE")), "which Delta tables cannot hold"),
+    (("x", T.DayTimeIntervalType()), "column 'x' is interval day to second, which the table cannot hold; cast it"),
+    (("x", T.ArrayType(T.VariantType())), "column 'x' is array<variant>, which the table cannot hold"),
+    (("x", T.StringType("UNICODE")), "which the table cannot hold"),
     (("a b", T.LongType()), "column 'a b' has a character"),
 ]
 
@@ -288,6 +289,15 @@ def test_a_table_that_others_change_meanwhile_is_checked_again(tmp_path: Path) -
         writer.write(enlarge(rows))
         with pytest.raises(OptionError, match=r"delta\.constraints\.small"):
             to.commit(1, writer.close())
+
+
+def test_a_sink_travels_to_the_process_that_gets_batches(tmp_path: Path) -> None:
+    to = opened(tmp_path / "t")
+    append(to, KEYED, pa.table({"x": [1], "part": ["a"]}), 0)
+    there = pickle.loads(pickle.dumps(to))
+    assert there.has(0, None)
+    append(there, KEYED, pa.table({"x": [2], "part": ["b"]}), 1)
+    assert to.has(1, None)
 
 
 def test_numbers_of_other_applications_do_not_count(tmp_path: Path) -> None:

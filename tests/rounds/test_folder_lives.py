@@ -8,6 +8,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -45,7 +46,7 @@ class Folder(FileSink):
         entries = sorted((Path(self.path) / LOG).iterdir(), key=lambda p: int(p.name.partition(".")[0]))
         compacted = [n for n, p in enumerate(entries) if p.name.endswith(".compact")]
         lines = [line for p in entries[max(compacted, default=0) :] for line in p.read_text().split("\n")[1:]]
-        return [Path(json.loads(line)["path"].removeprefix("file://")) for line in lines]
+        return [Path(unquote(json.loads(line)["path"]).removeprefix("file://")) for line in lines]
 
     def rows(self) -> Counter[Any]:
         return Counter(tuple(row.values()) for path in self.named() for row in pq.read_table(path).to_pylist())

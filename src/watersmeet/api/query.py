@@ -93,7 +93,7 @@ class Runnable:
     ) -> Handle:
         """Run on the rounds runtime, exactly once; returns a handle.
 
-        `sink` is a folder for Parquet files, "delta:PATH" for a Delta table, "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
+        `sink` is a folder for Parquet files, "delta:PATH" for a Delta table, "iceberg:CATALOG.NAMESPACE.TABLE" for an Iceberg table, "kafka:TOPIC@HOST:PORT" for a topic (at least once), "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
         a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from watersmeet.cli.arguments import check_query, late_sink, query_text, sink, sources, trigger
+from watersmeet.cli.arguments import Pace, check_query, jars, late_sink, query_text, runtime_of, sink, sources, trigger
 from watersmeet.cli.failure import report_errors
 from watersmeet.extensions import find_pieces, load, require_spark
 from watersmeet.plan import options
@@ -53,7 +53,11 @@ Query = Annotated[str | None, typer.Argument(help="The SQL, or @file.sql.", show
 QueryFile = Annotated[Path | None, typer.Option(help="A file with the SQL.", show_default=False)]
 Streams = Annotated[
     list[str] | None,
-    typer.Option("--stream", help="NAME=FOLDER[:parquet|csv|json]. Repeat for each stream.", show_default=False),
+    typer.Option(
+        "--stream",
+        help="NAME=FOLDER[:parquet|csv|json] or NAME=kafka:TOPIC@HOST:PORT[:json|avro]. Repeat for each stream.",
+        show_default=False,
+    ),
 ]
 Times = Annotated[
     list[str] | None,
@@ -71,7 +75,11 @@ Idles = Annotated[
 ]
 Schemas = Annotated[
     list[str] | None,
-    typer.Option("--schema", help="NAME='id bigint, ts timestamp': needed for csv and json.", show_default=False),
+    typer.Option(
+        "--schema",
+        help="NAME='id bigint, ts timestamp': needed for csv, json and topics; of Avro NAME=@FILE.avsc.",
+        show_default=False,
+    ),
 ]
 Units = Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint. Default: 8.")]
 Kernel = Annotated[
@@ -86,8 +94,15 @@ Driver = Annotated[
     typer.Option(help="Which stream's tuples go first inside a micro-batch."),
 ]
 Runtime = Annotated[
-    Literal["stream", "rounds"],
-    typer.Option(help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint."),
+    Literal["stream", "rounds"] | None,
+    typer.Option(
+        help="stream: state in Spark's state store. rounds: supersteps, state in files under the checkpoint. Default: stream, or what the sink needs.",
+        show_default=False,
+    ),
+]
+Jars = Annotated[
+    str | None,
+    typer.Option("--jars", help="A folder of jars, or jars by name: Kafka's connector for Spark.", show_default=False),
 ]
 Shipping = Annotated[
     options.Shipping,
@@ -119,7 +134,9 @@ def run(
     lateness: Latenesses = None,
     idle: Idles = None,
     schema: Schemas = None,
-    sink_: Annotated[str, typer.Option("--sink", help="parquet:FOLDER, json:FOLDER or console.")] = "console",
+    sink_: Annotated[
+        str, typer.Option("--sink", help="parquet:FOLDER, json:FOLDER, delta:PATH, kafka:TOPIC@HOST:PORT or console.")
+    ] = "console",
     late_: Annotated[
         str | None,
         typer.Option(
@@ -135,30 +152,48 @@ def run(
     files_per_trigger: Annotated[
         int | None, typer.Option(help="At most so many new files of each stream per batch.", min=1)
     ] = None,
+    rows_per_trigger: Annotated[
+        int | None, typer.Option(help="At most so many new records of each topic per batch.", min=1)
+    ] = None,
+    jars_: Jars = None,
     units: Units = None,
     kernel: Kernel = "auto",
     routing: Routing = "auto",
     driver: Driver = "auto",
-    runtime: Runtime = "stream",
+    runtime: Runtime = None,
     shipping: Shipping = "auto",
     timezone: Timezone = "UTC",
     static: Static = False,
 ) -> None:
-    """Join folders of files, as streams or (--static) as they are now."""
+    """Join folders of files and topics of Kafka, as streams or (--static) as they are now."""
     with report_errors():
         require_spark("watersmeet run")
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
-        to, when = sink(sink_), trigger(trigger_)
-        late = None if late_ is None else late_sink(late_, to, rounds=runtime == "rounds" and not static)
-        choices = _options(units, kernel, routing, driver, runtime, shipping)
+        to, pace = sink(sink_), Pace(trigger(trigger_), files_per_trigger, rows_per_trigger)
+        on = runtime_of(runtime, to)
+        late = None if late_ is None else late_sink(late_, to, rounds=on == "rounds" and not static)
+        choices, with_jars = _options(units, kernel, routing, driver, on, shipping), jars(jars_)
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 
     if static:
         runs.backfill(text, found, choices, to, zone)
     else:
-        runs.stream(text, found, choices, to, late, checkpoint, when, files_per_trigger, zone)
+        runs.stream(text, found, choices, to, late, checkpoint, pace, zone, with_jars)
+
+
+@app.command()
+def compact(
+    where: Annotated[str, typer.Argument(help="A folder of results, or delta:PATH.", show_default=False)],
+    target: Annotated[str, typer.Option(help="How large files may become.")] = "128 MB",
+) -> None:
+    """Merge small files of a folder of results, whose query is stopped, or of a Delta table."""
+    with report_errors():
+        require_spark("watersmeet compact")
+        from watersmeet.cli.compact import compact as merge
+
+        merge(where, target)
 
 
 @app.command()
@@ -174,10 +209,11 @@ def explain(
     kernel: Kernel = "auto",
     routing: Routing = "auto",
     driver: Driver = "auto",
-    runtime: Runtime = "stream",
+    runtime: Runtime = None,
     shipping: Shipping = "auto",
     timezone: Timezone = "UTC",
     static: Static = False,
+    jars_: Jars = None,
     full: Annotated[
         bool, typer.Option("--full", help="Also streams, conditions, routing, kernel, orders, shipping.")
     ] = False,
@@ -187,11 +223,11 @@ def explain(
         require_spark("watersmeet explain")
         text = query_text(query, query_file)
         found = sources(stream, time, lateness, idle, schema, streaming=not static)
-        choices = _options(units, kernel, routing, driver, runtime, shipping)
+        choices, with_jars = _options(units, kernel, routing, driver, runtime or "stream", shipping), jars(jars_)
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, choices, zone, streaming=not static, full=full)
+    runs.explain(text, found, choices, zone, streaming=not static, full=full, jars=with_jars)
 
 
 def _options(units: int | None, kernel: str, routing: str, driver: str, runtime: str, shipping: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the user typed, checked before Spark is started.
 
     --stream clicks=data/clicks:json   --time clicks=ts   --lateness clicks='10 seconds'   --schema clicks='id bigint, ts timestamp'
+    --stream clicks=kafka:clicks@localhost:9092        --sink kafka:pairs@localhost:9092   --sink delta:/lake/pairs
 
 Invariant: a mistake in the command line is reported at once; starting Spark takes seconds. What is refused here, Spark would make us
 refuse, too. Where files could tell Spark more than they tell here (folders named key=value, files that differ, types that are not
@@ -24,16 +25,21 @@ from watersmeet.query.duration import parse_us
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.runtime.arrow_types import normal, session_in
+from watersmeet.runtime.kafka.address import NAME as KAFKA
+from watersmeet.runtime.kafka.address import Topic, topic_of
+from watersmeet.runtime.kafka.probe import require_broker
 from watersmeet.sql.parse import parse
 
 FORMATS = ("parquet", "csv", "json")
-SINKS = ("parquet", "json", "console")
+SINKS = ("parquet", "json", "delta", KAFKA, "console")
+_BY_ROUNDS = ("delta", KAFKA)
+"""Sinks that only the rounds runtime has."""
 AVAILABLE_NOW = ("available-now", "once")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of files that is read as a stream."""
+    """A folder of files, or a topic, that is read as a stream."""
 
     name: str
     path: Path
@@ -43,14 +49,34 @@ class Source:
     lateness: str = "0 seconds"
     idle: str | None = None
     schema: str | None = None
+    """Spark's; of a topic with Avro, Avro's own."""
+    topic: Topic | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When micro-batches run, and how much of each stream they take."""
+
+    trigger: Mapping[str, Any]
+    files: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
 class SinkArgument:
-    """Where results go; a console has no path."""
+    """Where results go; a console has no path, and a topic's is its name and its brokers."""
 
     format: str
     path: str | None = None
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of files, or of a table."""
+        return None if self.format == KAFKA else self.path
+
+    @property
+    def text(self) -> str:
+        return self.format if self.path is None else f"{self.format}:{self.path}"
 
 
 def query_text(query: str | None, file: Path | None) -> str:
@@ -85,7 +111,7 @@ def sources(
     ('json', 'at', '0 seconds')
     """
     if not streams:
-        raise OptionError("no stream: name each folder, as in --stream clicks=data/clicks")
+        raise OptionError("no stream: name each folder or topic, as in --stream clicks=data/clicks")
     paths = _by_name("--stream", streams, "clicks=data/clicks")
     given = {
         "time": _by_name("--time", times, "clicks=ts"),
@@ -106,14 +132,19 @@ def sources(
 
 
 def sink(text: str, option: str = "--sink") -> SinkArgument:
-    """`parquet:folder`, `json:folder` or `console`.
+    """`parquet:folder`, `json:folder`, `delta:path`, `kafka:topic@host:port` or `console`.
 
     >>> sink("parquet:out/results")
     SinkArgument(format='parquet', path='out/results')
     """
     format, _, path = text.partition(":")
-    if format not in SINKS:
-        raise OptionError(f"{option} {text}: write parquet:FOLDER, json:FOLDER or console")
+    if format not in SINKS or (format == "delta" and option == "--late"):
+        table = "" if option == "--late" else "delta:PATH, "
+        raise OptionError(
+            f"{option} {text}: write parquet:FOLDER, json:FOLDER, {table}kafka:TOPIC@HOST:PORT or console"
+        )
+    if format == KAFKA:
+        require_broker(topic_of(text, option), f"{option} {text}")
     if (format == "console") == bool(path):
         raise OptionError(
             f"{option} {text}: a console has no folder"
@@ -131,12 +162,34 @@ def late_sink(text: str, results: SinkArgument, *, rounds: bool) -> SinkArgument
             f"--late {text}: late rows have a sink of their own on streams with --runtime rounds: add that"
         )
     if (
-        found.path is not None
-        and results.path is not None
-        and Path(found.path).absolute() == Path(results.path).absolute()
+        found.folder is not None
+        and results.folder is not None
+        and Path(found.folder).absolute() == Path(results.folder).absolute()
     ):
         raise OptionError(f"--late {text}: it is the folder of the results; late rows have other columns: name another")
     return found
+
+
+def runtime_of(given: str | None, to: SinkArgument) -> str:
+    """The runtime that is meant: the one that has the sink, if the user does not say.
+
+    >>> runtime_of(None, SinkArgument("parquet", "out")), runtime_of(None, SinkArgument("delta", "out"))
+    ('stream', 'rounds')
+    """
+    if given == "stream" and to.format in _BY_ROUNDS:
+        raise OptionError(f"--sink {to.text}: only --runtime rounds writes it; leave --runtime stream out")
+    return given or ("rounds" if to.format in _BY_ROUNDS else "stream")
+
+
+def jars(given: str | None) -> str | None:
+    """Spark's jars: all of a folder, or those that are named."""
+    if given is None:
+        return None
+    found = sorted(Path(given).glob("*.jar")) if Path(given).is_dir() else [Path(name) for name in given.split(",")]
+    missing = next((path for path in found if not path.is_file()), None)
+    if missing is not None or not found:
+        raise OptionError(f"--jars {given}: {f'there is no file {missing}' if missing else 'the folder has no jar'}")
+    return ",".join(str(path.absolute()) for path in found)
 
 
 def trigger(text: str) -> Mapping[str, Any]:
@@ -163,7 +216,31 @@ def _by_name(option: str, texts: Sequence[str] | None, example: str) -> dict[str
     return found
 
 
-def _source(name: str, where: str, given: Mapping[str, str], streaming: bool) -> Source:
+def _topic_source(name: str, where: str, given: dict[str, str], streaming: bool) -> Source:
+    topic = topic_of(where, f"--stream {name}")
+    if not streaming:
+        raise StreamError(f"stream {name}: a topic is read as a stream; leave --static out")
+    if "schema" not in given:
+        how = "'id bigint, ts timestamp'" if topic.payload == "json" else "@FILE.avsc"
+        raise StreamError(f"stream {name}: records do not tell their types; say them with --schema {name}={how}")
+    if given["schema"].startswith("@"):
+        try:
+            given["schema"] = Path(given["schema"][1:]).read_text()
+        except OSError as error:
+            raise OptionError(
+                f"--schema {name}={given['schema']}: the file cannot be read: {error.strerror}"
+            ) from error
+    elif topic.payload == "avro":
+        raise StreamError(
+            f"stream {name}: Avro has a schema of its own; give its file, as in --schema {name}=@{name}.avsc"
+        )
+    require_broker(topic, f"stream {name}")
+    return Source(name, Path(where), KAFKA, topic=topic, **given)
+
+
+def _source(name: str, where: str, given: dict[str, str], streaming: bool) -> Source:
+    if where.startswith(f"{KAFKA}:"):
+        return _topic_source(name, where, given, streaming)
     path, format = _split_format(where)
     folder = Path(path)
     if not folder.exists():
@@ -181,7 +258,7 @@ def _source(name: str, where: str, given: Mapping[str, str], streaming: bool) ->
         raise StreamError(
             f"stream {name}: {format} files do not tell their types; say them with --schema {name}='id bigint, ts timestamp'"
         )
-    return Source(name, folder, format, **given)
+    return Source(name, folder, format, topic=None, **given)
 
 
 def time_column(name: str, dtypes: Sequence[tuple[str, str]]) -> str:
@@ -237,6 +314,8 @@ def check_query(text: str, sources: Sequence[Source], timezone: str = UTC) -> Se
 
 def schema_of(source: Source) -> Mapping[str, str] | None:
     """A source's columns and their types as Spark names them; None if only Spark can tell."""
+    if source.topic is not None and source.topic.payload == "avro":
+        return None
     if source.schema is not None:
         return read_ddl(source.schema)
     return _of_files(source.path) if source.format == "parquet" else None

@@ -1,4 +1,4 @@
-"""Folders of files as streams and as sinks, through Spark's own readers and writers.
+"""Folders of files and topics of Kafka as streams and as sinks, through Spark's own readers and writers.
 
 A restart must find the checkpoint that belongs to its results, so the checkpoint of a file sink lies beside them unless
 the user says where. A new checkpoint over old results is refused, see `runtime.rounds.results.folder`. Spark gets absolute paths: a JVM
@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 
 import watersmeet as wm
-from watersmeet.cli.arguments import SinkArgument, Source, time_column
+from watersmeet.cli.arguments import FORMATS, Pace, SinkArgument, Source, time_column
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 
@@ -22,10 +22,10 @@ _READ_OPTIONS = {"csv": {"header": "true"}}
 CHECKPOINT = "_checkpoint"
 
 
-def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigger: int | None = None) -> wm.Stream:
-    """The folder as a `wm.Stream`."""
+def open_stream(spark: Any, source: Source, pace: Pace | None) -> wm.Stream:
+    """The folder or topic as a `wm.Stream`; without a pace, as it is now."""
     try:
-        frame = _frame(spark, source, streaming, files_per_trigger)
+        frame = _frame(spark, source, pace) if source.topic is None else _records(spark, source, pace)
     except PySparkException as error:
         reason = str(error).strip().splitlines()[0]
         raise StreamError(
@@ -35,28 +35,44 @@ def open_stream(spark: Any, source: Source, *, streaming: bool, files_per_trigge
     return wm.Stream(frame, time=time, lateness=source.lateness, idle=source.idle)
 
 
-def _frame(spark: Any, source: Source, streaming: bool, files_per_trigger: int | None) -> Any:
+def _records(spark: Any, source: Source, pace: Pace | None) -> Any:
+    from watersmeet.runtime.kafka.topics import read_topic
+
+    assert source.topic is not None
+    assert source.schema is not None
+    return read_topic(spark, source.topic, source.schema, f"stream {source.name}", pace.rows if pace else None)
+
+
+def _frame(spark: Any, source: Source, pace: Pace | None) -> Any:
     path, options = str(source.path.absolute()), _READ_OPTIONS.get(source.format, {})
     static = spark.read.options(**options)
     if source.schema is not None:
         static = static.schema(source.schema)
     elif source.format == "csv":
         static = static.option("inferSchema", "true")
-    if not streaming:
+    if pace is None:
         return static.format(source.format).load(path)
     schema = source.schema or static.format(source.format).load(path).schema
     reader = spark.readStream.options(**options).schema(schema)
-    if files_per_trigger:
-        reader = reader.option("maxFilesPerTrigger", files_per_trigger)
+    if pace.files:
+        reader = reader.option("maxFilesPerTrigger", pace.files)
     return reader.format(source.format).load(path)
 
 
 def checkpoint_folder(sink: SinkArgument, late: SinkArgument | None, given: Path | None) -> Path | None:
     """Where the query's progress is kept (None: nowhere lasting); refuses one that is not of the rows in the sinks' folders."""
-    chosen = given or (None if sink.path is None else Path(sink.path) / CHECKPOINT)
+    chosen = given or (None if sink.folder is None else Path(sink.folder) / CHECKPOINT)
+    if chosen is None and sink.path is not None:
+        raise OptionError(
+            f"--sink {sink.text}: name the folder that a restart goes on from, as in --checkpoint progress"
+        )
+    if given is None and "://" in (sink.folder or ""):
+        raise OptionError(
+            f"--sink {sink.text}: name a folder of this machine with --checkpoint, as in --checkpoint progress"
+        )
     if chosen is None or not (chosen / "offsets").exists():
         for to, option in ((sink, "sink"), (late, "late")):
-            if to is not None and to.path is not None:
+            if to is not None and to.path is not None and to.format in FORMATS:
                 SinkFolder(to.path, option).check_new(str(chosen or "this one"))
     return chosen
 
@@ -92,6 +108,8 @@ def rounds_sink(to: SinkArgument, show: Callable[[int, list[str], list[Any]], No
 
     if to.path is None:
         return lambda batch, _: show(*_sample(batch))
+    if to.format not in FORMATS:
+        return to.text
     return FileSink(str(Path(to.path).absolute()), to.format, option=option)
 
 
@@ -104,6 +122,8 @@ def write_static(frame: Any, sink: SinkArgument, show: Callable[[int, list[str],
         count, columns, rows = _sample(frame)
         show(count, columns, rows)
         return count
+    if sink.format not in FORMATS:
+        raise OptionError(f"--sink {sink.text}: a backfill writes parquet:FOLDER or json:FOLDER")
     if Path(sink.path).exists():
         raise StreamError(f"--sink {sink.format}:{sink.path}: the folder exists; a backfill writes a new one")
     seen = Observation("results")

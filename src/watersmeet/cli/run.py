@@ -10,7 +10,7 @@ from typing import Any
 import watersmeet as wm
 from watersmeet.api import Query
 from watersmeet.cli import folders
-from watersmeet.cli.arguments import SinkArgument, Source
+from watersmeet.cli.arguments import Pace, SinkArgument, Source
 from watersmeet.cli.failure import report_errors
 from watersmeet.cli.spark import LocalSpark, local_spark, stop_requests
 from watersmeet.cli.view import TotalsView
@@ -24,27 +24,28 @@ def stream(
     sink: SinkArgument,
     late: SinkArgument | None,
     checkpoint: Path | None,
-    trigger: Mapping[str, Any],
-    files_per_trigger: int | None,
+    pace: Pace,
     timezone: str,
+    jars: str | None = None,
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
     with report_errors():
         lasting = folders.checkpoint_folder(sink, late, checkpoint)
-    with local_spark("run", timezone) as on:
-        query = _query(on, text, sources, options, streaming=True, files_per_trigger=files_per_trigger)
+    trigger = dict(pace.trigger)
+    with local_spark("run", timezone, jars) as on:
+        query = _query(on, text, sources, options, pace)
         view = TotalsView(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
         with stop_requests() as stop:
             if options.get("runtime") == "rounds":
                 to = folders.rounds_sink(sink, view.rows)
                 lost = None if late is None else folders.rounds_sink(late, view.late_rows, "late")
-                running = query.start(sink=to, late=lost, checkpoint=folder.absolute(), trigger=dict(trigger))
+                running = query.start(sink=to, late=lost, checkpoint=folder.absolute(), trigger=trigger)
                 watch: QueryWatch = RoundsWatch(running, view.totals, view.batch)
             else:
                 grouped = query.plan.join.grouping is not None and query.plan.join.group_window is None
                 frame = count_results(query.dataframe())
-                running = folders.start(frame, sink, folder, dict(trigger), view.rows, grouped=grouped)
+                running = folders.start(frame, sink, folder, trigger, view.rows, grouped=grouped)
                 watch = QueryWatch(running, view.totals, view.batch)
             try:
                 with view.show():
@@ -69,7 +70,7 @@ def backfill(
 ) -> None:
     """Run a query once over what the folders hold."""
     with local_spark("run", timezone) as on:
-        query = _query(on, text, sources, options, streaming=False)
+        query = _query(on, text, sources, options, None)
         view = TotalsView(Totals({}), on.console)
         with on.console.status("joining"):
             count = folders.write_static(query.dataframe(), sink, view.rows)
@@ -77,11 +78,18 @@ def backfill(
 
 
 def explain(
-    text: str, sources: Sequence[Source], options: Mapping[str, Any], timezone: str, *, streaming: bool, full: bool
+    text: str,
+    sources: Sequence[Source],
+    options: Mapping[str, Any],
+    timezone: str,
+    *,
+    streaming: bool,
+    full: bool,
+    jars: str | None = None,
 ) -> None:
     """Print a query's plan."""
-    with local_spark("explain", timezone) as on:
-        plan = _query(on, text, sources, options, streaming=streaming).explain("full" if full else "short")
+    with local_spark("explain", timezone, jars) as on:
+        plan = _query(on, text, sources, options, Pace({}) if streaming else None).explain("full" if full else "short")
         on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -90,14 +98,10 @@ def _query(
     text: str,
     sources: Sequence[Source],
     options: Mapping[str, Any],
-    *,
-    streaming: bool,
-    files_per_trigger: int | None = None,
+    pace: Pace | None,
 ) -> Query:
-    streams = {
-        s.name: folders.open_stream(on.spark, s, streaming=streaming, files_per_trigger=files_per_trigger)
-        for s in sources
-    }
+    """The query over streams, or without a pace over what there is now."""
+    streams = {s.name: folders.open_stream(on.spark, s, pace) for s in sources}
     return wm.sql(text, **streams, **options)
 
 

@@ -37,17 +37,18 @@ class LocalSpark:
 
 
 @contextmanager
-def local_spark(name: str, timezone: str = "UTC") -> Iterator[LocalSpark]:
+def local_spark(name: str, timezone: str = "UTC", jars: str | None = None) -> Iterator[LocalSpark]:
     """Start Spark, run the command inside, stop Spark; errors become messages and exit codes."""
     console = Console()
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
     keep = False
+    conf = {**LOCAL_CHECKPOINTS, ZONE: timezone, **({} if jars is None else {"spark.jars": jars})}
     try:
         with (
             tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,
             report_errors(log),
             console.status("starting Spark") as status,
-            local_session(f"watersmeet {name}", log=log, conf={**LOCAL_CHECKPOINTS, ZONE: timezone}) as spark,
+            local_session(f"watersmeet {name}", log=log, conf=conf) as spark,
         ):
             status.stop()
             yield LocalSpark(spark, console, Path(scratch))

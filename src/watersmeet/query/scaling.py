@@ -30,14 +30,14 @@ class Scaling:
     """Whether keys that are found to be hot are spread over their whole side."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "unit_bytes", _bytes(self.unit_bytes))
+        object.__setattr__(self, "unit_bytes", parse_bytes(self.unit_bytes))
         if not 0 <= self.low < self.target < self.high:
             raise OptionError(f"Scaling: low < target < high must hold, not {self.low}, {self.target}, {self.high}")
         if self.confirm < 1 or self.most_units < 2:
             raise OptionError("Scaling: confirm must be 1 or more, most_units 2 or more")
 
 
-def _bytes(given: int | str) -> int:
+def parse_bytes(given: int | str, shown: str = "Scaling: unit_bytes") -> int:
     """A number of bytes: a whole number, or text such as '64 MB'."""
     scale = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
     if isinstance(given, str):
@@ -48,5 +48,5 @@ def _bytes(given: int | str) -> int:
             except ValueError:
                 given = -1
     if not isinstance(given, int) or isinstance(given, bool) or given <= 0:
-        raise OptionError(f"Scaling: unit_bytes={given!r}: give a number of bytes, or text such as '64 MB'")
+        raise OptionError(f"{shown}={given!r}: give a number of bytes, or text such as '64 MB'")
     return given

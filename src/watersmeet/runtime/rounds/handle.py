@@ -48,7 +48,7 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.leaving import Select
-from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, columns_given, sink
+from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
@@ -101,6 +101,7 @@ def start(
     folder, to = folder_of(checkpoint), sink(sink_, partition_by=columns_given(partition_by))
     lost = None if late is None else sink(late, "late")
     _check_apart(to, lost)
+    check_names(to, [output.name for output in plan.join.results])
     Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
     probe_workers(spark)
@@ -156,7 +157,7 @@ def folder_of(checkpoint: Any) -> StateFolder:
 def launch(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
     """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
     to, late, spark = protocol.sink, protocol.late, protocol.steps.spark
-    attach((to, late), protocol.logs)
+    attach((to, late), protocol.logs, spark)
     results = to.folder if isinstance(to, FileSink) else None
     lost = late.folder if isinstance(late, FileSink) else None
     check_checkpoint(protocol.plan, protocol.folder, results, lost)

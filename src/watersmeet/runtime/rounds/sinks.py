@@ -5,6 +5,8 @@
     "noop"               computes everything and keeps nothing: for measurements
     a function           f(rows, batch_id), rows being a static DataFrame
     "delta:PATH"         a Delta table, exactly once (`results.delta`)
+    "iceberg:CATALOG.NAMESPACE.TABLE"    an Iceberg table, exactly once (`results.iceberg`)
+    "kafka:TOPIC@HOST:PORT"    a topic, at least once, with keys that a replay repeats (`runtime.kafka`)
     any other text       a folder of Parquet files, or of the format that `FileSink` is given
 
 A function gets the same rows and batch id again after a crash between it and the commit: at least once. A folder gets files that
@@ -24,17 +26,20 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import fs as pafs
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
+from watersmeet.runtime.kafka import address, topics
+from watersmeet.runtime.kafka.probe import require_broker
 from watersmeet.runtime.rounds.checkpoint import SparkLogs, absolute
-from watersmeet.runtime.rounds.results import delta
+from watersmeet.runtime.rounds.results import delta, iceberg
 from watersmeet.runtime.rounds.results.columns import line_files, part_files
 from watersmeet.runtime.rounds.results.delta import DeltaFolder
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.log import INTERVAL, INTERVAL_SETTING, SinkLog
 from watersmeet.runtime.rounds.results.parts import ByColumns, Part, PartFiles, write_empty
+from watersmeet.runtime.rounds.results.table import TableFolder
 from watersmeet.runtime.spark.jobs import compute, hold
 
 SHOWN_ROWS = 20
@@ -88,10 +93,14 @@ def _sink(given: Any, option: str) -> Sink:
         return made
     if isinstance(given, str) and given.startswith(f"{delta.NAME}:"):
         return DeltaSink(_table_path(given, option), option=option)
+    if isinstance(given, str) and given.startswith(f"{iceberg.NAME}:"):
+        return IcebergSink(iceberg.name_of(given, option))
+    if isinstance(given, str) and given.startswith(f"{address.NAME}:"):
+        return KafkaSink(address.topic_of(given, option), f"{option}={given}")
     if isinstance(given, (str, os.PathLike)) and os.fspath(given):
         return FileSink(absolute(folder_of(os.fspath(given), option)), option=option)
     raise OptionError(
-        f"{option}={given!r}: give a folder for Parquet files, 'delta:PATH', 'console', 'memory', 'noop' or a function (rows, batch_id)"
+        f"{option}={given!r}: give a folder for Parquet files, 'delta:PATH', 'iceberg:CATALOG.NAMESPACE.TABLE', 'kafka:TOPIC@HOST:PORT', 'console', 'memory', 'noop' or a function (rows, batch_id)"
     )
 
 
@@ -176,40 +185,77 @@ class FileSink:
                 folder.system.delete_file(found.path)
 
 
-class DeltaSink(FileSink):
-    """Files of a Delta table, one entry of its log per batch."""
+class TableSink(FileSink):
+    """Files of a table, one commit per batch."""
 
-    def __init__(self, path: str, by: Sequence[str] = (), option: str = "sink") -> None:
-        super().__init__(path, by=by, option=option)
-        self._table = DeltaFolder(path, option)
-        self._schema = StructType([])
+    def __init__(self, table: TableFolder) -> None:
+        super().__init__(table.address, option=table.option)
+        self._table, self._schema = table, StructType([])
 
     @property
-    def folder(self) -> DeltaFolder:
+    def folder(self) -> TableFolder:
         return self._table
 
     def attach(self, logs: SparkLogs) -> None:
-        self._table = DeltaFolder(self.path, self.option, logs)
-
-    def files(self, schema: StructType) -> PartFiles:
-        made = part_files(SinkFolder(self.path, self.option), schema, self.folder.partition_columns(self.by))
-        self.by, self._schema = made.folders.columns if isinstance(made.folders, ByColumns) else (), schema
-        self.folder.check(schema, self.by)
-        self._files = replace(made, describes=True)
-        return self._files
+        self._table = replace(self._table, logs=logs)
 
     def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> None:
         self.folder.put(batch_id, self._schema, self.by, parts)
 
     def sweep(self, batch_id: int) -> None:
-        """Others write to the table's folder, too: Delta's own VACUUM deletes what no version names."""
+        """Others write to the table's folder, too: what no version names is deleted by the table's own means."""
+
+    def _known(self, made: PartFiles, schema: StructType) -> PartFiles:
+        self.by, self._schema = made.folders.columns if isinstance(made.folders, ByColumns) else (), schema
+        self._files = made
+        return made
 
 
-def attach(sinks: Iterable[Sink | None], logs: SparkLogs) -> None:
+class DeltaSink(TableSink):
+    """A Delta table."""
+
+    def __init__(self, path: str, option: str = "sink") -> None:
+        super().__init__(DeltaFolder(path, option))
+
+    def files(self, schema: StructType) -> PartFiles:
+        by = self.folder.partition_columns(self.by)
+        made = self._known(part_files(SinkFolder(self.path, self.option), schema, by), schema)
+        self.folder.check(schema, self.by)
+        return self._known(replace(made, describes=True), schema)
+
+
+class IcebergSink(TableSink):
+    """An Iceberg table."""
+
+    def __init__(self, name: iceberg.TableName) -> None:
+        super().__init__(iceberg.IcebergFolder("", name.option, None, name))
+        self.name = name
+
+    def files(self, schema: StructType) -> PartFiles:
+        columns = part_files(SinkFolder("/", self.option), schema, ()).columns
+        self._known(part_files(SinkFolder("/", self.option), schema, self.by), schema)
+        folder = iceberg.open_folder(self.name, schema, columns, self.by)
+        by = folder.partition_columns(self.by)
+        iceberg.require_columns(self.name.load(), columns, self.name.shown)
+        self._table, self.path = replace(folder, logs=self.folder.logs), folder.address
+        return self._known(part_files(SinkFolder(self.path, self.option), schema, by, keeps=True), schema)
+
+
+def attach(sinks: Iterable[Sink | None], logs: SparkLogs, spark: SparkSession) -> None:
     """Tell sinks that number batches by the query's id where to find it: Spark makes it when the query starts."""
     for to in sinks:
-        if isinstance(to, DeltaSink):
+        if isinstance(to, TableSink):
             to.attach(logs)
+        elif isinstance(to, KafkaSink):
+            to.attach(logs, spark)
+
+
+def check_names(to: Sink, names: Sequence[str]) -> None:
+    """Raise if a record could not tell two columns apart; files have a check of their own."""
+    folded = [name.casefold() for name in names]
+    twice = next((name for name in names if folded.count(name.casefold()) > 1), None)
+    if isinstance(to, KafkaSink) and twice is not None:
+        raise OptionError(f"{to.shown}: the result has column {twice!r} twice; rename one with AS")
 
 
 def mark_of(sink: Sink, batch_id: int) -> str | None:
@@ -229,6 +275,28 @@ class FunctionSink:
     def write(self, rows: DataFrame, batch_id: int) -> None:
         with hold(rows) as held:
             self.function(held, batch_id)
+
+
+class KafkaSink:
+    """Records of a topic."""
+
+    def __init__(self, topic: address.Topic, shown: str) -> None:
+        self.topic, self.shown = topic, shown
+        self._logs: SparkLogs | None = None
+
+    def attach(self, logs: SparkLogs, spark: SparkSession) -> None:
+        """Raises if there is no connector or no broker."""
+        self._logs = logs
+        topics.require_connector(spark, self.topic, self.shown)
+        require_broker(self.topic, self.shown)
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        id = None if self._logs is None else self._logs.query_id()
+        assert id is not None, "Spark writes the query's id before its first batch"
+        topics.write_records(topics.records_of(rows, self.topic, id, batch_id), self.topic)
 
 
 class ConsoleSink(FunctionSink):

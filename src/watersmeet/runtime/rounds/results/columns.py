@@ -22,7 +22,7 @@ from watersmeet.columns.arrow import large_type, rebuilt
 from watersmeet.errors import OptionError
 from watersmeet.plan.types import is_plain
 from watersmeet.runtime.rounds.results.folder import SinkFolder
-from watersmeet.runtime.rounds.results.parts import ByColumns, PartFiles
+from watersmeet.runtime.rounds.results.parts import NOTHING, ByColumns, PartFiles
 from watersmeet.runtime.spark.versions import WRITER, arrow_schema
 
 ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
@@ -32,16 +32,16 @@ _OWN_TEXTS = ("tinyint", "smallint", "int", "bigint", "string", "boolean", "date
 """Types whose values Arrow writes as Spark does."""
 
 
-def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str]) -> PartFiles:
-    """How rows of a SELECT become Parquet files; raises if they cannot."""
+def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str], *, keeps: bool = False) -> PartFiles:
+    """How rows of a SELECT become Parquet files; raises if they cannot. `keeps`: files have the columns that folders are named by, too."""
     folder.require()
     _check_columns(schema, folder.option)
     by = _resolve(schema, by)
     texts = tuple(name if _has_text(schema[name]) else _TEXT.format(n) for n, name in enumerate(by))
     extra = [pa.field(text, pa.string()) for text in texts if text not in schema.names]
-    inside = StructType([f for f in schema.fields if f.name not in by])
+    inside = StructType([f for f in schema.fields if keeps or f.name not in by])
     metadata = {ROW_METADATA: inside.json().encode(), **WRITER}
-    folders = ByColumns(tuple(by), texts) if by else None
+    folders = ByColumns(tuple(by), texts, "" if keeps else NOTHING) if by else None
     columns = pa.schema([*_arrow_columns(schema), *extra])
     return PartFiles(folder, columns, _arrow_columns(inside).with_metadata(metadata), folders)
 

@@ -23,14 +23,10 @@ from pyspark.sql import types as T
 
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.extensions import require_extra
-from watersmeet.runtime.rounds.checkpoint import SparkLogs
-from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.parts import NOTHING, Part, find_parts
+from watersmeet.runtime.rounds.results.table import TableFolder, check_types, first_line
 
 NAME = "delta"
-_PLAIN = ("string", "bigint", "int", "smallint", "tinyint", "float", "double", "boolean", "binary", "date", "timestamp", "timestamp_ntz")  # fmt: skip
-_FOLDERS = ("string", "bigint", "int", "smallint", "tinyint", "boolean", "date", "decimal")
-"""Types whose text Delta and Spark write alike."""
 _FORBIDDEN = " ,;{}()\n\t="
 _FEATURES = {
     "appendOnly",
@@ -47,11 +43,8 @@ _COLUMN_RULES = ("delta.invariants", "delta.generationExpression", "delta.identi
 
 
 @dataclass(frozen=True)
-class DeltaFolder(SinkFolder):
-    """The folder of a table, and which checkpoint may write to it."""
-
-    logs: SparkLogs | None = None
-    """Of the query that writes."""
+class DeltaFolder(TableFolder):
+    """The folder of a Delta table."""
 
     @property
     def shown(self) -> str:
@@ -71,35 +64,27 @@ class DeltaFolder(SinkFolder):
                 self._held.append(DeltaTable(self._place))
             return self._held[0] if self._held else None
         except (DeltaError, OSError) as error:
-            raise OptionError(f"{self.shown}: the table cannot be opened: {_first_line(error)}") from error
+            raise OptionError(f"{self.shown}: the table cannot be opened: {first_line(error)}") from error
 
     @cached_property
     def _held(self) -> list[Any]:
         """The table, once it has been opened: what is new in its log is read then, and not all of it again."""
         return []
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_held"}
+
     @property
     def _place(self) -> str:
         """The address as delta-rs takes it."""
         return self.path() if self.is_local else self.address
 
-    @property
-    def query_id(self) -> str | None:
-        return None if self.logs is None else self.logs.query_id()
-
-    def latest(self) -> int | None:
-        """The latest batch of the query that the table has."""
+    def identify(self) -> tuple[str, int] | None:
         table, id = self.table(), self.query_id
-        return None if table is None or id is None else table.transaction_version(id)
-
-    def mark(self, batch: int) -> str | None:
-        """Which table it is, and which batch of the query it had last."""
-        table = self.table()
-        return None if table is None else f"{table.metadata().id}:{self._version(table)}"
-
-    def _version(self, table: Any) -> int:
-        found = None if self.query_id is None else table.transaction_version(self.query_id)
-        return -1 if found is None else int(found)
+        if table is None:
+            return None
+        found = None if id is None else table.transaction_version(id)
+        return str(table.metadata().id), -1 if found is None else int(found)
 
     def check_new(self, checkpoint: str) -> None:
         if self.table() is not None:
@@ -108,24 +93,6 @@ class DeltaFolder(SinkFolder):
         if files:
             raise CheckpointError(
                 f"{self.shown}: the folder holds {files[0]!r} and is no Delta table; give a table or an empty folder"
-            )
-
-    def check_goes_on(self, batch: int, mark: str | None, checkpoint: str) -> None:
-        """Raise if this is not the table that a checkpoint's latest batch left this mark in. The next one may be there, too."""
-        if batch < 0:  # its first batch has begun, and may have left files
-            return
-        if mark is None:  # it has written elsewhere, and goes on here
-            self.check_new(checkpoint)
-            return
-        table, (id, _, version) = self.table(), mark.partition(":")
-        if table is None or not version or table.metadata().id != id:
-            raise CheckpointError(
-                f"{self.shown} is not the table that {checkpoint} has written its {batch + 1} batches to; give that one, or start with a new checkpoint"
-            )
-        if self._version(table) not in (int(version), batch + 1):
-            raise CheckpointError(
-                f"{self.shown}: the table's latest batch of this query is {self._version(table)}, and that of {checkpoint} is {version}: one of them was restored without the other; "
-                "restore both, or start with a new checkpoint"
             )
 
     def put(self, batch: int, schema: T.StructType, by: Sequence[str], parts: Sequence[Part]) -> None:
@@ -149,7 +116,7 @@ class DeltaFolder(SinkFolder):
             table.create_write_transaction(added, "append", table.schema(), list(by), commit_properties=once)
         except DeltaError as error:
             raise CheckpointError(
-                f"{self.shown}: batch {batch} could not be committed: {_first_line(error)}; the same call of start() repeats it"
+                f"{self.shown}: batch {batch} could not be committed: {first_line(error)}; the same call of start() repeats it"
             ) from error
 
     def _create(self, schema: T.StructType, by: Sequence[str]) -> Any:
@@ -163,22 +130,12 @@ class DeltaFolder(SinkFolder):
         table = self.table()
         if table is None:
             return given
-        has = table.metadata().partition_columns
-        if given and [name.casefold() for name in given] != [name.casefold() for name in has]:
-            raise OptionError(
-                f"partition_by={list(given)}: the table {self.address} is partitioned by {has}; give these, or leave partition_by out"
-            )
-        return has
+        return self.same_partitions(given, table.metadata().partition_columns)
 
     def check(self, schema: T.StructType, by: Sequence[str], table: Any = None) -> None:
         """Raise if rows of these columns cannot be added to the table, or to a new one."""
         ours = delta_schema(schema, self.shown)
-        for name in by:
-            kind = schema[name].dataType.simpleString()
-            if kind.partition("(")[0] not in _FOLDERS:
-                raise OptionError(
-                    f"partition_by={list(by)}: {name!r} is {kind}, which does not name a partition of a Delta table; cast it to date or string"
-                )
+        self.check_partitions(schema, by)
         table = self.table() if table is None else table
         if table is None:
             return
@@ -232,17 +189,8 @@ def delta_schema(schema: T.StructType, shown: str) -> dict[str, Any]:
             raise OptionError(
                 f"{shown}: column {field.name!r} has a character that names of Delta's columns cannot have, one of {_FORBIDDEN!r}; rename it with AS"
             )
-        try:
-            _type_of(field.dataType)
-        except _UnknownType:
-            raise OptionError(
-                f"{shown}: column {field.name!r} is {field.dataType.simpleString()}, which Delta tables cannot hold; cast it"
-            ) from None
+    check_types(schema, shown)
     return _type_of(schema)  # type: ignore[no-any-return]
-
-
-class _UnknownType(Exception):
-    """Delta does not know the type."""
 
 
 def _type_of(kind: T.DataType) -> Any:
@@ -254,8 +202,6 @@ def _type_of(kind: T.DataType) -> Any:
     if isinstance(kind, T.MapType):
         key, value = _type_of(kind.keyType), _type_of(kind.valueType)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    if kind.simpleString() not in _PLAIN and not isinstance(kind, T.DecimalType):
-        raise _UnknownType
     return kind.jsonValue()
 
 
@@ -274,7 +220,3 @@ def values_of(path: str, by: Sequence[str]) -> dict[str, str | None]:
     """
     levels = [level.partition("=")[2] for level in path.split("/")[:-1]]
     return {name: None if text == NOTHING else unquote(text) for name, text in zip(by, levels, strict=True)}
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

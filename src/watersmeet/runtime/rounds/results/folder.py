@@ -96,8 +96,23 @@ class SinkFolder:
 
     def mark(self, batch: int) -> str | None:
         """What tells the log's entry of a batch from those of others; None without one."""
+        marks = self._marks(batch)
+        return marks[0] if marks else None
+
+    def _marks(self, batch: int) -> list[str]:
+        """The marks of a batch's entry: of a compacted one that of its own lines, since others may be merged later, and that of all, which earlier versions took."""
         found = self.entry_of(batch)
-        return None if found is None else hashlib.sha256(self.read_log(found)).hexdigest()[:16]
+        if found is None:
+            return []
+        blob = self.read_log(found)
+        lines = blob.decode().split("\n")
+        own = "\n".join([lines[0], *(line for line in lines[1:] if self.is_of(line, batch))]).encode()
+        return [hashlib.sha256(b).hexdigest()[:16] for b in ((own, blob) if found.endswith(".compact") else (blob,))]
+
+    @staticmethod
+    def is_of(line: str, batch: int) -> bool:
+        """Whether a line of the log names a file of a batch."""
+        return re.search(rf"[/\"]part-{batch}-[^/\"]*\"", line) is not None
 
     def check_new(self, checkpoint: str) -> None:
         """Raise if a checkpoint that has run no batch may not begin to write here."""
@@ -121,9 +136,10 @@ class SinkFolder:
                 f"{self.address} is not where {checkpoint} has written its {batch + 1} batches, and the log of a folder of results needs all of them: "
                 f"give that folder as {self.option}=, a function, or start with a new checkpoint"
             )
-        names = self.log_names()
+        names, marks = self.log_names(), self._marks(batch)
+        other = mark not in marks if marks else mark is not None
         compacted = f"{batch + 1}.compact" in names and f"{batch}" not in names
-        if latest is not None and (latest > batch + 1 or (self.mark(batch) != mark and not compacted)):
+        if latest is not None and (latest > batch + 1 or (other and not compacted)):
             raise CheckpointError(
                 f"{self.address} holds results that were written with another checkpoint than {checkpoint}, up to batch {latest}; {REMEDY}"
             )

@@ -89,23 +89,30 @@ class SinkLog:
     def put(self, batch: int, parts: Iterable[Part]) -> None:
         """Commit a batch: from now on readers see these files of it."""
         interval = self.interval
-        lines = [*self._lines_before(batch, interval), *self._describe(list(parts))]
+        lines = [*self._lines_before(batch, interval), *self.describe(list(parts))]
         self._create(name_of(batch, interval), "\n".join([VERSION, *lines]).encode())
         if is_compacted(batch, interval):
             self._forget(batch - interval)
 
     def named(self, batch: int) -> set[str]:
         """The names of the files, without folders, that the entry of a batch names."""
-        lines = self._lines(self.folder.entry_of(batch) or f"{batch}")
+        lines = self.lines(self.folder.entry_of(batch) or f"{batch}")
         return {unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines}
 
     def _lines_before(self, batch: int, interval: int) -> list[str]:
         """The lines of all batches before one that is compacted; none of any other."""
         if not is_compacted(batch, interval) or batch == 0:
             return []
-        return [line for b in needed_batches(batch - 1, interval) for line in self._lines(name_of(b, interval))]
+        return [line for b in needed_batches(batch - 1, interval) for line in self.lines(name_of(b, interval))]
 
-    def _lines(self, name: str) -> list[str]:
+    def needed_names(self) -> list[str]:
+        """The entries that readers read: the newest compacted one, and what came after it."""
+        numbers = {name: int(name.removesuffix(".compact")) for name in self.folder.log_names()}
+        first = max((number for name, number in numbers.items() if name.endswith(".compact")), default=-1)
+        return [name for name, number in numbers.items() if number >= first]
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of an entry."""
         path = self.folder.path(LOG, name)
         try:
             version, *lines = self.folder.read_log(name).decode().split("\n")
@@ -115,7 +122,7 @@ class SinkLog:
             raise CheckpointError(f"{path} is not an entry of the log of a folder of results; {REMEDY}")
         return [line for line in lines if line]
 
-    def _describe(self, parts: list[Part]) -> list[str]:
+    def describe(self, parts: list[Part]) -> list[str]:
         """Lines about files, which must be there as their writers left them."""
         return [self._line(part, at) for part, at in zip(parts, find_parts(self.folder, parts), strict=True)]
 

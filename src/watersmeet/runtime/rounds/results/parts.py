@@ -71,6 +71,8 @@ class ByColumns:
     columns: tuple[str, ...]
     texts: tuple[str, ...]
     """The columns that have their values as Spark writes them as text."""
+    empty: str = NOTHING
+    """The folder of an empty text."""
 
     def name_rows(self, rows: pa.Table) -> pa.Array | pa.ChunkedArray:
         levels = [
@@ -80,8 +82,11 @@ class ByColumns:
 
     def _name_level(self, name: str, column: pa.ChunkedArray) -> pa.Array:
         coded = column.cast(pa.string()).combine_chunks().dictionary_encode(null_encoding="encode")
-        names = [f"{escape(name)}={escape(value) if value else NOTHING}" for value in coded.dictionary.to_pylist()]
+        names = [f"{escape(name)}={self._escape(value)}" for value in coded.dictionary.to_pylist()]
         return pa.array(names, pa.string()).take(coded.indices)
+
+    def _escape(self, value: str | None) -> str:
+        return escape(value) if value else NOTHING if value is None else self.empty
 
 
 def escape(text: str) -> str:
