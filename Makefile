@@ -21,7 +21,7 @@ help:
 	@echo "make test       everything that a change must pass: check, tests without and with Spark"
 	@echo "make test-fast  tests without Spark only"
 	@echo "make test-all   the same tests with many more generated cases"
-	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2 and 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
+	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2, 4.3 and Connect 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
 	@echo "make cluster    a cluster of Spark on hosts of its own, in network namespaces (root): hosts die and others come"
 	@echo "make kafka      a broker of Kafka's, from Maven's jars, on Spark 4.2: topics joined into a topic and a Delta table, killed and restarted"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"

@@ -1,6 +1,6 @@
 """The Spark tier on every version of Spark that watersmeet runs on: `make matrix`, `make matrix SPARKS="4.0 4.1"`.
 
-`python -m tests.matrix [VERSION ...] [-- PYTEST ARGUMENT ...]` makes a virtualenv for each version, .venv-spark-4.0 and so on, with the newest
+`python -m tests.matrix [VERSION ...] [-- PYTEST ARGUMENT ...]`, a VERSION being 4.0 to 4.3, or connect-4.1 to connect-4.3, makes a virtualenv for each version, .venv-spark-4.0 and so on, with the newest
 patch release that there is, runs the tests with it and prints a table. It needs the standard library only.
 
 Invariant: the exit code is 0 only if every version ran, nothing failed, and at least one test passed.
@@ -20,7 +20,10 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
+CONNECT = tuple(f"connect-{version}" for version in VERSIONS[1:])
+"""Clients of Spark Connect: their own tests, thorough ones too."""
 TESTS = ("-m", "spark and not thorough", "--numprocesses", "2", "--dist", "worksteal")
+CONNECT_TESTS = ("-m", "spark", "tests/spark/test_connect.py")
 
 
 @dataclass(frozen=True)
@@ -39,23 +42,26 @@ class Row:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the versions that are named, or all; what follows `--` goes to pytest instead of the whole tier."""
+    """Run the versions that are named, or all versions and the newest Connect; what follows `--` goes to pytest instead of the whole tier."""
     given = list(arguments)
     at = given.index("--") if "--" in given else len(given)
-    asked, tests = given[:at] or list(VERSIONS), given[at + 1 :]
-    unknown = [version for version in asked if version not in VERSIONS]
+    asked, tests = given[:at] or [*VERSIONS, CONNECT[-1]], given[at + 1 :]
+    unknown = [version for version in asked if version not in VERSIONS + CONNECT]
     if unknown:
-        print(f"no Spark {', '.join(unknown)} in the matrix; there are {', '.join(VERSIONS)}", file=sys.stderr)
+        print(
+            f"no Spark {', '.join(unknown)} in the matrix; there are {', '.join(VERSIONS + CONNECT)}", file=sys.stderr
+        )
         return 2
-    rows = [run(version, [*TESTS, *tests]) for version in asked]
+    rows = [run(version, CONNECT_TESTS if version in CONNECT else [*TESTS, *tests]) for version in asked]
     print(table(rows))
     return 0 if all(row.is_green for row in rows) else 1
 
 
 def run(version: str, tests: Sequence[str]) -> Row:
     """The tests with one version, in its own virtualenv."""
-    python = virtualenv(version)
-    spark = _output(python, "-c", "import pyspark; print(pyspark.__version__)")
+    number = version.removeprefix("connect-")
+    python = virtualenv(number)
+    spark = version.removesuffix(number) + _output(python, "-c", "import pyspark; print(pyspark.__version__)")
     print(f"Spark {spark}: {' '.join(tests)}", flush=True)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,7 @@ from watersmeet_lab.bench.data import Dataset, generate
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
 from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.report import Report
-from watersmeet_lab.bench.trials.systems import SYSTEMS, System
+from watersmeet_lab.bench.trials.systems import COMPARED, SYSTEMS, System
 from watersmeet_lab.bench.trials.trial import Sink, Trial
 
 Law = Literal["uniform", "zipf", "both"]
@@ -50,7 +50,7 @@ def run(
     ways: Sequence[int] | None = None,
     files_per_trigger: Sequence[int] | None = None,
     keys: Law = "both",
-    systems: Sequence[System] = SYSTEMS,
+    systems: Sequence[System] = COMPARED,
     repeat: int = 1,
     json: Path | None = None,
     quick: bool = False,
@@ -94,7 +94,9 @@ def command(
         list[int] | None, typer.Option(help="Of 20 files each. Repeatable. Default: 1 and 5.", min=1, max=20)
     ] = None,
     keys: Annotated[Law, typer.Option(help="How keys are distributed.")] = "both",
-    system: Annotated[list[str] | None, typer.Option(help=f"{', '.join(SYSTEMS)}. Repeatable. Default: all.")] = None,
+    system: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(SYSTEMS)}. Repeatable. Default: all but connect.")
+    ] = None,
     repeat: Annotated[int, typer.Option(help="Trials of each system per case, in turning order.", min=1)] = 1,
     json: Annotated[Path | None, typer.Option(help="Write raw results to this file.")] = None,
     quick: Annotated[bool, typer.Option(help="About a minute: 2-way, 100,000 rows, uniform keys.")] = False,
@@ -129,7 +131,7 @@ def command(
 def _choose_systems(names: Sequence[str] | None) -> Sequence[System]:
     if unknown := set(names or ()) - set(SYSTEMS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(SYSTEMS)}", param_hint="--system")
-    return [name for name in SYSTEMS if not names or name in names]
+    return [name for name in SYSTEMS if name in (names or COMPARED)]
 
 
 def _cases(

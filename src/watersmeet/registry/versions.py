@@ -79,8 +79,11 @@ class Log(Protocol):
     def changes(self, after: int, up_to: int | None = None) -> Iterable[tuple[int, list[Change], int]]:
         """(version, changes, batch of the feed) of later versions, ascending."""
 
-    def append(self, version: int, changes: list[Change], feed: int) -> None:
-        """Write a version."""
+    def is_behind(self, version: int) -> bool:
+        """Whether there are later versions than this."""
+
+    def append(self, version: int, changes: list[Change], feed: int) -> bool:
+        """Write a version; False if another process has written one of that number."""
 
     def is_due(self, version: int) -> bool:
         """Whether a snapshot of a version is due."""
@@ -109,8 +112,14 @@ class MemoryLog:
         last = max(self._changes, default=0) if up_to is None else up_to
         return [(v, *self._changes[v]) for v in range(after + 1, last + 1)]
 
-    def append(self, version: int, changes: list[Change], feed: int) -> None:
+    def is_behind(self, version: int) -> bool:
+        return version + 1 in self._changes
+
+    def append(self, version: int, changes: list[Change], feed: int) -> bool:
+        if version in self._changes:
+            return False
         self._changes[version] = changes, feed
+        return True
 
     def is_due(self, version: int) -> bool:
         return False

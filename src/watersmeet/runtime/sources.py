@@ -174,7 +174,7 @@ def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
 
 def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
-    frames = _classic(given, "start()")
+    frames = _frames_of_rounds(given, "start()")
     from watersmeet.runtime.rounds.handle import start as start_rounds
     from watersmeet.runtime.spark import plan as spark_plan
 
@@ -184,7 +184,7 @@ def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:
 
 def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:
     """A registry of queries over the streams, on the rounds runtime."""
-    frames = _classic(streams, "subscriptions()")
+    frames = _frames_of_rounds(streams, "subscriptions()")
     from watersmeet.runtime.subscriptions.handle import Subscriptions
 
     specs = {name: found for name, s in streams.items() if isinstance(found := spec(name, s), StreamSpec)}
@@ -201,13 +201,14 @@ def _frames(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
     return {name: s.source for name, s in sorted(given.items(), key=lambda item: isinstance(item[1], Table))}
 
 
-def _classic(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
-    """The same, of a session in this process whose version has been tested."""
+def _frames_of_rounds(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
+    """The same, of a session that the rounds runtime runs on."""
     frames = _frames(given, what)
-    from watersmeet.runtime.spark.versions import check_version, refuse_connect
+    from watersmeet.runtime.spark.versions import check_connect, check_version
 
-    refuse_connect(frames, what)
-    check_version(next(iter(frames.values())).sparkSession)
+    any_frame = next(iter(frames.values()))
+    check_version(any_frame.sparkSession)
+    check_connect(any_frame, what)
     return frames
 
 

@@ -22,7 +22,6 @@ from watersmeet.runtime.spark.versions import (
     arrow_schema,
     check_connect,
     check_version,
-    refuse_connect,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -63,28 +62,17 @@ class ConnectFrame:
 ConnectFrame.__module__ = "pyspark.sql.connect.dataframe"
 
 
-@pytest.mark.parametrize("what", ["start()", "subscriptions()"])
-def test_what_needs_a_jvm_refuses_connect_in_one_line(what: str) -> None:
-    with pytest.raises(StreamError) as raised:
-        refuse_connect({"clicks": object(), "orders": ConnectFrame()}, what)
-    message = str(raised.value)
-    assert message.startswith("stream orders is of a Spark Connect session")
-    assert what in message
-    assert "dataframe()" in message
-    assert "\n" not in message
-
-
 @pytest.mark.parametrize("version", TESTED)
 def test_frames_of_connect_need_a_spark_whose_connect_can(
     version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_versions, "INSTALLED", version)
-    check_connect(object())
+    check_connect(object(), "start()")
     if version >= (4, 1):
-        check_connect(ConnectFrame())
+        check_connect(ConnectFrame(), "start()")
     else:
-        with pytest.raises(StreamError, match=r"dataframe\(\) runs on Spark Connect from Spark 4\.1 on.* classic"):
-            check_connect(ConnectFrame())
+        with pytest.raises(StreamError, match=r"start\(\) runs on Spark Connect from Spark 4\.1 on.* classic"):
+            check_connect(ConnectFrame(), "start()")
 
 
 def test_timestamps_are_utc_in_arrow() -> None:

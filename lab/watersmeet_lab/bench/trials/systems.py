@@ -2,6 +2,7 @@
 
     watersmeet      `wm.sql(...).dataframe()` over the streams, with as many units as cores
     rounds          the same query by `start()`, on the rounds runtime
+    connect         the same by a client of Spark Connect, whose server is on this machine; only if it is named
     spark-rocksdb   Spark's stream-stream join, RocksDB state, changelog checkpointing, newest join state format (4:
                     measured faster than 2 and 3), without the count of state rows, which costs a read per write
     spark-default   Spark's stream-stream join, the default state store (a map in memory, deltas to the checkpoint)
@@ -22,8 +23,10 @@ from typing import Any, Literal, get_args
 from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, START_US
 
-System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default"]
+System = Literal["watersmeet", "rounds", "spark-rocksdb", "spark-default", "connect"]
 SYSTEMS: tuple[System, ...] = get_args(System)
+COMPARED = SYSTEMS[:4]
+"""Those that run if none is named."""
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 IN_MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -35,6 +38,7 @@ CONF: Mapping[System, Mapping[str, str]] = {
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     },
     "rounds": {},
+    "connect": {},
     "spark-rocksdb": {
         f"{_STORE}.providerClass": ROCKSDB,
         f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",

@@ -72,11 +72,13 @@ def open_session(system: System, cores: int, memory: str, conf: Mapping[str, str
         **CONF[system],
         **conf,
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(f"bench-{system}")
+    builder = SparkSession.builder.appName(f"bench-{system}")
+    builder = builder.remote(f"local[{cores}]") if system == "connect" else builder.master(f"local[{cores}]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if system != "connect":
+        spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
@@ -84,7 +86,7 @@ def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, A
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
     streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.question.ways]}
     shutil.rmtree(checkpoint, ignore_errors=True)
-    run = _rounds if trial.system == "rounds" else _stream
+    run = _rounds if trial.system in ("rounds", "connect") else _stream
     return run(spark, trial, streams, str(checkpoint))
 
 
@@ -106,8 +108,9 @@ def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
 
 
 def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
-    counting, folder = Counted(trial.question), f"{checkpoint}-rows"
+    folder = f"{checkpoint}-rows"
     shutil.rmtree(folder, ignore_errors=True)
+    counting = CountedApart(trial.question, folder) if trial.system == "connect" else Counted(trial.question)
     sink: Any = folder if trial.sink == "parquet" else counting
     began = time.monotonic()
     handle = query(streams, trial.question, trial.cores).start(sink=sink, checkpoint=checkpoint, trigger="availableNow")
@@ -141,6 +144,30 @@ class Counted:
         seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
         for name in self.answer:
             self.answer[name] += seen.get(name) or 0
+
+
+@dataclass
+class CountedApart:
+    """The same in a worker of a server: it leaves what it counts in a file for every batch."""
+
+    question: Question
+    folder: str
+
+    def has(self, batch_id: int, spark: Any) -> bool:
+        return False
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        from pyspark.sql import Observation
+
+        seen = Observation()
+        compute(rows.observe(seen, *_answer_columns(self.question)))
+        os.makedirs(self.folder, exist_ok=True)
+        (Path(self.folder) / f"{batch_id}.json").write_text(json.dumps(seen.get))
+
+    @property
+    def answer(self) -> dict[str, int]:
+        found = [json.loads(file.read_text()) for file in Path(self.folder).glob("*.json")]
+        return {name: sum(seen.get(name) or 0 for seen in found) for name in ("count", "checksum")}
 
 
 def _observe_answer(frame: Any, question: Question) -> Any:

@@ -9,6 +9,7 @@
         manifests/17.json     what is true after batch 17: its being there is the commit
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
+        progress/17.json      what batch 17 did, where the client is another process than the one that runs batches (Spark Connect)
 
 JSON files are sealed documents, see `storage.manifest`.
 
@@ -39,7 +40,7 @@ from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
 
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
-INTENTS, MANIFESTS, SEGMENTS, MAIL = "intents", "manifests", "segments", "mail"
+INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments", "mail", "progress"
 OBJECT_STORES = ("s3", "gcs", "abfs")
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
@@ -83,8 +84,9 @@ class StateFolder:
         """The path of something of Spark's in the checkpoint."""
         return "/".join((self._opened[1].rpartition("/")[0], *parts))
 
-    def prepare(self) -> None:
-        for kind in (INTENTS, MANIFESTS, SEGMENTS, MAIL):
+    def prepare(self, *more: str) -> None:
+        """Make the folders that every query needs, and more."""
+        for kind in (INTENTS, MANIFESTS, SEGMENTS, MAIL, *more):
             self.system.create_dir(self.path(kind), recursive=True)
 
     def numbers(self, kind: str) -> list[int]:
@@ -141,6 +143,24 @@ class StateFolder:
     def save(self, kind: str, name: int | str, document: Document, *, durably: bool = True) -> None:
         """Write a document; one of that name is replaced."""
         self.write(kind, f"{name}.json", seal(document.to_json(), f"{kind}/{name}.json"), durably=durably)
+
+    def create(self, kind: str, name: int, document: Document) -> bool:
+        """Write a document whose name nobody has taken; False if somebody has. On a local disk, or where files are never replaced by a rename, one of two writers wins."""
+        if self.has(kind, name):
+            return False
+        if not self.is_local:
+            self.save(kind, name, document)
+            return True
+        part, blob = f".{name}.{uuid.uuid4().hex}.part", seal(document.to_json(), f"{kind}/{name}.json")
+        self._put(self.path(kind, part), blob)
+        _sync(self.path(kind, part))
+        try:
+            os.link(self.path(kind, part), self.path(kind, f"{name}.json"))
+        except FileExistsError:
+            return False
+        finally:
+            self.delete(kind, part)
+        return True
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""

@@ -39,21 +39,24 @@ from watersmeet.runtime.rounds.checkpoint import (
     MANIFESTS,
     METADATA,
     OFFSETS,
+    PROGRESS,
     SEGMENTS,
     SparkLogs,
     StateFolder,
     absolute,
 )
 from watersmeet.runtime.rounds.decide import Decider
+from watersmeet.runtime.rounds.follow import Followed, check_shared, check_sinks
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
-from watersmeet.runtime.rounds.results.leaving import Select
+from watersmeet.runtime.rounds.results.leaving import Outlet, Select
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
-from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
+from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.spark.plan import inside_of
 from watersmeet.runtime.spark.session import start_query
+from watersmeet.runtime.spark.versions import is_connect
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
@@ -102,6 +105,7 @@ def start(
     lost = None if late is None else sink(late, "late")
     _check_apart(to, lost)
     check_names(to, [output.name for output in plan.join.results])
+    check_sinks(next(iter(frames.values())).sparkSession, to, lost)
     Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
     probe_workers(spark)
@@ -135,8 +139,9 @@ def _check_apart(results: Sink, lost: Sink | None) -> None:
 
 def outlet_of(plan: Plan, frames: Mapping[str, DataFrame]) -> Outlet:
     """What leaves the units of a plan becomes its rows."""
+    tables = {name: frame for name, frame in frames.items() if name not in plan.streams}
     return Outlet(
-        final_fields(plan), partial(final, plan, frames), bool(plan.join.last_lookups), partial(select_inside, plan)
+        final_fields(plan), partial(final, plan, tables), bool(plan.join.last_lookups), partial(select_inside, plan)
     )
 
 
@@ -154,21 +159,37 @@ def folder_of(checkpoint: Any) -> StateFolder:
     return StateFolder.under(os.fspath(checkpoint))
 
 
-def launch(protocol: Protocol, checkpoint: Any, trigger: Any, name: str | None) -> Handle:
+def launch(
+    protocol: Protocol,
+    checkpoint: Any,
+    trigger: Any,
+    name: str | None,
+    on_batch: Callable[[Progress], None] | None = None,
+) -> Handle:
     """Let Spark call a protocol with every micro-batch; what is wrong with the checkpoint or the sink is said before."""
-    to, late, spark = protocol.sink, protocol.late, protocol.steps.spark
+    to, late, spark, folder = protocol.sink, protocol.late, protocol.steps.spark, protocol.folder
     attach((to, late), protocol.logs, spark)
     results = to.folder if isinstance(to, FileSink) else None
     lost = late.folder if isinstance(late, FileSink) else None
-    check_checkpoint(protocol.plan, protocol.folder, results, lost)
+    protocol.records = is_connect(spark)
+    if protocol.records:
+        folder.prepare(PROGRESS)
+        check_shared(spark, folder)
+    check_checkpoint(protocol.plan, folder, results, lost)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
+    if not protocol.records:
+        protocol.on_batch = on_batch
     writer = protocol.steps.source().writeStream.foreachBatch(protocol)
     writer = writer.option("checkpointLocation", absolute(os.fspath(checkpoint))).trigger(**trigger_of(trigger))
     if name is not None:
         writer = writer.queryName(name)
-    return Handle(start_query(writer, spark, is_local=protocol.folder.is_local), protocol)
+    last = max(folder.numbers(MANIFESTS), default=-1)
+    query = start_query(writer, spark, is_local=folder.is_local)
+    run = Followed(folder, last, query) if protocol.records else protocol
+    run.on_batch = on_batch
+    return Handle(query, protocol, run)
 
 
 def _bandwidth(plan: Plan, spark: Any) -> float:
@@ -216,10 +237,12 @@ class Handle:
     >>> handle.stop()  # doctest: +SKIP
     """
 
-    def __init__(self, query: Any, protocol: Protocol) -> None:
+    def __init__(self, query: Any, protocol: Protocol, run: Protocol | Followed | None = None) -> None:
         self.query = query
         """Spark's own StreamingQuery."""
         self._protocol = protocol
+        self._run = protocol if run is None else run
+        """Who knows of its batches."""
 
     def __repr__(self) -> str:
         name, last = self.query.name, self.progress()
@@ -228,7 +251,7 @@ class Handle:
 
     def _status(self) -> str:
         if self.is_active:
-            return "running" if self._protocol.told else "running, before its first batch"
+            return "running" if self._run.told else "running, before its first batch"
         error = self.exception
         return "ended" if error is None else f"failed with {type(error).__name__}: {str(error).splitlines()[0]}"
 
@@ -244,13 +267,13 @@ class Handle:
                 return True
             return bool(self.query.awaitTermination(timeout))
         except Exception as error:
-            raise_unwrapped(error, self._protocol.error)
+            raise_unwrapped(error, self._run.error)
 
     @property
     def exception(self) -> BaseException | None:
         """What ended the query, as `await_termination` raises it; None while it runs, and after `stop`."""
         error = self.query.exception()
-        return None if error is None else unwrap(error, self._protocol.error)
+        return None if error is None else unwrap(error, self._run.error)
 
     @property
     def is_active(self) -> bool:
@@ -258,25 +281,30 @@ class Handle:
 
     def progress(self) -> Progress | None:
         """The latest micro-batch; None before the first."""
-        told = self._protocol.told
+        told = self._run.told
         return told[-1].progress() if told else None
 
     def history(self) -> list[Progress]:
         """The last micro-batches of this run, oldest first."""
-        return [figures.progress() for figures in list(self._protocol.told)]
+        return [figures.progress() for figures in list(self._run.told)]
 
     def on_batch(self, call: Callable[[Progress], None]) -> None:
-        """Have a function called after every micro-batch from now on, in the query's own thread."""
-        self._protocol.on_batch = call
+        """Have a function called after every micro-batch from now on, in the query's own thread; on Spark Connect in one of this process."""
+        self._run.on_batch = call
 
     def explain(self, detail: Detail = "short") -> Explanation:
         """The plan as text; "full": with what has been decided while it runs. `to_dict()` has its facts."""
         protocol = self._protocol
-        return protocol.decider.explain(ROUNDS, detail, protocol.latest)
+        return protocol.decider.explain(ROUNDS, detail, self._run.latest)
+
+    @property
+    def latest(self) -> BatchManifest | None:
+        """What is true after the latest micro-batch; None before the first."""
+        return self._run.latest
 
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""
-        manifest = self._protocol.latest
+        manifest = self._run.latest
         out: dict[int, UnitState] = {}
         for unit in sorted(manifest.units) if manifest is not None else []:
             held = [(alias, i) for u, alias, i in manifest.segments() if u == unit]  # type: ignore[union-attr]

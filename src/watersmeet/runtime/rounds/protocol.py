@@ -34,7 +34,16 @@ from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.progress import Figures, Progress
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, METADATA, SEGMENTS, SparkLogs, StateFolder
+from watersmeet.runtime.rounds.checkpoint import (
+    INTENTS,
+    MAIL,
+    MANIFESTS,
+    METADATA,
+    PROGRESS,
+    SEGMENTS,
+    SparkLogs,
+    StateFolder,
+)
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
@@ -92,6 +101,8 @@ class Protocol:
         self.logs, self.identity, self.description = SparkLogs.beside(folder), Identity.of(plan), plan.description()
         self.told: deque[Figures] = deque(maxlen=KEPT_PROGRESS)
         """What the last batches did."""
+        self.records = False
+        """Whether that is written to the checkpoint, too: on Spark Connect it is a copy of this that runs the batches, in a worker of the server's."""
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
         self.latest: BatchManifest | None = None
@@ -308,5 +319,8 @@ class Protocol:
             **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
         self.told.append(Figures(figures))
+        if self.records:
+            self.folder.save(PROGRESS, after.batch, self.told[-1], durably=False)
+            self.folder.delete(PROGRESS, f"{after.batch - KEPT_PROGRESS}.json")
         if self.on_batch is not None:
             self.on_batch(self.told[-1].progress())

@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.clock import Seen, advance
 from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Report, Rounds, is_last
-from watersmeet.operators.finish.project import Fields
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
@@ -35,7 +34,7 @@ from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_s
 from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport
 from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
-from watersmeet.runtime.rounds.results.leaving import Select, Write, Writing, keep
+from watersmeet.runtime.rounds.results.leaving import Outlet, Write, Writing, keep
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
 from watersmeet.runtime.rounds.worker import (
     LOST,
@@ -52,7 +51,7 @@ from watersmeet.runtime.rounds.worker import (
 )
 from watersmeet.runtime.spark.executors import is_one_machine
 from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
-from watersmeet.runtime.spark.versions import arrow_schema, repartition_by_id
+from watersmeet.runtime.spark.versions import arrow_schema, is_connect, repartition_by_id
 from watersmeet.runtime.spark.workers import schema_of
 from watersmeet.runtime.stream.late import FIELDS, typed
 from watersmeet.storage.manifest import BatchManifest, Identity
@@ -107,18 +106,6 @@ class Batch:
         return tuple(self.decisions.get("shipping", ()))
 
 
-@dataclass(frozen=True)
-class Outlet:
-    """What leaves the last units: its columns, and what Spark makes of them."""
-
-    fields: Fields
-    select: Callable[[DataFrame], DataFrame]
-    reads_tables: bool = False
-    """Whether Spark joins what leaves with tables: a frame that has run keeps what it has read of them."""
-    select_inside: Callable[[Sequence[str]], Select | None] = lambda kinds: None
-    """By the types of the rows that Spark makes: what makes the same of them in a worker; None if only Spark can."""
-
-
 class Folder(Protocol):
     """A sink that is a folder, as the rounds need it."""
 
@@ -150,8 +137,8 @@ class Supersteps:
         self.partitions = max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
         entrance = Entrance() if query is None else Entrance.of(query)
         needed = late or entrance.is_routed_by_content or (query is not None and query.shipping == "semijoin")
-        self.posts = needed or (folder.is_local if posts is None else posts)
-        """Whether source tasks post rows to their units; otherwise Spark shuffles them. They do if somebody asks for dropped rows, which they find."""
+        self.posts = needed or is_connect(spark) or (folder.is_local if posts is None else posts)
+        """Whether source tasks post rows to their units; otherwise Spark shuffles them. They do if somebody asks for dropped rows, which they find, and on Spark Connect, where a sink's own job would not tell what was observed."""
         self.entrance_tasks = 1 if entrance.is_sequenced else min(self.partitions, flows.plan.units)
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(outlet.fields)
@@ -161,6 +148,10 @@ class Supersteps:
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
         self._files = self._plan_files(folder_of_results)
         self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a server: all but the streaming frame."""
+        return {name: value for name, value in vars(self).items() if name != "_union"}
 
     @property
     def spark(self) -> SparkSession:

@@ -20,6 +20,7 @@ from watersmeet.query.expr import ColumnRef
 from watersmeet.query.join import Join
 from watersmeet.query.stream import COPY
 from watersmeet.query.table import Lookup
+from watersmeet.runtime.spark.versions import in_session
 
 _NUMBER = "CAST(rand() * 9007199254740992D AS BIGINT)"
 """Rows of one task that have the same by chance are one in the count of late rows; nothing else depends on it."""
@@ -43,7 +44,7 @@ def look_up_results(
     at = dict(at)
     for lookup in join.last_lookups:
         at.update({ColumnRef(lookup.alias, name): quote(lookup.column(name)) for name in lookup.schema})
-        rows = _look_up_one(rows, lookup, tables[lookup.table], at.__getitem__, usable)
+        rows = _look_up_one(rows, lookup, in_session(tables[lookup.table], rows), at.__getitem__, usable)
         rows = rows.where(f"{quote(lookup.flag)} OR NOT ({usable})") if lookup.kind == "inner" else rows
     for condition in join.last_conditions:
         rows = rows.where(f"CASE WHEN {usable} THEN {condition.spark(at.__getitem__)} ELSE true END")

@@ -4,7 +4,7 @@
     classes of streaming    in `streaming`  in packages below it
     repartitionById         none            there
     to_arrow_schema         timestamp_utc                   timezone
-    dataframe() on Connect  no              yes
+    Connect                 no              yes
 
 Invariant: no other module compares versions, tries an import or looks at a session's kind; what is asked here has the same
 meaning on all of them.
@@ -12,7 +12,6 @@ meaning on all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -63,21 +62,28 @@ def is_connect(thing: Any) -> bool:
     return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
-def refuse_connect(frames: Mapping[str, Any], what: str) -> None:
-    """Refuse frames of Spark Connect for what needs the driver's own JVM."""
-    for name, frame in frames.items():
-        if is_connect(frame):
-            raise StreamError(
-                f"stream {name} is of a Spark Connect session: {what} needs a classic one; dataframe() runs on Connect, too"
-            )
-
-
-def check_connect(frame: Any) -> None:
+def check_connect(frame: Any, what: str) -> None:
     """Refuse a frame of a Connect that can neither keep state in Python nor observe an array."""
     if is_connect(frame) and INSTALLED < (4, 1):
         raise StreamError(
-            "dataframe() runs on Spark Connect from Spark 4.1 on, and this is 4.0: give it frames of a classic session"
+            f"{what} runs on Spark Connect from Spark 4.1 on, and this is 4.0: give it frames of a classic session"
         )
+
+
+def parallelism(spark: Any) -> int:
+    """How many tasks run at once; a client of Spark Connect knows no more than how many a shuffle has."""
+    return (
+        int(spark.conf.get("spark.sql.shuffle.partitions"))
+        if is_connect(spark)
+        else spark.sparkContext.defaultParallelism
+    )
+
+
+def in_session(frame: DataFrame, other: DataFrame) -> DataFrame:
+    """A frame, in the session of another: a micro-batch of Spark Connect has a session of its own."""
+    if is_connect(frame) and frame.sparkSession is not other.sparkSession:
+        return type(frame)(frame._plan, other.sparkSession)  # type: ignore[attr-defined]
+    return frame
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

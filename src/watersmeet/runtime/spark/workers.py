@@ -1,8 +1,7 @@
 """Spark's Python workers: what they must have, how they report errors, how they stay light, and how results leave them.
 
 **Probe.** Workers run PYSPARK_PYTHON, or the `python3` of their PATH, which need not be the driver's interpreter. Without a probe, a worker that
-has no watersmeet ends the first micro-batch with 90 lines of Spark's. A session is probed once on every host, by a job that needs only Python's own
-library in the worker; under `start()` so are hosts that come later. What fails for other reasons is left to the query itself. Sessions of Spark Connect are not probed: they cannot run such a job.
+        return f"{who} run {python}, which is {theirs}, and the {here} Python {sys.version.split()[0]}"
 
 **Errors.** Spark makes text of a worker's exception, traceback first, and wraps it twice. An error of ours explains itself, so it is
 raised with the few frames that Spark adds, and behind a copy of itself without any: Python prints a cause first.
@@ -37,6 +36,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.columns.retype import retype_table
@@ -70,13 +70,18 @@ _REMEDY = (
     "before the session is made, set PYSPARK_PYTHON to an interpreter that has watersmeet on every machine, such as the driver's: "
     "os.environ['PYSPARK_PYTHON'] = sys.executable ({})"
 )
+_REMEDY_OF_SERVER = "install watersmeet {} there, or start the Spark Connect server with PYSPARK_PYTHON set to an interpreter that has it"
 
 
 def probe_workers(spark: Any, hosts: Iterable[str] | None = None) -> None:
     """Refuse a session whose workers cannot run watersmeet, on all of its hosts or on these; who has been asked is not asked again."""
-    if is_connect(spark) or (spark.sparkContext.applicationId, "") in _ASKED:
+    id = _name(spark)
+    if (id, "") in _ASKED:
         return
-    id, among = spark.sparkContext.applicationId, list(find_hosts(spark) if hosts is None else hosts)
+    if is_connect(spark):
+        _probe_server(spark)
+        return
+    among = list(find_hosts(spark) if hosts is None else hosts)
     asked = [host for host in among if (id, host) not in _ASKED]
     if among and not asked:
         return
@@ -88,9 +93,20 @@ def probe_workers(spark: Any, hosts: Iterable[str] | None = None) -> None:
         trust_workers(spark)
 
 
+def _probe_server(spark: Any) -> None:
+    problem = _ask_server(spark)
+    if problem is not None:
+        raise WorkerError(f"{problem}; {_REMEDY_OF_SERVER.format(_version('watersmeet'))}")
+    trust_workers(spark)
+
+
 def trust_workers(spark: Any) -> None:
     """Do not ask: the session's workers are known to run this interpreter."""
-    _ASKED.add((spark.sparkContext.applicationId, ""))
+    _ASKED.add((_name(spark), ""))
+
+
+def _name(spark: Any) -> str:
+    return str(spark.session_id if is_connect(spark) else spark.sparkContext.applicationId)
 
 
 def error_of(problem: str) -> WorkerError:
@@ -100,18 +116,33 @@ def error_of(problem: str) -> WorkerError:
 
 def _ask(spark: Any, hosts: Sequence[str]) -> str | None:
     """What is wrong with the workers of some hosts, if something is; "" is any host."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(REPORT, made)
     try:
-        said = ask_hosts(spark, hosts, made["report"])
+        said = ask_hosts(spark, hosts, _reporter())
     except Exception as error:
         return problem_of_failure(str(error), spark.sparkContext.pythonExec)
     problems = (problem_of_report(json.loads(one)) for one in said)
     return next((problem for problem in problems if problem is not None), None)
 
 
-def problem_of_report(said: Mapping[str, Any]) -> str | None:
-    """What a worker lacks.
+def _ask_server(spark: Any) -> str | None:
+    """The same of a server's workers."""
+    report = F.udf(_reporter(), "string", useArrow=False)
+    try:
+        said = spark.range(0, 1, 1, 1).select(report(F.lit(""))).collect()
+    except Exception as error:
+        return problem_of_failure(str(error), "the server's Python", "client")
+    return problem_of_report(json.loads(said[0][0]), "client")
+
+
+def _reporter() -> Callable[[Any], str]:
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(REPORT, made)
+    report: Callable[[Any], str] = made["report"]
+    return report
+
+
+def problem_of_report(said: Mapping[str, Any], other: str = "driver") -> str | None:
+    """What a worker lacks; `other` is who runs this.
 
     >>> problem_of_report({"python": "/usr/bin/python3", "version": "3.11.2", "packages": {"watersmeet": None, "pyarrow": None, "numpy": "2.2"}})
     "Spark's Python workers run /usr/bin/python3 (3.11.2), which has no watersmeet and no pyarrow"
@@ -122,11 +153,11 @@ def problem_of_report(said: Mapping[str, Any]) -> str | None:
         return f"{who} {' and '.join(f'no {name}' for name in missing)}"
     own, theirs = _version("watersmeet"), said["packages"]["watersmeet"]
     if own and theirs and own != theirs:
-        return f"{who} watersmeet {theirs}, and the driver has {own}: install the same on both"
+        return f"{who} watersmeet {theirs}, and the {other} has {own}: install the same on both"
     return None
 
 
-def problem_of_failure(text: str, python: str) -> str | None:
+def problem_of_failure(text: str, python: str, here: str = "driver") -> str | None:
     """What the failure of the job says about the interpreter.
 
     >>> problem_of_failure('java.io.IOException: Cannot run program "python9": error=2', "python9")
@@ -141,7 +172,7 @@ def problem_of_failure(text: str, python: str) -> str | None:
         return f"{who} are to run {absent[1]}, and there is no such program"
     if other or "PYTHON_VERSION_MISMATCH" in text:
         theirs = f"Python {other[1].rstrip('.')}" if other else "another Python"
-        return f"{who} run {python}, which is {theirs}, and the driver Python {sys.version.split()[0]}"
+        return f"{who} run {python}, which is {theirs}, and the {here} Python {sys.version.split()[0]}"
     return None
 
 

@@ -54,7 +54,7 @@ ends the batch."""
 def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
     """The query's result as a DataFrame over these sources, by name, streams, then tables; with `late` also what it drops."""
     any_frame = next(iter(frames.values()))
-    check_connect(any_frame)
+    check_connect(any_frame, "dataframe()")
     if not any_frame.isStreaming:
         results = _join(plan, frames, late=False)
         return add_late(results, static_late(plan, frames)) if late else results

@@ -13,6 +13,7 @@ the registry has been fed from is refused: its batches would be numbered anew, a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ class Feed:
         self.registry, self.log, self.checkpoint = registry, log, f"{checkpoint.rstrip('/')}/{FEED}"
         self.logs = SparkLogs.beside(log.folder, FEED)
         self._query: Any = None
-        self._raised: BaseException | None = None
+        self._take_in = TakeIn(registry, log, self.logs)
 
     def start(self, trigger: dict[str, Any]) -> None:
         """Start; with 'availableNow' all that is there has been taken in when this returns."""
@@ -56,10 +57,11 @@ class Feed:
             try:
                 self._query.awaitTermination()
             except Exception as error:
-                raise_unwrapped(error, self._raised)
+                raise_unwrapped(error, self._take_in.raised)
 
     def check(self) -> None:
         """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
+        self.registry.refresh()
         fed = self.log.fed()
         query_id, begun = self.logs.query_id(), self.logs.latest(OFFSETS)
         if fed is not None and query_id != fed.query_id:
@@ -79,13 +81,22 @@ class Feed:
     def failure(self) -> BaseException | None:
         """What has ended the feed, if something has."""
         error = None if self._query is None else self._query.exception()
-        return None if error is None else unwrap(error, self._raised)
+        return None if error is None else unwrap(error, self._take_in.raised)
 
-    def _take_in(self, rows: DataFrame, batch: int) -> None:
+
+@dataclass
+class TakeIn:
+    """The function that Spark calls with every batch of the feed; on Spark Connect a copy of it does the work."""
+
+    registry: Registry
+    log: FolderLog
+    logs: SparkLogs
+    raised: BaseException | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
             self.registry.take_in([tuple(row) for row in rows.collect()], batch)
-            query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-            self.log.note_fed(Fed(str(query_id), batch, self.logs.digests(batch)))
+            self.log.note_fed(Fed(str(self.logs.query_id()), batch, self.logs.digests(batch)))
         except BaseException as error:
-            self._raised = error
+            self.raised = error
             raise

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +27,14 @@ from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
+from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.results.leaving import keep
+from watersmeet.runtime.rounds.results.leaving import Outlet, keep
 from watersmeet.runtime.rounds.sinks import FileSink
-from watersmeet.runtime.rounds.supersteps import Outlet, Supersteps
+from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
+from watersmeet.runtime.spark.versions import is_connect, parallelism
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
@@ -39,7 +42,7 @@ from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import FolderLog
-from watersmeet.runtime.subscriptions.registry import Registry, RegistryFront
+from watersmeet.runtime.subscriptions.registry import Entry, Registry, RegistryFront
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
 
@@ -82,13 +85,12 @@ class Subscriptions(RegistryFront):
         folder.prepare()
         log.prepare()
         self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
-        self._registry = Registry(specs, log, lambda query: engines.accept(self._plan, query), session)
+        self._registry = Registry(specs, log, partial(engines.accept, self._plan), session)
         for last in folder.numbers(MANIFESTS)[-1:]:
-            queries = folder.load(MANIFESTS, last, BatchManifest).queries
-            if queries:
-                self._registry.resume(queries)
+            self._resume(folder.load(MANIFESTS, last, BatchManifest))
         self._latest = Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._registry.find)
+        check_sinks(self._spark, self._sink)
         self._feed = None if feed is None else Feed(feed, self._registry, log, absolute(os.fspath(checkpoint)))
         self._handle: Handle | None = None
         self._on_batch: Callable[[Progress], None] | None = None
@@ -98,6 +100,17 @@ class Subscriptions(RegistryFront):
         title = f"Subscriptions over {', '.join(self._frames)}: {len(self._registry.list()):,} queries, {status}"
         last = self.progress()
         return title if last is None else f"{title}\n{last!r}"
+
+    def _resume(self, manifest: BatchManifest | None) -> None:
+        """Take in which queries have taken effect."""
+        if manifest is not None and manifest.queries:
+            self._registry.resume(manifest.queries)
+
+    def list(self) -> list[Entry]:
+        """All registered queries, then what the feed was refused and what has failed lately."""
+        if self._handle is not None and is_connect(self._spark):
+            self._resume(self._handle.latest)
+        return super().list()
 
     def ask(self, sql: str) -> pa.Table:
         """The answer to a query over the tuples that are kept after the latest micro-batch; it leaves no trace.
@@ -120,8 +133,7 @@ class Subscriptions(RegistryFront):
         outlet = Outlet(ANSWER_FIELDS, as_answers, select_inside=lambda _: keep)
         steps = Supersteps(flows, outlet, self._frames, self._folder, folder_of_results=to)
         protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._registry)
-        protocol.on_batch = self._on_batch
-        self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name)
+        self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name, self._on_batch)
         return self
 
     def stop(self) -> None:
@@ -222,7 +234,7 @@ def _catalogue(
             f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
         )
     wanted = engines.DEFAULT if engine == "auto" else engines.check_engine(engine)
-    many = min(spark.sparkContext.defaultParallelism, MOST_UNITS) if units == "auto" else units
+    many = min(parallelism(spark), MOST_UNITS) if units == "auto" else units
     chosen, begun = log.placement(many, wanted)
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")

@@ -10,6 +10,8 @@
 
 A snapshot is of a version that has been committed, so a replay asks for nothing older.
 
+Several processes may write versions: on Spark Connect the client adds and removes, and the server's workers feed and strike. Who finds a version taken reads it, and writes the next.
+
 Invariant: a file is whole or absent; versions and snapshots never change, and name their registry. JSON only. What is missing, damaged or
 another registry's is an error that names the file.
 """
@@ -121,9 +123,14 @@ class FolderLog:
             found = self._own(REGISTRY, version, registry, VersionFile)
             yield version, found.changes, found.feed
 
-    def append(self, version: int, changes: list[Change], feed: int) -> None:
-        self.folder.save(REGISTRY, version, VersionFile(self.identity(), changes, feed))
+    def is_behind(self, version: int) -> bool:
+        return self.folder.has(REGISTRY, version + 1) or self._head().version > version
+
+    def append(self, version: int, changes: list[Change], feed: int) -> bool:
+        if not self.folder.create(REGISTRY, version, VersionFile(self.identity(), changes, feed)):
+            return False
         self.folder.save(SNAPSHOTS, _HEAD, replace(self._head(), version=version))
+        return True
 
     def fed(self) -> Fed | None:
         """What was taken in of the feed last; None before the first batch."""

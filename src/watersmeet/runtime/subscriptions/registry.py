@@ -12,7 +12,7 @@ batch that is repeated answers the queries of its intent, or fewer; never one th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal
@@ -46,6 +46,7 @@ from watersmeet.storage.manifest import REMEDY
 
 _SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
 _MOST_SHOWN = 1_000
+Changes = list[Change]
 Read = dict[str, list[str]]
 """The streams that queries read, and the columns that they compare."""
 
@@ -79,7 +80,7 @@ def types_of(join: Join) -> DuckDBTypes:
 
 
 class Registry:
-    """The registry as its owner sees it; all methods may be called from any thread."""
+    """The registry as its owner sees it; all methods may be called from any thread. It travels as its log: who gets it reads that, and what others write there later."""
 
     def __init__(
         self,
@@ -119,40 +120,62 @@ class Registry:
             self._accept(query)
         return query
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Registry, (self._specs, self.log, self._accept, self._session)
+
+    def refresh(self) -> None:
+        """Take in what other processes have written."""
+        with self._lock:
+            if not self.log.is_behind(self.version):
+                return
+            base = self.log.latest()
+            if base > self.version:
+                self._state, self._base = RegistryState(self.log.snapshot(base)), base
+            for version, changes, feed in self.log.changes(self.version):
+                self._state.apply(version, changes, feed)
+
     def add_all(self, queries: Sequence[tuple[str | None, str]]) -> list[str]:
         """Add queries in one version, all or none; their ids."""
         bound = [(None if id is None else check_id(id), sql, self.bind(sql)) for id, sql in queries]
-        with self._lock:
+
+        def plan() -> list[Change]:
             changes: list[Change] = []
             taken, fresh = set(self._state.queries), _names(self.version + 1)
             for id, sql, query in bound:
                 named = self._choose_id(id, taken, fresh)
                 taken.add(named)
                 changes.append({"action": "add", "id": named, "sql": sql, "query": query.to_json()})
-            if changes:
-                self._write(changes, self.feed)
-            return [change["id"] for change in changes]
+            return changes
+
+        return [change["id"] for change in self._write(plan)]
 
     def remove(self, id: str) -> None:
         """Remove a query: the next batch does not answer it. One that was refused or has failed leaves the list."""
-        with self._lock:
+
+        def plan() -> list[Change]:
             if id not in self._state.queries and id not in self._state.said:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are")
-            self._write([{"action": "remove", "id": id}], self.feed)
+            return [{"action": "remove", "id": id}]
+
+        self._write(plan)
 
     def fail(self, id: str, reason: str, version: int) -> None:
         """A query of a version has broken a batch: it leaves, and the list says why. A later one of that id has not."""
-        with self._lock:
-            if id in self._state.queries and self._state.queries[id].version <= version:
-                self._write(
-                    [{"action": "fail", "id": id, "sql": self._state.queries[id].sql, "reason": reason}], self.feed
-                )
 
-    def take_in(self, rows: Iterable[tuple[Any, Any, Any]], batch: int) -> None:
+        def plan() -> list[Change]:
+            known = self._state.queries.get(id)
+            if known is None or known.version > version:
+                return []
+            return [{"action": "fail", "id": id, "sql": known.sql, "reason": reason}]
+
+        self._write(plan)
+
+    def take_in(self, rows: Sequence[tuple[Any, Any, Any]], batch: int) -> None:
         """Rows (id, action, sql) of a batch of the feed; a batch that has been taken in already changes nothing."""
-        with self._lock:
+
+        def plan() -> list[Change] | None:
             if batch <= self.feed:
-                return
+                return None
             changes: list[Change] = []
             taken = set(self._state.queries)
             for id, action, sql in rows:
@@ -162,7 +185,9 @@ class Registry:
                     taken.add(change["id"])
                 elif change["action"] == "remove":
                     taken.discard(change["id"])
-            self._write(changes, batch)
+            return changes
+
+        self._write(plan, batch)
 
     def _read_fed(self, id: Any, action: Any, sql: Any, taken: set[str]) -> Change:
         """A row of the feed as a change; a bad one is refused with the reason, whatever it is."""
@@ -189,6 +214,7 @@ class Registry:
     def list(self) -> list[Entry]:
         """All registered queries, then what the feed was refused and what has failed lately."""
         with self._lock:
+            self.refresh()
             found = [
                 Entry(
                     known.id,
@@ -207,6 +233,7 @@ class Registry:
 
     def query(self, id: str) -> Subscription:
         with self._lock:
+            self.refresh()
             if id not in self._state.queries:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are")
             return self._state.queries[id].query
@@ -216,6 +243,7 @@ class Registry:
     def intend(self, before: Mapping[str, Any], batch: int) -> dict[str, Any]:
         """The queries of a batch as its intent names them, after what the batch before did."""
         with self._lock:
+            self.refresh()
             since = [list(pair) for pair in before.get("since", [])]
             if before.get("version", 0) != self.version:
                 since.append([batch, self.version])
@@ -225,6 +253,7 @@ class Registry:
     def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
         """What a batch that is repeated answers. One that has been written keeps queries that were removed: their answers are out."""
         with self._lock:
+            self.refresh()
             later = [] if queries["version"] == self.version else self.log.changes(queries["version"])
             actions = ("fail",) if is_written else LEAVES
             gone = {change["id"] for _, changes, _ in later for change in changes if change["action"] in actions}
@@ -282,6 +311,7 @@ class Registry:
     def resume(self, queries: Mapping[str, Any]) -> None:
         """A batch was committed with these queries: they have taken effect."""
         with self._lock:
+            self.refresh()
             self._check(queries)
             for id, known in self._state.queries.items():
                 if known.effect == NOT_YET and known.version <= queries["version"]:
@@ -305,9 +335,18 @@ class Registry:
             raise QueryError(f"a query {id!r} is registered already; remove it first, or give another id")
         return id
 
-    def _write(self, changes: Sequence[Change], feed: int) -> None:
-        self.log.append(self.version + 1, [*changes], feed)
-        self._state.apply(self.version + 1, changes, feed)
+    def _write(self, plan: Callable[[], Changes | None], feed: int | None = None) -> Changes:
+        """Write the next version as planned; after each that another process has written first, it is planned anew. `feed`: the batch of the feed that it takes in."""
+        with self._lock:
+            while True:
+                self.refresh()
+                changes, fed = plan(), self.feed if feed is None else feed
+                if not changes and (feed is None or changes is None):
+                    return []
+                assert changes is not None
+                if self.log.append(self.version + 1, changes, fed):
+                    self._state.apply(self.version + 1, changes, fed)
+                    return changes
 
 
 class RegistryFront:
