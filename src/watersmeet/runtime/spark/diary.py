@@ -54,8 +54,8 @@ def without_diary(spark: Any) -> Iterator[None]:
 
 
 def drop_diary() -> None:
-    """Drop the diary, if this is the worker that writes it."""
-    if WRITER in sys.orig_argv and not isinstance(sys.stdout, Sieve):
+    """Drop the diary, in the worker that writes it."""
+    if not isinstance(sys.stdout, Sieve):
         sys.stdout = Sieve(sys.stdout)
 
 

@@ -9,6 +9,7 @@ state only: Spark may run any task twice. Words are for the runtime, all else is
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -27,7 +28,7 @@ from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause,
 from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark.diary import drop_diary
+from watersmeet.runtime.spark.diary import WRITER, drop_diary
 from watersmeet.runtime.spark.versions import arrow_schema
 from watersmeet.runtime.spark.workers import (
     MARK,
@@ -126,7 +127,8 @@ class StageProcessor(StatefulProcessor):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        drop_diary()
+        if WRITER in sys.orig_argv:
+            drop_diary()
 
     def _messages(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Messages to the next stage; then the clock and the reports go on, these to one of its units."""
