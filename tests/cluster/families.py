@@ -23,6 +23,7 @@ from tests.crash.streams import EXPECTED_BAND, EXPECTED_OUTER, EXPECTED_ROWS
 NEAR = "abs(epoch_us(a.ts) - epoch_us(b.ts)) <= 1000000"
 HASH = "SELECT a.id AS a_id, b.id AS b_id FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND"
 EXPECTED_HASH = f"SELECT a.id, b.id FROM a, b WHERE a.k = b.k AND {NEAR}"
+COLUMNS = ("*", "concat('the payload of tuple ', id, repeat('.', 60)) AS text")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,11 @@ FAMILIES = {
         "SELECT DISTINCT a.k AS k FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND",
         f"SELECT k FROM (SELECT DISTINCT a.k, epoch_us(greatest(a.ts, b.ts)) // 1000000 FROM a, b WHERE a.k = b.k AND {NEAR})",
     ),
-    "late_payload": Family(HASH, EXPECTED_HASH, {"shipping": "semijoin"}),
+    "late_payload": Family(
+        "SELECT a.id AS a_id, b.text AS b_text FROM a, b WHERE a.k = b.k WINDOW = 1 SECOND",
+        f"SELECT a.id, 'the payload of tuple ' || b.id || repeat('.', 60) FROM a, b WHERE a.k = b.k AND {NEAR}",
+        {"shipping": "semijoin"},
+    ),
     "subscriptions": Family(HASH, EXPECTED_HASH),
 }
 ON_START_ONLY = ("late_payload", "subscriptions")
@@ -67,7 +72,7 @@ class Run:
         self.spark, self.family, self.name, self.folder = spark, FAMILIES[name], name, work / name
         reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files)
         self.streams = {
-            alias: wm.Stream(reader.parquet(f"{data}/{alias}"), time="ts", lateness="1 second")
+            alias: wm.Stream(reader.parquet(f"{data}/{alias}").selectExpr(*COLUMNS), time="ts", lateness="1 second")
             for alias in self.family.streams
         }
         self.out, self.checkpoint = str(self.folder / "out"), str(self.folder / "checkpoint")
