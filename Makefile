@@ -14,7 +14,7 @@ SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster kafka crash bench demo docs clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster s3 kafka crash bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -24,6 +24,7 @@ help:
 	@echo "make matrix     the tests with Spark on Spark 4.0, 4.1, 4.2, 4.3 and Connect 4.3; some: make matrix SPARKS=\"4.0 4.1\" TESTS=tests/spark"
 	@echo "make cluster    a cluster of Spark on hosts of its own, in network namespaces (root): hosts die and others come"
 	@echo "make kafka      a broker of Kafka's, from Maven's jars, on Spark 4.2: topics joined into a topic and a Delta table, killed and restarted"
+	@echo "make s3         state and checkpoints in a bucket of an S3 server on loopback; fetches hadoop-aws by Maven"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
@@ -84,6 +85,11 @@ cluster: java $(READY)
 kafka: java
 	@$(PYTHON) -m tests.kafka
 	@echo "make kafka: all passed"
+
+s3: java $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group s3
+	@$(BIN)/python -m pytest -m spark tests/s3
+	@echo "make s3: all passed"
 
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash

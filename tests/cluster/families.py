@@ -1,7 +1,7 @@
 """The program that the tests of a cluster run: families of plans, one after the other in one session.
 
 `python -m tests.cluster.families RUNTIME DATA WORK FILES_PER_TRIGGER FAMILY...` runs until all files are read by every family. Results of a family lie in
-WORK/FAMILY/out, its checkpoint beside them, and what `start()` says of its batches in WORK/FAMILY/progress.json. RUNTIME is "dataframe" or "start".
+WORK/FAMILY/out, its checkpoint beside them or, if there is a variable CHECKPOINTS, in FAMILY below that, and what `start()` says of its batches in WORK/FAMILY/progress.json. RUNTIME is "dataframe" or "start".
 
 It is a user's script: it knows the public surface. `EXPECTED` is for the tests: the same in DuckDB's SQL.
 """
@@ -9,6 +9,7 @@ It is a user's script: it knows the public surface. `EXPECTED` is for the tests:
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,7 +76,9 @@ class Run:
             alias: wm.Stream(reader.parquet(f"{data}/{alias}").selectExpr(*COLUMNS), time="ts", lateness="1 second")
             for alias in self.family.streams
         }
-        self.out, self.checkpoint = str(self.folder / "out"), str(self.folder / "checkpoint")
+        elsewhere = os.environ.get("CHECKPOINTS")
+        self.out = str(self.folder / "out")
+        self.checkpoint = f"{elsewhere}/{name}" if elsewhere else str(self.folder / "checkpoint")
 
     def dataframe(self) -> None:
         rows = wm.sql(self.family.text, **self.streams, **self.family.options).dataframe()

@@ -27,6 +27,7 @@ from typing import Any
 from tests.crash import subscriber
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.systems import ArrowFiles
 from watersmeet.runtime.subscriptions import log
 from watersmeet.runtime.subscriptions.registry import Registry
 
@@ -97,9 +98,9 @@ def mortal(moment: str, count: int) -> None:
         if dies(at):
             kill()
 
-    def putting(self: StateFolder, path: str, blob: bytes) -> None:
+    def writing(self: ArrowFiles, path: str, blob: bytes, durably: bool) -> None:
         if f"/{log.REGISTRY}/" in path and dies("half a version"):
-            put(self, path, blob[: len(blob) // 2])
+            write(self, path, blob[: len(blob) // 2], durably)
             kill()
 
     def written(_: None, self: StateFolder, kind: str, name: str, *rest: Any) -> None:
@@ -108,8 +109,8 @@ def mortal(moment: str, count: int) -> None:
         elif kind == log.SNAPSHOTS and name[0].isdigit():
             die("snapshot")
 
-    put = StateFolder._put
-    StateFolder._put = watch(put, putting, nothing)  # type: ignore[method-assign]
+    write = ArrowFiles._write_beside
+    ArrowFiles._write_beside = watch(write, writing, nothing)  # type: ignore[method-assign]
     StateFolder.write = watch(StateFolder.write, nothing, written)  # type: ignore[method-assign]
     Registry.take_in = watch(  # type: ignore[method-assign]
         Registry.take_in, lambda *_: die("before take-in"), lambda *_: die("after take-in")

@@ -40,6 +40,8 @@ class Trial:
     memory: str = "4g"
     conf: Mapping[str, str] = field(default_factory=dict)
     sink: Sink = "noop"
+    checkpoints: str | None = None
+    """Where checkpoints lie, if not beside the result; nothing is there."""
 
 
 def main(spec: Path, result: Path) -> None:
@@ -49,8 +51,9 @@ def main(spec: Path, result: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = open_session(trial.system, trial.cores, trial.memory, trial.conf)
     try:
-        _query(spark, trial, trial.warmup, result.parent / "warmup-checkpoint")
-        seen = _query(spark, trial, trial.data, result.parent / "checkpoint")
+        checkpoints = trial.checkpoints or str(result.parent)
+        _query(spark, trial, trial.warmup, f"{checkpoints}/warmup-checkpoint")
+        seen = _query(spark, trial, trial.data, f"{checkpoints}/checkpoint")
     finally:
         spark.stop()
     result.write_text(json.dumps({"trial": asdict(trial), **seen}))
@@ -82,12 +85,12 @@ def open_session(system: System, cores: int, memory: str, conf: Mapping[str, str
     return spark
 
 
-def _query(spark: Any, trial: Trial, data: str, checkpoint: Path) -> dict[str, Any]:
+def _query(spark: Any, trial: Trial, data: str, checkpoint: str) -> dict[str, Any]:
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", trial.files_per_trigger)
     streams = {alias: reader.parquet(f"{data}/{alias}") for alias in ALIASES[: trial.question.ways]}
     shutil.rmtree(checkpoint, ignore_errors=True)
     run = _rounds if trial.system in ("rounds", "connect") else _stream
-    return run(spark, trial, streams, str(checkpoint))
+    return run(spark, trial, streams, checkpoint)
 
 
 def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: the state folder, on any file system that Arrow knows, and Spark's own logs beside it.
+"""The files of a checkpoint: the state folder, on any of the file systems of `rounds.systems`, and Spark's own logs beside it.
 
     metadata                  Spark's: the query's id
     offsets/17                what batch 17 reads
@@ -16,8 +16,7 @@ JSON files are sealed documents, see `storage.manifest`.
 Spark plans a log that has lost its last file anew, from other input, and reports nothing. So intents and manifests record the
 digests of the files that Spark would read again, and whoever goes on from one compares them.
 
-Invariant: a JSON file is either whole or absent: on file systems with rename it is written beside and renamed, object
-stores make a file visible when it is complete. Nothing here writes Spark's files; a
+Invariant: a JSON file is either whole or absent. Manifests and intents are created, and a manifest is never replaced: a second driver in the same folder is stopped by it. Nothing here writes Spark's files; a
 file of Spark's, once written, does not change; a source's files before a `.compact` are not needed.
 """
 
@@ -27,21 +26,22 @@ import hashlib
 import json
 import os
 import re
-import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pyarrow import fs as pafs
+import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.systems import Files, Writer, open_files
 from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
 
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments", "mail", "progress"
 OBJECT_STORES = ("s3", "gcs", "abfs")
+"""As Arrow calls them."""
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -57,20 +57,20 @@ class StateFolder:
     def under(cls, checkpoint: str) -> StateFolder:
         return cls(f"{absolute(checkpoint).rstrip('/')}/{NAME}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"uri": self.uri, "is_shared": self.is_shared}
+
     @cached_property
-    def _opened(self) -> tuple[pafs.FileSystem, str]:
-        address = arrow_address(self.uri)
-        if address is None:
-            return pafs.LocalFileSystem(), os.path.abspath(self.uri.removeprefix("file:"))
-        return pafs.FileSystem.from_uri(address)
+    def _opened(self) -> tuple[Files, str]:
+        return open_files(self.uri)
 
     @property
-    def system(self) -> pafs.FileSystem:
+    def files(self) -> Files:
         return self._opened[0]
 
     @property
     def is_local(self) -> bool:
-        return isinstance(self.system, pafs.LocalFileSystem)
+        return self.files.is_local
 
     @property
     def is_here(self) -> bool:
@@ -87,7 +87,10 @@ class StateFolder:
     def prepare(self, *more: str) -> None:
         """Make the folders that every query needs, and more."""
         for kind in (INTENTS, MANIFESTS, SEGMENTS, MAIL, *more):
-            self.system.create_dir(self.path(kind), recursive=True)
+            self.make_folder(kind)
+
+    def make_folder(self, kind: str) -> None:
+        self.files.make_folder(self.path(kind))
 
     def numbers(self, kind: str) -> list[int]:
         """The batches that have a JSON file of a kind, in order."""
@@ -99,39 +102,38 @@ class StateFolder:
 
     def lengths(self, kind: str) -> dict[str, int]:
         """The lengths of files by name."""
-        found = self.system.get_file_info(pafs.FileSelector(self.path(kind), allow_not_found=True))
-        return {f.base_name: f.size for f in found}
+        return self.files.lengths(self.path(kind))
 
     def has(self, kind: str, number: int) -> bool:
-        info = self.system.get_file_info(self.path(kind, f"{number}.json"))
-        return bool(info.type == pafs.FileType.File)
+        return self.files.has(self.path(kind, f"{number}.json"))
 
-    def read(self, kind: str, name: str) -> bytes:
-        with self.system.open_input_stream(self.path(kind, name), compression=None) as file:
-            return file.read()
+    def read(self, kind: str, name: str) -> pa.Buffer:
+        return self.files.read(self.path(kind, name))
 
-    def write(self, kind: str, name: str, blob: bytes, *, durably: bool = False) -> None:
-        """Write a file all at once; one of that name is replaced."""
+    def read_ranges(self, kind: str, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+        """Parts of a file, by (begin, bytes)."""
+        return self.files.read_ranges(self.path(kind, name), ranges)
+
+    def open_writer(self, kind: str, name: str) -> Writer:
+        """A new file that grows, and is there when it is closed."""
+        return self.files.open_writer(self.path(kind, name))
+
+    def write(self, kind: str, name: str, blob: bytes, *, durably: bool = False, is_new: bool = False) -> None:
+        """Write a file all at once; one of that name is replaced or, if the file is to be new, an error."""
         path = self.path(kind, name)
-        if self.system.type_name in OBJECT_STORES:
-            self._put(path, blob)
-            return
-        part = self.path(kind, f".{name}.{uuid.uuid4().hex}.part")
-        self._put(part, blob)
-        if durably and self.is_local:
-            _sync(part)
-        self.system.move(part, path)
-
-    def _put(self, path: str, blob: bytes) -> None:
-        with self.system.open_output_stream(path, compression=None) as file:
-            file.write(blob)
+        if not is_new:
+            self.files.replace(path, blob, durably=durably)
+        elif not self.files.create(path, blob, durably=durably):
+            raise CheckpointError(
+                f"{path} is there already: another driver runs with this checkpoint; stop one of them, or give each a checkpoint of its own"
+            )
 
     def load(self, kind: str, name: int | str, of: type[D]) -> D:
         """The document of a batch or version, or one with a name of its own."""
         file = f"{name}.json"
         path = self.path(kind, file)
         try:
-            blob = self.read(kind, file)
+            blob = self.read(kind, file).to_pybytes()
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"{path} is missing: the checkpoint and its state folder do not belong together; {REMEDY}"
@@ -140,34 +142,21 @@ class StateFolder:
             raise CheckpointError(f"{path} cannot be read ({error}); {REMEDY}") from error
         return of.parse(unseal(blob, f"{kind}/{file}", path), path)
 
-    def save(self, kind: str, name: int | str, document: Document, *, durably: bool = True) -> None:
-        """Write a document; one of that name is replaced."""
-        self.write(kind, f"{name}.json", seal(document.to_json(), f"{kind}/{name}.json"), durably=durably)
+    def save(
+        self, kind: str, name: int | str, document: Document, *, durably: bool = True, is_new: bool = False
+    ) -> None:
+        """Write a document; one of that name is replaced or, if it is to be new, an error."""
+        blob = seal(document.to_json(), f"{kind}/{name}.json")
+        self.write(kind, f"{name}.json", blob, durably=durably, is_new=is_new)
 
     def create(self, kind: str, name: int, document: Document) -> bool:
-        """Write a document whose name nobody has taken; False if somebody has. On a local disk, or where files are never replaced by a rename, one of two writers wins."""
-        if self.has(kind, name):
-            return False
-        if not self.is_local:
-            self.save(kind, name, document)
-            return True
-        part, blob = f".{name}.{uuid.uuid4().hex}.part", seal(document.to_json(), f"{kind}/{name}.json")
-        self._put(self.path(kind, part), blob)
-        _sync(self.path(kind, part))
-        try:
-            os.link(self.path(kind, part), self.path(kind, f"{name}.json"))
-        except FileExistsError:
-            return False
-        finally:
-            self.delete(kind, part)
-        return True
+        """Write a document whose name nobody has taken; False if somebody has."""
+        file = f"{name}.json"
+        return self.files.create(self.path(kind, file), seal(document.to_json(), f"{kind}/{file}"), durably=True)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
-        try:
-            self.system.delete_file(self.path(kind, name))
-        except FileNotFoundError:
-            return
+        self.files.delete(self.path(kind, name))
 
 
 def absolute(address: str) -> str:
@@ -189,14 +178,6 @@ def arrow_address(uri: str) -> str | None:
     return f"{_HADOOP_NAMES.get(scheme, scheme)}://{rest}" if colon else None
 
 
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 OFFSETS, COMMITS, SOURCES, METADATA = "offsets", "commits", "sources", "metadata"
 _ENTRY = re.compile(r"(\d+)(\.compact)?")
 
@@ -205,13 +186,13 @@ _ENTRY = re.compile(r"(\d+)(\.compact)?")
 class SparkLogs:
     """The logs of the query whose checkpoint a state folder lies in."""
 
-    system: pafs.FileSystem
+    files: Files
     root: str
     _known: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, folder: StateFolder, *parts: str) -> SparkLogs:
-        return cls(folder.system, folder.beside(*parts))
+        return cls(folder.files, folder.beside(*parts))
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -275,13 +256,11 @@ class SparkLogs:
         return None if blob is None else hashlib.sha256(blob).hexdigest()[:16]
 
     def _names(self, kind: str) -> list[str]:
-        found = self.system.get_file_info(pafs.FileSelector(self.path(kind), allow_not_found=True))
-        return [f.base_name for f in found if not f.base_name.startswith(".")]
+        return [name for name in self.files.lengths(self.path(kind)) if not name.startswith(".")]
 
     def _read(self, name: str) -> bytes | None:
         try:
-            with self.system.open_input_stream(self.path(name), compression=None) as file:
-                return file.read()
+            return self.files.read(self.path(name)).to_pybytes()
         except FileNotFoundError:
             return None
         except OSError as error:

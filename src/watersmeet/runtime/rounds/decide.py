@@ -73,6 +73,8 @@ class Decider:
         """The stages that join: others hold tuples, too."""
         if plan is None:
             return
+        self.carried: list[str] = []
+        """How tuples travel to units, in words."""
         first = 1 if plan.sequenced else 0
         self.joins = range(first, first + len(plan.stages))
         self.routing, self.sites = Scaled(plan, scaling), SitePlans(plan)
@@ -105,9 +107,9 @@ class Decider:
         """The plan, and what has been decided while the query runs."""
         assert self.plan is not None
         if manifest is None:
-            return explain(self.plan, runtime, detail)
+            return explain(self.plan, runtime, detail, shipping_now=self.carried)
         shipping, sites = self.shipping.explain(manifest), self.sites.explain(manifest)
-        return explain(self.plan, runtime, detail, shipping_now=shipping, sites_now=sites)
+        return explain(self.plan, runtime, detail, shipping_now=[*self.carried, *shipping], sites_now=sites)
 
 
 @dataclass(frozen=True)

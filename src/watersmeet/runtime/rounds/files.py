@@ -27,6 +27,7 @@ from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.systems import Writer
 from watersmeet.runtime.spark.jobs import orders_of_job
 from watersmeet.storage.manifest import REMEDY, Document
 from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
@@ -67,8 +68,9 @@ class FileStore:
     def write(self, segment: Segment) -> SegmentInfo:
         blob = _ipc(segment.table)
         name = f"{self.attempt}-{segment.id}.arrow"
-        with self.folder.system.open_output_stream(self.folder.path(SEGMENTS, name), compression=None) as file:
-            file.write(blob)
+        file = self.folder.open_writer(SEGMENTS, name)
+        file.write(blob)
+        file.close()
         if not self.folder.is_here:
             HOST_CACHE.write(name, blob)
         self._cache(segment)
@@ -96,11 +98,9 @@ class FileStore:
         return from_bytes(blob).combine_chunks()
 
     def _fetch(self, info: SegmentInfo) -> pa.Buffer:
-        path = self.folder.path(SEGMENTS, info.file)
         if self.folder.is_here:
-            return _map_file(path)
-        with self.folder.system.open_input_stream(path, compression=None) as file:
-            blob = file.read_buffer()
+            return _map_file(self.folder.path(SEGMENTS, info.file))
+        blob = self.folder.read(SEGMENTS, info.file)
         self.fetched_bytes += blob.size
         HOST_CACHE.write(info.file, blob)
         return blob
@@ -128,7 +128,7 @@ class PostOffice:
         self.folder = folder
         self.name = f"{attempt}-{uuid.uuid4().hex}.arrow"
         self.parcels: list[Parcel] = []
-        self._file: pa.NativeFile | None = None
+        self._file: Writer | None = None
         self._end = 0
         self._last: tuple[pa.Table, int, int, int] | None = None
         """The table that was written last, where it lies, and its checksum."""
@@ -145,7 +145,7 @@ class PostOffice:
 
     def _write(self, blob: pa.Buffer) -> None:
         if self._file is None:
-            self._file = self.folder.system.open_output_stream(self.folder.path(MAIL, self.name), compression=None)
+            self._file = self.folder.open_writer(MAIL, self.name)
         self._file.write(blob)
 
     def close(self) -> None:
@@ -155,29 +155,26 @@ class PostOffice:
 
 
 def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:
-    """The tables of parcels; a file is opened once."""
+    """The tables of parcels; a file is opened once, or asked once for all its parts."""
     by_file: dict[str, list[Parcel]] = {}
     for parcel in parcels:
         by_file.setdefault(parcel.file, []).append(parcel)
     for name, parts in sorted(by_file.items()):
         path = folder.path(MAIL, name)
         try:
-            whole = _map_file(path) if folder.is_local else folder.system.open_input_file(path)
+            found = (
+                _map_parts(path, parts) if folder.is_local else folder.read_ranges(MAIL, name, [p[3:5] for p in parts])
+            )
         except FileNotFoundError:
             raise CheckpointError(
                 f"mail file {path} is missing: the checkpoint must be in a folder that all of Spark's workers share, and nobody else may change it"
             ) from None
-        try:
-            yield from ((p, from_bytes(_check_blob(_range(whole, p), p, path))) for p in parts)
-        finally:
-            if not isinstance(whole, pa.Buffer):
-                whole.close()
+        yield from ((p, from_bytes(_check_blob(blob, p, path))) for p, blob in zip(parts, found, strict=True))
 
 
-def _range(whole: pa.Buffer | pa.NativeFile, parcel: Parcel) -> pa.Buffer:
-    if isinstance(whole, pa.Buffer):
-        return whole.slice(min(parcel.begin, whole.size), parcel.bytes)
-    return pa.py_buffer(whole.read_at(parcel.bytes, parcel.begin))
+def _map_parts(path: str, parts: Iterable[Parcel]) -> list[pa.Buffer]:
+    whole = _map_file(path)
+    return [whole.slice(min(p.begin, whole.size), p.bytes) for p in parts]
 
 
 def _check_blob(blob: pa.Buffer, parcel: Parcel, path: str) -> pa.Buffer:

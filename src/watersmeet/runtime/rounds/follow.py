@@ -12,13 +12,13 @@ Invariant: what is said of a batch is what was written when it was over. Nothing
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyarrow import fs as pafs
 from pyspark.sql import functions as F
 
 from watersmeet.errors import CheckpointError, OptionError
@@ -106,8 +106,10 @@ class _Sees:
     folder: StateFolder
 
     def __call__(self, _: int) -> bool:
-        found = self.folder.system.get_file_info(self.folder.path(MANIFESTS))
-        return bool(found.type == pafs.FileType.Directory)
+        if self.folder.is_local:
+            return os.path.isdir(self.folder.path(MANIFESTS))
+        self.folder.names(MANIFESTS)  # raises what stands in the way
+        return True
 
 
 def check_shared(spark: Any, folder: StateFolder) -> None:

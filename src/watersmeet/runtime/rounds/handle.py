@@ -38,6 +38,7 @@ from watersmeet.runtime.rounds.checkpoint import (
     INTENTS,
     MANIFESTS,
     METADATA,
+    NAME,
     OFFSETS,
     PROGRESS,
     SEGMENTS,
@@ -52,6 +53,7 @@ from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.leaving import Outlet, Select
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.rounds.systems import check_reach, lend_settings
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.spark.plan import inside_of
@@ -69,6 +71,10 @@ ROUNDS_SETTINGS = {
     f"{_ARROW}.maxRecordsPerBatch": "32768",
 }
 """Set where the user has not: rows cross to Python in few, large batches, but not in batches of any size."""
+
+
+POSTED = "source tasks post tuples to units, through files of the checkpoint"
+SHUFFLED = "Spark shuffles tuples to units; what units send each other goes through files of the checkpoint"
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ def start(
     Decider(plan, scaling)  # what cannot be scaled is said now
     spark = next(iter(frames.values())).sparkSession
     probe_workers(spark)
+    reach_stores(spark, folder, to, lost)
     folder.prepare()
     flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
     flows.under({})  # what cannot run is said now
@@ -124,7 +131,14 @@ def start(
     )
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
     decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
+    decider.carried = [POSTED if steps.posts else SHUFFLED]
     return launch(Protocol(plan, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
+
+
+def reach_stores(spark: Any, folder: StateFolder, *sinks: Sink | None) -> None:
+    """Let all that runs reach the object stores of a query; raise if the checkpoint's cannot be written."""
+    lend_settings(spark, [folder.uri, *(to.path for to in sinks if isinstance(to, FileSink))])
+    check_reach(folder.files, folder.path(), f"checkpoint={folder.uri.removesuffix(f'/{NAME}')!r}")
 
 
 def _check_apart(results: Sink, lost: Sink | None) -> None:

@@ -180,7 +180,7 @@ class Protocol:
             spark=self.logs.digests(batch_id),
             **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
-        self.folder.save(INTENTS, batch_id, intent)
+        self.folder.save(INTENTS, batch_id, intent, is_new=True)
         return intent
 
     def _amend(self, intent: Intent) -> Intent:
@@ -256,7 +256,7 @@ class Protocol:
             self.late.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
-        self.folder.save(MANIFESTS, after.batch, after)
+        self.folder.save(MANIFESTS, after.batch, after, is_new=True)
         self.latest = after
         if self.registered is not None:
             after.queries = self.registered.commit(after.queries)

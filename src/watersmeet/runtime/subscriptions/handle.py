@@ -28,7 +28,7 @@ from watersmeet.registry.versions import Queries
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.follow import check_sinks
-from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, trigger_of
+from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores, trigger_of
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, keep
 from watersmeet.runtime.rounds.sinks import FileSink
@@ -81,6 +81,7 @@ class Subscriptions(RegistryFront):
         self._frames, self._checkpoint, self._given_trigger, self._name = dict(frames), checkpoint, trigger, name
         trigger_of(trigger)
         folder = folder_of(checkpoint)
+        reach_stores(self._spark, folder)
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()

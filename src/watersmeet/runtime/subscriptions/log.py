@@ -90,7 +90,7 @@ class FolderLog:
 
     def prepare(self) -> None:
         for kind in (REGISTRY, SNAPSHOTS):
-            self.folder.system.create_dir(self.folder.path(kind), recursive=True)
+            self.folder.make_folder(kind)
 
     def identity(self) -> str:
         if not self._has(_IDENTITY):

@@ -27,6 +27,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
 from watersmeet.runtime.rounds.results.folder import LOG, REMEDY, SinkFolder
 from watersmeet.runtime.rounds.results.parts import Part, find_parts
+from watersmeet.runtime.rounds.systems import open_files
 
 VERSION = "v1"
 INTERVAL = 10
@@ -142,8 +143,9 @@ class SinkLog:
         """Write an entry that is not there; where files can be linked or renamed, it is written beside."""
         system, path = self.folder.system, self.folder.path(LOG, name)
         if system.type_name in OBJECT_STORES:
-            self._refuse_old(path)
-            _write(system, path, blob)
+            files, root = open_files(self.folder.address)
+            if not files.create(f"{root.rstrip('/')}/{LOG}/{name}", blob, durably=False):
+                raise self._error_of_old(path)
             return
         system.create_dir(self.folder.path(LOG), recursive=True)
         beside = self.folder.path(LOG, f".{name}.{uuid.uuid4().hex}.tmp")

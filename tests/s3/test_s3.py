@@ -1,0 +1,127 @@
+"""State and checkpoints in a bucket: every kind of plan, killed and started again.
+
+Invariant: the sink's rows are DuckDB's, however often the driver died; a bucket that cannot be used is an error of `start()` that names the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.families import FAMILIES
+from tests.cluster.test_cluster import expected
+from tests.crash.phases import latest
+from tests.crash.streams import assert_same, write_streams, written
+from tests.s3.store import BUCKET, Store, missing
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
+FILES, PATIENCE_S = 12, 600.0
+KILLS = int(os.environ.get("S3_KILLS", "4"))
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    why = missing()
+    if why is not None:
+        pytest.skip(why)
+    with Store() as running:
+        yield running
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    write_streams(tmp_path / "data", FILES, 7)
+    return tmp_path
+
+
+def run(
+    settings: dict[str, str], work: Path, files: int, checkpoints: str, *families: str
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """A driver whose sinks are below `work`, in a session of its own, and its log."""
+    log = work / f"driver-{time.monotonic_ns()}.log"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    command = [sys.executable, "-m", "tests.cluster.families", "start", str(work / "data"), str(work), str(files)]
+    with log.open("wb") as out:
+        driver = subprocess.Popen(
+            [*command, *families],
+            stdout=out,
+            stderr=out,
+            env={**kept, "CRASH_SPARK": json.dumps(settings), "CHECKPOINTS": checkpoints},
+            start_new_session=True,
+        )
+    return driver, log
+
+
+def kill(driver: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+def end(driver: subprocess.Popen[bytes], log: Path) -> None:
+    try:
+        assert driver.wait(PATIENCE_S) == 0, log.read_text(errors="replace")[-4000:]
+    finally:
+        kill(driver)
+
+
+def check(spark: Any, work: Path, *families: str) -> None:
+    for family in families:
+        assert_same(written(spark, work / family / "out"), expected(work / "data", family))
+
+
+def test_every_family_keeps_its_state_in_a_bucket(store: Store, work: Path, spark: Any) -> None:
+    end(*run(store.settings(), work, 3, f"s3a://{BUCKET}/all", *FAMILIES))
+    check(spark, work, *FAMILIES)
+
+
+@pytest.mark.parametrize("family", ["multiway", "band", "late_payload"])
+def test_a_killed_driver_goes_on_from_the_bucket(store: Store, work: Path, spark: Any, family: str) -> None:
+    chance, checkpoints = random.Random(family), f"s3a://{BUCKET}/killed"
+    for _ in range(KILLS):
+        driver, log = run(store.settings(), work, 1, checkpoints, family)
+        sunk, deadline = latest(work / family / "out" / "_spark_metadata"), time.monotonic() + PATIENCE_S
+        while latest(work / family / "out" / "_spark_metadata") <= sunk and driver.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(chance.choice((0, chance.uniform(0, 0.1), chance.uniform(0, 1))))
+        kill(driver)
+        assert "Error" not in (said := log.read_text(errors="replace")), said[-4000:]
+    end(*run(store.settings(), work, 1, checkpoints, family))
+    check(spark, work, family)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "NoSuchBucket"),
+        ({"spark.hadoop.fs.s3a.endpoint": "http://127.0.0.1:9"}, "cannot be written"),
+        ({"spark.hadoop.fs.s3a.access.key": "", "spark.hadoop.fs.s3a.secret.key": ""}, "cannot be written"),
+    ],
+)
+def test_a_bucket_that_cannot_be_used_is_named_within_a_minute(
+    store: Store, work: Path, wrong: dict[str, str], said: str
+) -> None:
+    bucket = BUCKET if wrong else "nowhere"
+    began = time.monotonic()
+    driver, log = run(store.settings() | wrong, work, 1, f"s3a://{bucket}/wrong", "hash")
+    try:
+        assert driver.wait(PATIENCE_S) != 0
+    finally:
+        kill(driver)
+    told = log.read_text(errors="replace").splitlines()[-1]
+    assert told.startswith(f"watersmeet.errors.OptionError: checkpoint='s3a://{bucket}/wrong/hash' cannot be written (")
+    assert said in told
+    assert "fs.s3a.access.key" in told
+    assert time.monotonic() - began < 60
