@@ -120,8 +120,10 @@ def test_a_bucket_that_cannot_be_used_is_named_within_a_minute(
         assert driver.wait(PATIENCE_S) != 0
     finally:
         kill(driver)
-    told = log.read_text(errors="replace").splitlines()[-1]
-    assert told.startswith(f"watersmeet.errors.OptionError: checkpoint='s3a://{bucket}/wrong/hash' cannot be written (")
+    begin = f"watersmeet.errors.OptionError: checkpoint='s3a://{bucket}/wrong/hash' cannot be written ("
+    lines = log.read_text(errors="replace").splitlines()
+    told = next((line for line in reversed(lines) if line.startswith(begin)), "")
+    assert told, lines[-20:]
     assert said in told
     assert "fs.s3a.access.key" in told
     assert time.monotonic() - began < 60
