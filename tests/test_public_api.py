@@ -304,6 +304,7 @@ def test_queries_streams_and_builders_show_themselves():
     assert repr(live) == "Stream of a streaming SimpleNamespace (time at, lateness 0 s, idle 1 min, at paris)"
     assert repr(wm.join(a=streams()["s"], b=streams()["t"]).on("a.k = b.k")).startswith("JoinBuilder: SELECT * FROM ")
     assert repr(wm.sql(PAIR, **streams()).plan).startswith("Plan(a, b; 8 units, kernel hw, fingerprint ")
+    assert repr(wm.local.subscriptions(streams())) == "Subscriptions in process over s, t: 0 queries, 0 batches"
 
 
 def progress(**more: Any) -> wm.Progress:

@@ -67,7 +67,7 @@ def test_nothing_is_lost_or_doubled_by_kills(run: str, tmp_path: Path, request: 
 
     said = live(Life.end, tmp_path, driving(run, data, tmp_path, files_per_trigger=1 if run in LATE_RUNS else 10))
     assert "query started" in said
-    assert "TransformWithState" not in said, "a line of Spark's workers reaches the terminal"
+    assert "Streaming TransformWithState" not in said, "a line of Spark's workers reaches the terminal"
     want = expected(data, run)
     assert len(want) > files * ROWS_PER_FILE or run in LATE_RUNS
     spark: Any = request.getfixturevalue("spark")  # late, so that the drivers have the machine to themselves

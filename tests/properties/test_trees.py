@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from tests.oracle import Arrival
 from tests.trees import KINDS, TreeCase, counted, generate
 from watersmeet.errors import UnsupportedError, WindowError
 
@@ -44,6 +46,58 @@ def test_late_rows_are_counted_before_tables_multiply_them(chance: random.Random
     for n in range(len(case.arrivals["s0"].batches)):
         test.batch(case.rows(n))
     test.check_late(s0=len(late))
+
+
+LOOKUPS = {
+    "JOIN {t} ON {t}.k = {x}.k": lambda row, found: bool(found),
+    "JOIN {t} ON {t}.k = {x}.k AND {t}.n > 1": lambda row, found: any((t["n"] or 0) > 1 for t in found),
+    "LEFT JOIN {t} ON {t}.k = {x}.k": lambda row, found: True,
+}
+"""How an alias x is joined with a table t, and whether it takes a row whose key is found in these rows of the table."""
+FILTERS = {
+    "true": lambda row, found: True,
+    "{x}.n > 0": lambda row, found: (row["n"] or 0) > 0,
+    "coalesce({t}.n, 2) > 1": lambda row, found: any(t["n"] is None or t["n"] > 1 for t in found) or not found,
+}
+
+
+@given(
+    st.randoms(use_true_random=False),
+    st.tuples(*[st.tuples(st.sampled_from(list(LOOKUPS)), st.sampled_from(list(FILTERS)))] * 2),
+)
+def test_late_rows_of_a_self_join_count_once_if_some_alias_takes_them(
+    chance: random.Random, asked: tuple[tuple[str, str], ...]
+) -> None:
+    """Whatever the tables of either alias say."""
+    case = generate(chance, ("inner",), 1, rows=12, tables=1)
+    batches = sorted(case.arrivals["s0"].batches, key=lambda rows: -max((r["ts"] or 0 for r in rows), default=0))
+    case.arrivals["s0"] = Arrival(batches, 0)  # the youngest first: many are late
+    case.tables = {
+        name: [{"id": n, "k": n % 3, "n": chance.choice((None, 1, 2))} for n in range(chance.randint(0, 4))]
+        for name in ("t0", "t1")
+    }
+    joined, wheres, takes = [], [], []
+    for x, t, (lookup, where) in zip("ab", case.tables, asked, strict=True):
+        if lookup.startswith("JOIN") and "{t}" in where:
+            reject()  # a condition on a table that must be found is part of its ON
+        joined.append(lookup.format(x=x, t=t))
+        wheres.append(where.format(x=x, t=t))
+        takes.append((t, LOOKUPS[lookup], FILTERS[where]))
+    case.sql = f"""SELECT a.id, b.id AS o FROM s0 a {joined[0]} JOIN s0 b ON b.id = a.id {joined[1]}
+                   WHERE {wheres[0]} AND {wheres[1]} WINDOW = 1 SECOND"""
+
+    def is_taken(row: dict[str, Any]) -> bool:
+        for name, lookup, where in takes:
+            found = [t for t in case.tables[name] if t["k"] is not None and t["k"] == row["k"]]
+            nothing = row["ts"] is None  # such rows are looked up nowhere
+            if where(row, [] if nothing else found) and (nothing or lookup(row, found)):
+                return True
+        return False
+
+    test = case.start()
+    for n in range(len(case.arrivals["s0"].batches)):
+        test.batch(case.rows(n))
+    test.check_late(s0=sum(map(is_taken, case.expected().late_rows["s0"])))
 
 
 def compare(case: TreeCase) -> None:

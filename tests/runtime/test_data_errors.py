@@ -39,8 +39,14 @@ def test_overflows_and_casts_that_fail(select: str, condition: str, rest: str, p
     [
         ("SELECT soundex(a.s) AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", r"soundex\(a\.s\)"),
         ("SELECT a.k FROM s a, t b WHERE soundex(a.s) = b.s WINDOW = 1 SECOND", r"soundex\(a\.s\)"),
+        ("SELECT a.k FROM s a, t b WHERE a.k = b.k AND a.s + b.k > 1 WINDOW = 1 SECOND", r"a\.s \+ b\.k > 1"),
+        ("SELECT a.k FROM s a, t b WHERE a.k = b.k AND a.s LIKE a.k WINDOW = 1 SECOND", r"a\.s LIKE a\.k"),
+        (
+            "SELECT a.k FROM s a LEFT JOIN t b ON a.k = b.k WHERE upper(b.k) || a.s IS NULL WINDOW = 1 SECOND",
+            r".*b\.k.*",
+        ),
     ],
 )
-def test_a_function_that_only_spark_has_is_refused_before_any_row_is_read(text: str, piece: str) -> None:
+def test_what_only_spark_can_evaluate_is_refused_before_any_row_is_read(text: str, piece: str) -> None:
     with pytest.raises(QueryError, match=f"(?i)^{piece}: cannot be evaluated in process: .*; make it a column"):
         wm.local.explain(text, {"s": TABLE.slice(0, 0), "t": TABLE})

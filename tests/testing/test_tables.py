@@ -46,6 +46,14 @@ def test_a_self_join_counts_a_late_row_once() -> None:
     test.batch(orders=[(2, 7, 5), (3, 9, 5)]).check().check_late(orders=2)
 
 
+def test_a_late_row_counts_under_the_alias_whose_table_knows_it() -> None:
+    text = """SELECT a.id FROM orders a JOIN users u ON u.id = a.user AND u.country = 'FR'
+              JOIN orders b ON b.id = a.id JOIN users v ON v.id = b.user AND v.country = 'DE' WINDOW = 1 MINUTE"""
+    test = wm.testing.QueryTest(wm.sql(text, orders=ORDERS, users=USERS))
+    test.batch(users=[(7, "FR"), (8, "DE"), (8, "DE"), (9, "PT")], orders=[(1, 7, 100)]).check()
+    test.batch(orders=[(2, 7, 5), (3, 8, 5), (4, 9, 5), (5, 9, None)]).check().check_late(orders=3)
+
+
 def test_batches_are_cut_by_the_streams_rows() -> None:
     """However many rows of the table a row finds, it comes in one batch: no copy of it is late."""
     orders = pa.table({"user": [7, 7, 7], "ts": pa.array([0, 5, 9], pa.timestamp("s"))})

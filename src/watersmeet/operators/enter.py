@@ -8,7 +8,7 @@ runs twice sends the same rows to the same units.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -25,6 +25,7 @@ from watersmeet.kernels.placement import hash_codes
 from watersmeet.plan.model import TIME, InputPlan, Plan, Stage
 from watersmeet.plan.source_sql import OWN, PASS
 from watersmeet.query.stream import COPY, COUNTED
+from watersmeet.query.table import Lookup
 
 AHEAD = "_ahead"
 """The wire column that is true where a tuple is too far ahead, of a stream with such a bound; it does not travel on."""
@@ -39,11 +40,14 @@ HASH = "_hash"
 class Copies:
     """The rows of one task that lookups have multiplied: of the copies of a row that pass, the first counts if it is late.
 
-    Copies of a row lie together, also where a table of wire rows ends and the next begins.
+    Where tables are joined that Spark may both shuffle, copies of different rows lie mixed, so all numbers of the task are remembered. Otherwise copies
+    of a row lie together, also where a table of wire rows ends and the next begins, and the last number is enough.
     """
 
-    def __init__(self) -> None:
-        self._last: int | None = None
+    def __init__(self, lookups: Sequence[Lookup]) -> None:
+        self._mixed = sum(not lookup.chained for lookup in lookups) > 1
+        self._seen: list[np.ndarray] = []
+        """Numbers of rows that have passed, each part in order; parts are merged so that there are few."""
 
     def mark(self, wire: pa.Table) -> pa.Table:
         """Wire rows that say who is counted instead of which of them are copies."""
@@ -52,9 +56,7 @@ class Copies:
         passing = pc.is_valid(wire.column(COPY)).combine_chunks()
         ids = integers(wire.column(COPY).drop_null().combine_chunks())
         again = np.ones(len(ids), bool)
-        again[np.unique(ids, return_index=True)[1]] = False
-        again |= ids == self._last
-        self._last = int(ids[-1]) if len(ids) else self._last
+        again[self._find_new(ids)] = False
         counted = np.zeros(wire.num_rows, bool)
         counted[np.asarray(passing.to_numpy(zero_copy_only=False), bool)] = again
         wire = wire.drop_columns([COPY])
@@ -62,6 +64,21 @@ class Copies:
             return wire.append_column(COUNTED, pa.array(counted))
         before = wire.column(COUNTED).fill_null(False)
         return wire.set_column(wire.column_names.index(COUNTED), COUNTED, pc.or_(before, pa.array(counted)))
+
+    def _find_new(self, ids: np.ndarray) -> np.ndarray:
+        """Where numbers stand that have not come before, each once; they have come now."""
+        found, first = np.unique(ids, return_index=True)
+        is_new = np.ones(len(found), bool)
+        for part in self._seen:
+            at = np.searchsorted(part, found)
+            is_new &= part[np.minimum(at, len(part) - 1)] != found
+        if self._mixed and is_new.any():
+            self._seen.append(found[is_new])
+            while len(self._seen) > 1 and len(self._seen[-2]) <= 2 * len(self._seen[-1]):
+                self._seen[-2:] = [np.sort(np.concatenate(self._seen[-2:]), kind="stable")]
+        elif not self._mixed and len(ids):
+            self._seen = [ids[-1:]]
+        return first[is_new]
 
 
 @dataclass(frozen=True)

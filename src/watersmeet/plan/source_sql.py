@@ -7,11 +7,11 @@ one SQL query, so a division by zero in a filtered row is nobody's error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.query.stream import COPY, COUNTED
+from watersmeet.query.stream import COPY, COUNTED, TAKEN
 
 PASS = "_pass"
 """The wire column that is true where the alias' filters hold; it does not travel on."""
@@ -55,7 +55,7 @@ def items(
     if source.earlier:
         out.append((COUNTED, _counts_elsewhere(source, inputs, dialect)))
     if source.lookups:
-        out.append((COPY, f"CASE WHEN {_enters(source, dialect)} THEN {dialect.quote(COPY)} END"))
+        out.append((COPY, f"CASE WHEN {enters(source, dialect)} THEN {dialect.quote(COPY)} END"))
     if passes is not None:
         out.append((PASS, f"coalesce({passes}, false)"))
     if source.own:
@@ -66,22 +66,22 @@ def items(
 
 def _counts_elsewhere(source: InputPlan, inputs: Sequence[InputPlan], dialect: Dialect) -> str:
     """True where an earlier alias of the same stream gets the row too, and so counts it if it is late."""
-    return " OR ".join(_enters(_without_tables(i), dialect) for i in inputs if i.alias in source.earlier)
+    before = [i for i in inputs if i.alias in source.earlier]
+    return " OR ".join(dialect.quote(TAKEN + i.alias) if i.lookups else enters(i, dialect) for i in before)
 
 
-def _enters(source: InputPlan, dialect: Dialect) -> str:
+def asked_tables(source: InputPlan, inputs: Sequence[InputPlan]) -> list[InputPlan]:
+    """The earlier aliases of an alias' stream that have tables: whether they take a row, only the tables can say."""
+    return [i for i in inputs if i.alias in source.earlier and i.lookups]
+
+
+def enters(source: InputPlan, dialect: Dialect, name: Callable[[ColumnRef], str] | None = None) -> str:
     """Where a row can match anything, its time aside."""
-    parts = [p for p in [_condition(source, dialect)] if p]
+    name = name or (lambda ref: dialect.quote(ref.column))
+    passes = " AND ".join(f"({dialect.render(e, name)})" for e in source.filters)
+    parts = [passes] if passes else []
     for column in source.columns:
         if column.name in source.required:
-            text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
-            guarded = f"CASE WHEN {parts[0]} THEN {text} END" if source.filters else text
-            parts.append(f"({guarded}) IS NOT NULL")
+            text = dialect.render(column.expr, name)
+            parts.append(f"({f'CASE WHEN {passes} THEN {text} END' if passes else text}) IS NOT NULL")
     return f"coalesce({' AND '.join(parts) or 'true'}, false)"
-
-
-def _without_tables(source: InputPlan) -> InputPlan:
-    """An alias as its stream alone knows it: what it asks of tables, another alias' rows do not say."""
-    columns = tuple(c for c in source.columns if not any(ref.table for ref in c.expr.columns))
-    filters = tuple(f for f in source.filters if not any(ref.table for ref in f.columns))
-    return replace(source, columns=columns, filters=filters)

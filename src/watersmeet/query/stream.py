@@ -18,6 +18,8 @@ COUNTED = "_counted"
 """The column that tuples travel with where an earlier alias of their stream has them, too: true if that one has counted the tuple."""
 COPY = "_copy"
 """The column that says which rows were one row of the stream before a table was joined, where they pass; it does not travel on."""
+TAKEN = "_taken_"
+"""Prefix of the column that says whether an alias with tables takes a row of its stream, for the later aliases of the stream; it does not travel on."""
 TIME_TYPES = ("timestamp", "timestamp_ntz")
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")

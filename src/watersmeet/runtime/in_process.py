@@ -192,7 +192,8 @@ class LocalRun:
         self.schemas = {name: table.schema for name, table in tables.items()}
         self.types = DuckDBTypes(schemas_by_alias(join, self.schemas))
         self.plan = build(join, self.types, options, "everything")
-        self.types.evaluate_nothing(output.expr for output in join.select)
+        conditions = (*join.filters, *self.plan.inside, *join.after)
+        self.types.evaluate_nothing((*conditions, *(output.expr for output in join.select)))
         self.late = late
         self.reader = WireReader(self.plan, tables, late=late)
         self.wires = self.read(tables, now_us)

@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import enlarge, integers
 from watersmeet.dataflow.clock import Clock, find_ahead
-from watersmeet.expressions.evaluator import evaluate
+from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up
 from watersmeet.kernels.instants import LAST
 from watersmeet.operators.enter import AHEAD, CONTENT, Copies
 from watersmeet.operators.late import ROW, SCHEMA, find_lost
 from watersmeet.plan.model import TIME, InputPlan, Plan
-from watersmeet.plan.source_sql import items
-from watersmeet.query.stream import COPY
+from watersmeet.plan.source_sql import asked_tables, enters, items
+from watersmeet.query.stream import COPY, TAKEN
 from watersmeet.runtime.arrow_types import DUCKDB, normal
 
 
@@ -44,15 +44,30 @@ class WireReader:
         wire = mark_ahead(source, _compute_wire(self.plan, source, found), self.plan.timezone, now_us)
         if self.late:
             wire = wire.append_column(ROW, found.select(rows.column_names).to_struct_array())
-        return Copies().mark(wire)
+        return Copies(source.lookups).mark(wire)
 
-    def _look_up(self, source: InputPlan, rows: pa.Table, now_us: int) -> pa.Table:
-        """A stream's rows with what tables say of them."""
+    def _find_usable(self, source: InputPlan, rows: pa.Table, now_us: int) -> np.ndarray:
+        """Which rows have an event time that is not too far ahead: others are looked up nowhere."""
         time = rows.column(self.plan.join.spec(source.alias).time)
         timed = mark_ahead(source, pa.table({TIME: time}), self.plan.timezone, now_us)
         usable = pc.is_valid(time).to_numpy()
         if AHEAD in timed.column_names:
             usable = usable & ~timed.column(AHEAD).to_numpy()
+        return np.asarray(usable)
+
+    def _find_taken(self, other: InputPlan, rows: pa.Table, usable: np.ndarray) -> pa.Array:
+        """Which rows of a stream an alias of it with tables takes: some copy of the row passes."""
+        found = look_up(rows, other.lookups, self.tables, usable, self.plan.timezone)
+        passes = mask(found, enters(other, DUCKDB), f"a condition or key of {other.alias}", self.plan.timezone)
+        taken = np.zeros(rows.num_rows, bool)
+        taken[found.column(COPY).to_numpy()[passes]] = True
+        return pa.array(taken)
+
+    def _look_up(self, source: InputPlan, rows: pa.Table, now_us: int) -> pa.Table:
+        """A stream's rows with what tables say of them."""
+        usable = self._find_usable(source, rows, now_us)
+        for other in asked_tables(source, self.plan.inputs):
+            rows = rows.append_column(TAKEN + other.alias, self._find_taken(other, rows, usable))
         found = look_up(rows, source.lookups, self.tables, usable, self.plan.timezone)
         self._begins[source.alias] = np.searchsorted(found.column(COPY).to_numpy(), np.arange(rows.num_rows + 1))
         return found

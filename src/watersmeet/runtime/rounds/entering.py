@@ -234,11 +234,12 @@ def by_unit_and_alias(plan: Intake, slots: Slots, table: pa.Table) -> Arrivals:
     return out
 
 
-def enter_all(flow: Dataflow, arrivals: Arrivals) -> Arrivals:
+def enter_all(plan: Intake, flow: Dataflow, arrivals: Arrivals) -> Arrivals:
     """Wire rows that Spark has brought to the one unit where all enter, as their entries send them."""
     out: Arrivals = {}
     for alias, tables in ((alias, tables) for inbox in arrivals.values() for alias, tables in inbox.items()):
-        for message in (m for table in tables for m in flow.entries[alias].read(Copies().mark(table))[1]):
+        copies = Copies(plan.by_alias[alias].lookups)
+        for message in (m for table in tables for m in flow.entries[alias].read(copies.mark(table))[1]):
             put(out, message)
     return out
 

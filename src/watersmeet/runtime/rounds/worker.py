@@ -175,7 +175,7 @@ class Posting:
         self.entered: dict[str, list[int]] = {}
         """By alias: tuples, their bytes without payload, bytes of payload."""
         self.heavy: list[tuple[int, int, list[tuple[int, int]]]] = []
-        self.copies = [Copies() for _ in self.aliases]
+        self.copies = [Copies(source.lookups) for source in task.flows.plan.inputs]
         self.numbered = 0
         """Tuples that have been given a number."""
 
@@ -282,7 +282,7 @@ class Enter:
             held.clear()
         seen = reach(self.task.flows.plan, arrivals)
         if self.task.entrance.is_sequenced:
-            arrivals = enter_all(self.task.flows.under(orders.decisions), arrivals)
+            arrivals = enter_all(self.task.flows.plan, self.task.flows.under(orders.decisions), arrivals)
         yield from self.task.run(orders, arrivals, seen)
         after_task()
 

@@ -3,8 +3,9 @@
 Spark chooses between broadcasting the table and shuffling both, and reads the table anew in every micro-batch. The join is an outer join also where the query has
 an inner one: a row without a partner moves its stream's watermark like any other, and is dropped afterwards, by the flag that no row of the table was found.
 
-A row with several partners comes several times. Copies are told by a number that the row gets before, and lie together in a task, since Spark's joins go through the left
-side row by row and keep a left row in one task. A table whose ON names another table could be shuffled by that one's columns, so it is broadcast.
+A row with several partners comes several times. Copies are told by a number that the row gets before, and lie in one task, since Spark's joins keep a left row in one task; they lie
+together after one join, which goes through the left side row by row, and may lie mixed after two that shuffle. A table whose ON names another table could be shuffled by that one's
+columns, so it is broadcast.
 
 Invariant: every row of the source is there at least once, with its event time. A row that is set aside, without an event time or too far ahead, is looked up nowhere and comes once.
 """
@@ -55,10 +56,15 @@ def _look_up_one(
     rows: DataFrame, lookup: Lookup, table: DataFrame, at: Callable[[ColumnRef], str], where: str
 ) -> DataFrame:
     """Rows, outer joined with one table; `at` says how a column is written afterwards."""
-    columns = [F.col(quote(name)).alias(lookup.column(name)) for name in table.columns]
-    named = table.select(F.lit(True).alias(lookup.flag), *columns)
+    named = name_columns(lookup, table)
     on = " AND ".join([where, *(f"({e.spark(at)})" for e in lookup.on)])
     return rows.join(F.broadcast(named) if lookup.chained else named, F.expr(on), "left")
+
+
+def name_columns(lookup: Lookup, table: DataFrame) -> DataFrame:
+    """A table's rows as tuples have them: the flag, and its columns under their names in the tuple."""
+    columns = [F.col(quote(name)).alias(lookup.column(name)) for name in table.columns]
+    return table.select(F.lit(True).alias(lookup.flag), *columns)
 
 
 def quote(name: str) -> str:

@@ -73,9 +73,7 @@ def _join(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool) -> DataFra
     plan = ship_rows(plan, keeps=keeps)
     flow = dataflow_of(plan, keeps=keeps)
     packed = {
-        i.alias: wire(i, plan, frames, late=late).mapInArrow(
-            Packer(flow, i.alias, not any_frame.isStreaming, i if late else None), MESSAGE
-        )
+        i.alias: wire(i, plan, frames, late=late).mapInArrow(Packer(flow, i, not any_frame.isStreaming, late), MESSAGE)
         for i in plan.inputs
     }
     left = carry(flow, packed, Identity.of(plan), last_fields(plan, keeps=keeps))

@@ -133,14 +133,15 @@ class Packer:
     """mapInArrow: an alias' wire rows to messages for the stage where it enters. `sliced` cuts static input into slices of event time."""
 
     flow: Dataflow
-    alias: str
+    source: InputPlan
     sliced: bool
-    asked: InputPlan | None = None
-    """The alias' input, if somebody asks for dropped rows: wire rows bring their whole rows along."""
+    late: bool = False
+    """Whether somebody asks for dropped rows: wire rows bring their whole rows along."""
 
     @errors_first
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        seen, copies, held, size, any_rows = Seen(), Copies(), list[pa.RecordBatch](), 0, False
+        seen, held, size, any_rows = Seen(), list[pa.RecordBatch](), 0, False
+        copies = Copies(self.source.lookups)
         for batch in batches:
             any_rows = any_rows or batch.num_rows > 0
             held.append(batch)
@@ -154,12 +155,12 @@ class Packer:
         after_task()
 
     def _flush(self, held: list[pa.RecordBatch], copies: Copies, seen: Seen, last: bool) -> Iterator[pa.RecordBatch]:
-        entry, messages = self.flow.entries[self.alias], iter(list[Message]())
+        entry, messages = self.flow.entries[self.source.alias], iter(list[Message]())
         units, found = self.flow.stages[entry.stage].units, list[Message]()
         if held:
             table = copies.mark(enlarge(mark_utc(pa.Table.from_batches(held))))
-            if self.asked is not None:
-                found = list(deal_candidates(self.asked, table, entry.stage, units))
+            if self.late:
+                found = list(deal_candidates(self.source, table, entry.stage, units))
                 table = table.drop_columns([ROW])
             brought, messages = entry.read(table)
             messages = chain(messages, found)

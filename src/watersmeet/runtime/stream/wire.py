@@ -15,15 +15,19 @@ from watersmeet.dataflow.contract import Intake
 from watersmeet.operators.enter import AHEAD, CONTENT
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan
-from watersmeet.plan.source_sql import items
+from watersmeet.plan.source_sql import asked_tables, items
 from watersmeet.runtime.spark.tables import look_up
+from watersmeet.runtime.spark.taken import mark_taken
 from watersmeet.runtime.spark.types import SPARK, travels
 
 
 def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
     """A source's rows as wire rows: Spark joins them with tables, and computes filters, keys and operands; with `late` each brings the whole row along."""
     whole = frames[source.stream]
-    frame = look_up(whole, source.lookups, frames, _is_usable(source))
+    asked, usable = whole, _is_usable(source)
+    for other in asked_tables(source, plan.inputs):
+        asked = mark_taken(asked, other, frames, usable)
+    frame = look_up(asked, source.lookups, frames, usable)
     columns = [F.expr(text).alias(name) for name, text in items(source, plan.inputs, SPARK, wrap_plain=True)]
     if source.rows is not None:
         columns += [column.alias(CONTENT + name) for column, name in zip(_whole_row(whole), whole.columns, strict=True)]

@@ -68,6 +68,10 @@ class LocalSubscriptions(RegistryFront):
         weakref.finalize(self, forget, self._view.name)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
 
+    def __repr__(self) -> str:
+        queries, batches = len(self._registry.list()), self._units.batch
+        return f"Subscriptions in process over {', '.join(self.plan.streams)}: {queries:,} queries, {batches:,} batches"
+
     def ask(self, sql: str) -> pa.Table:
         """The answer to a query over the tuples that are kept now; see `subscriptions.ask` for what these are."""
         join = bind(sql, self.plan)
