@@ -7,7 +7,9 @@ may not be enough: the query fails before it has read anything of the batch, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 SAID = "failed to connect back"
 """What Spark says then."""
@@ -26,3 +28,14 @@ def until_ended(start: Callable[[], Any]) -> list[Any]:
             if not left or SAID not in str(error):
                 raise
     return ran
+
+
+def until_started(start: Callable[[], T]) -> T:
+    """What starts, on Spark Connect with a Python worker of its own, again if the machine was too busy."""
+    for left in reversed(range(TRIES)):
+        try:
+            return start()
+        except Exception as error:
+            if not left or SAID not in str(error):
+                raise
+    raise AssertionError("it has returned or raised")

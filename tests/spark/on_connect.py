@@ -19,7 +19,7 @@ import watersmeet as wm
 from tests.conftest import FAST_START
 from tests.crash.driver import SCALING, SCHEMA, query, sink_of
 from tests.crash.streams import KEYS
-from tests.starved import until_ended
+from tests.starved import until_ended, until_started
 
 GROUPED = "SELECT a.k, count(*) AS n, max(b.id) AS high FROM a, b WHERE a.k = b.k GROUP BY a.k WINDOW = 1 SECOND"
 WINDOWED = """
@@ -87,12 +87,15 @@ def dataframe(spark: Any, folder: str) -> dict[str, Any]:
 def start(spark: Any, folder: str, run: str = "settled") -> dict[str, Any]:
     """`start()` of a query of the crash tests into a folder, whatever was there before."""
     out = f"{folder}/{run}/out"
-    handle = query(spark, run, f"{folder}/data", "1").start(
-        sink=sink_of(run, out),
-        late=f"{folder}/{run}/out-late" if run == "late" else None,
-        checkpoint=f"{folder}/{run}/checkpoint",
-        trigger="availableNow",
-        scaling=SCALING if run == "scaling" else None,
+    asked = query(spark, run, f"{folder}/data", "1")
+    handle = until_started(
+        lambda: asked.start(
+            sink=sink_of(run, out),
+            late=f"{folder}/{run}/out-late" if run == "late" else None,
+            checkpoint=f"{folder}/{run}/checkpoint",
+            trigger="availableNow",
+            scaling=SCALING if run == "scaling" else None,
+        )
     )
     told: list[int] = []
     handle.on_batch(lambda progress: told.append(progress.batch_id))
@@ -128,7 +131,7 @@ def sinks(spark: Any, folder: str) -> dict[str, Any]:
 
     def ran(text: str, name: str, sink: Any, **more: Any) -> Any:
         asked = wm.sql(text, **streams, **more)
-        handle = asked.start(sink=sink, checkpoint=f"{folder}/{name}", trigger="availableNow")
+        handle = until_started(lambda: asked.start(sink=sink, checkpoint=f"{folder}/{name}", trigger="availableNow"))
         handle.await_termination()
         return handle
 
@@ -158,11 +161,11 @@ def subscriptions(spark: Any, folder: str) -> dict[str, Any]:
         streams = {
             name: wm.Stream(reader.parquet(f"{folder}/live/{name}"), time="ts", lateness="1 second") for name in "ab"
         }
-        how = {"checkpoint": f"{folder}/subs", "sink": f"{folder}/answers", "trigger": "availableNow"}
+        how: dict[str, Any] = {"checkpoint": f"{folder}/subs", "sink": f"{folder}/answers", "trigger": "availableNow"}
         return wm.subscriptions(streams, feed=feed, units=2, **how)
 
     def run(subs: Any) -> None:
-        subs.start()
+        until_started(subs.start)
         subs.await_termination()
 
     def reveal(file: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,14 @@ RUNS = INSTALLED >= (4, 1)
 ROOT = Path(__file__).parents[2]
 FILES = 3
 needs_connect = pytest.mark.skipif(not RUNS, reason="Connect cannot keep state in Python before 4.1")
+
+
+@pytest.fixture(autouse=True)
+def port() -> Iterator[None]:
+    """A machine has one port for local servers of Spark Connect, and one test at a time has it."""
+    with (Path(tempfile.gettempdir()) / "watersmeet-connect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def begin(folder: Path, *programs: str, **environment: str) -> subprocess.Popen[str]:
