@@ -96,7 +96,7 @@ def test_every_step_can_be_the_last(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("run", [*CHAINS, "delta"])
+@pytest.mark.parametrize("run", [pytest.param("rounds", marks=pytest.mark.thorough), "rows", "delta"])
 def test_a_replay_does_nothing_twice(run: str, tmp_path: Path, spark: Any) -> None:
     data, out, checkpoint = tmp_path / "data", tmp_path / "out", tmp_path / "checkpoint"
     write_streams(data, 8, seed=8)

@@ -101,14 +101,17 @@ def test_static(spark: Any, tmp_path: Path, title: str) -> None:
 
 
 ROUNDS = ("distinct", "distinct, no horizon", "groups", "groups, three streams", "of all results")
-_IN_SHORT = ("distinct", "groups", "groups by what only Spark evaluates")
-"""What `make test` runs on `dataframe()`; on `start()` it runs the others, too."""
+_IN_SHORT = {
+    "stream": ("groups", "groups by what only Spark evaluates"),
+    "rounds": [title for title in ROUNDS if title not in ("distinct", "groups")],
+}
+"""What `make test` runs; "distinct", and "groups" on `start()`, it runs with a restart (`test_a_restart_goes_on`)."""
 RUNS = [
     *(
-        ("stream", title, {}) if title in _IN_SHORT else pytest.param("stream", title, {}, marks=pytest.mark.thorough)
-        for title in QUERIES
+        pytest.param(runtime, title, {}, marks=[] if title in _IN_SHORT[runtime] else [pytest.mark.thorough])
+        for runtime, titles in (("stream", QUERIES), ("rounds", ROUNDS))
+        for title in titles
     ),
-    *(("rounds", title, {}) for title in ROUNDS),
     ("shuffled", "distinct", {}),
     pytest.param("shuffled", "groups", {}, marks=pytest.mark.thorough),
     pytest.param("stream", "distinct, three streams", {"routing": "random", "units": 4}, marks=pytest.mark.thorough),

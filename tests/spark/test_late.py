@@ -23,8 +23,11 @@ AHEAD = time.time() + 86_400 * 365 - 1_767_225_600
 """A year ahead, as `table` counts seconds."""
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "runtime", [pytest.param(r, marks=pytest.mark.thorough) if r == "stream" else r for r in RUNTIMES]
+)
 def test_a_row_a_year_ahead_moves_no_watermark(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    """Under `dataframe()` dropped rows are among results in the next test: with a watermark a year ahead, rows of its second batch would be."""
     s = write(tmp_path, "s", [table([(1, 1, 1), (1, 2, AHEAD)]), table([(1, 3, 2), (1, 4, None)])])
     t = write(tmp_path, "t", [table([(1, 10, 1)]), table([(1, 20, 2)])])
     query = wm.sql(PAIR, s=stream(spark, s, max_ahead="1 hour"), t=stream(spark, t))

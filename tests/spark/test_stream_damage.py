@@ -1,58 +1,72 @@
-"""Every file of a checkpoint of `dataframe()`, cut, flipped or removed: the restarted query fails and says so, or its results are exact.
+"""Every file of a checkpoint of `dataframe()`, cut, flipped, removed or another's: the restarted query fails and names what is wrong, or its results are exact.
 
-Most of these files are Spark's: its logs, and the state store's snapshots and change logs. Minutes of Spark: only `make test-all` runs it.
+Most of these files are Spark's: its logs, and the state store's snapshots and change logs. What a unit finds in them is ours: a manifest and segments.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.streams import run
-from tests.spark.test_rounds import pair, rising
+import watersmeet as wm
+from tests.rounds.test_damage import DAMAGES, files_of, inflict
+from tests.spark.streams import run, stream
+from tests.spark.test_rounds import PAIR, pair, rising
 
-pytestmark = pytest.mark.slow
-DAMAGES = ("half", "flip", "gone")
-
-
-def damage(file: Path, how: str) -> None:
-    whole = file.read_bytes()
-    if how == "gone":
-        file.unlink()
-    elif how == "half":
-        file.write_bytes(whole[: len(whole) // 2])
-    else:
-        at = len(whole) // 2
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :] if whole else b"\x00")
+pytestmark = pytest.mark.spark
+BATCHES = rising(4)
+OTHER = PAIR.replace("10 SECONDS", "20 SECONDS")
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_every_file(spark: Any, tmp_path: Path, how: str) -> None:
-    batches, checkpoint, out = rising(4), tmp_path / "ck", tmp_path / "out"
-    run(pair(spark, tmp_path, batches[:3]), checkpoint, out, runtime="stream")
-    query, wrong = pair(spark, tmp_path, [batches[3]], first=3), dict[str, Counter[Any]]()
-    files = sorted(f.relative_to(checkpoint) for f in checkpoint.rglob("*") if f.is_file())
-    assert len(files) > 10
+class Damaged:
+    """A checkpoint after three batches, and lives that go on with copies of it: under the same name the state store would know what it held."""
 
-    def go_on(name: str, damaged: Path | None = None) -> Counter[Any]:
-        """Another life on copies: under the same name the state store would know what it held."""
-        for kept in (checkpoint, out):
-            shutil.copytree(kept, tmp_path / name / kept.name)
-        if damaged is not None:
-            damage(tmp_path / name / "ck" / damaged, how)
-        return run(query, tmp_path / name / "ck", tmp_path / name / "out", runtime="stream")[0]
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.folder, self.count = folder, 0
+        run(pair(spark, folder, BATCHES[:3]), folder / "whole" / "ck", folder / "whole" / "out")
+        streams = {n: stream(spark, str(folder / n), lateness="5 seconds") for n in "st"}
+        run(wm.sql(OTHER, **streams), folder / "another query's" / "ck", folder / "another query's" / "out")
+        run(wm.sql(PAIR, **streams), folder / "another run's" / "ck", folder / "another run's" / "out")
+        self.query = pair(spark, folder, [BATCHES[3]], first=3)
+        self.exact = self.go_on(lambda root: None)
 
-    exact = go_on("whole")
-    for n, file in enumerate(files):
+    @property
+    def files(self) -> list[str]:
+        return files_of(self.folder / "whole" / "ck")
+
+    def go_on(self, hurt: Callable[[Path], Any]) -> Counter[Any]:
+        """All results after another life, on a copy that is hurt before."""
+        root = self.folder / f"{self.count}"
+        self.count += 1
+        shutil.copytree(self.folder / "whole", root)
+        hurt(root)
+        return run(self.query, root / "ck", root / "out")[0]
+
+    def check(self, name: str, damage: str) -> str:
+        """What came of a damaged file: 'exact', or the error's text."""
+        donor = self.folder / damage if damage.startswith("another") else None
         try:
-            found = go_on(f"{n}", file)
+            found = self.go_on(lambda root: inflict(root, name, damage, 0.6, donor))
         except Exception as error:
-            print(file, str(error)[:200])
-            continue
-        if found != exact:
-            wrong[str(file)] = found - exact or exact - found
-    assert wrong == {}
+            return f"{type(error).__name__}: {error}"
+        assert found == self.exact, f"{name} {damage}: {found - self.exact} too many, {self.exact - found} missing"
+        return "exact"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.thorough
+def test_every_file(spark: Any, tmp_path: Path, damage: str) -> None:
+    case = Damaged(spark, tmp_path)
+    assert len(case.files) > 10
+    wrong = []
+    for name in case.files:
+        try:
+            print(name, case.check(name, damage)[:200])
+        except AssertionError as error:
+            wrong.append(str(error))
+    assert wrong == []
