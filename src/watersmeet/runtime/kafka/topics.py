@@ -23,6 +23,7 @@ from pyspark.sql.types import BinaryType
 from watersmeet.errors import StreamError
 from watersmeet.runtime.kafka.address import Topic
 from watersmeet.runtime.kafka.probe import require_broker
+from watersmeet.runtime.spark.versions import minor_of
 
 _SCALA = "_2.13"
 _JSON = {
@@ -35,7 +36,7 @@ _JSON = {
 
 def require_connector(spark: SparkSession, topic: Topic, shown: str) -> None:
     """Raise if Spark has not the jars for a topic."""
-    minor = ".".join(spark.version.split(".")[:2])
+    minor = minor_of(spark)
     needed = f"org.apache.spark:spark-sql-kafka-0-10{_SCALA}"
     try:
         spark.readStream.format("kafka").options(**topic.options).option("subscribe", topic.name).load()
@@ -44,7 +45,7 @@ def require_connector(spark: SparkSession, topic: Topic, shown: str) -> None:
             spark.range(0).select(_encode(spark.range(0), topic))
     except (PySparkException, TypeError) as error:  # a module of Spark's JVM that is not there is not callable
         raise StreamError(
-            f"{shown}: Spark {spark.version} has not the jar {needed.rpartition(':')[2]}: set spark.jars.packages={needed}:{minor}.x before the session starts, or name the "
+            f"{shown}: Spark {minor} has not the jar {needed.rpartition(':')[2]}: set spark.jars.packages={needed}:{minor}.x before the session starts, or name the "
             f"jars in spark.jars (docs/kafka-to-delta.md lists them)"
         ) from error
 

@@ -47,6 +47,11 @@ CHECKPOINTING = f"{_STREAMING}.checkpointing" if INSTALLED >= (4, 1) else _STREA
 """The package of the classes that write a checkpoint's files."""
 
 
+def minor_of(session: Any) -> str:
+    """The version of a session's Spark without its patch, as in the names of jars: 4.3."""
+    return _show(_of(session.version))
+
+
 def check_version(session: Any) -> None:
     """Refuse a Spark that nobody has tested; the library's version counts, and the session's, which may be a server's."""
     for found in (pyspark.__version__, session.version):
