@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 
 import watersmeet as wm
 from tests.crash.driver import LATENESS
+from tests.crash.life import members
 from tests.crash.streams import assert_same, expected, expected_late, write_streams
 from tests.spark.on_connect import QUERY
 from tests.spark.streams import table, write
@@ -161,7 +165,7 @@ def test_sinks_groups_tables_and_errors_from_afar(tmp_path: Path) -> None:
 
 @needs_connect
 @pytest.mark.thorough
-@pytest.mark.parametrize("run_", ["rounds", "rows", "scaling", "late"])
+@pytest.mark.parametrize("run_", ["rounds", "rows", "scaling", "late", "delta"])
 def test_every_way_of_routing(tmp_path: Path, run_: str) -> None:
     assert run_ in LATENESS
     write_streams(tmp_path / "data", FILES, seed=4)
@@ -172,3 +176,37 @@ def test_every_way_of_routing(tmp_path: Path, run_: str) -> None:
             (stream, batch, reason) for stream, batch, reason, _ in expected_late(tmp_path / "data").elements()
         )
         assert_same(bag(seen["late"]), want)
+
+
+@needs_connect
+@pytest.mark.thorough
+def test_client_and_server_killed(tmp_path: Path) -> None:
+    files = 8
+    write_streams(tmp_path / "data", files, seed=5)
+    work = tmp_path / "settled"
+    for batch in (2, 4):
+        process = begin(tmp_path, "start=settled")
+        try:
+            deadline = time.monotonic() + 300
+            while not (work / f"checkpoint/watersmeet/manifests/{batch}.json").exists():
+                assert process.poll() is None, process.communicate()[1][-6000:]
+                assert time.monotonic() < deadline, "no progress"
+                time.sleep(0.002)
+        finally:
+            kill(process)
+    (seen,) = run(tmp_path, "start=settled")
+    assert seen["batches"][-1] == files - 1
+    assert seen["batches"][0] > 2, "it went on from the checkpoint"
+    assert_same(bag(seen["rows"]), expected(tmp_path / "data", "settled"))
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL a client and all that it has started, the server among them."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    while left := members(process.pid):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
