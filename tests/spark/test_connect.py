@@ -210,3 +210,18 @@ def kill(process: subprocess.Popen[str]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
+
+
+@needs_connect
+@pytest.mark.thorough
+def test_a_server_without_watersmeet_is_refused_when_the_query_starts(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    write_streams(tmp_path / "data", FILES, seed=6)
+    (seen,) = run(tmp_path, "refused", SERVER_PYTHON=str(bare / "bin/python"))
+    kind, message = seen["start"]
+    assert kind == "WorkerError"
+    assert "no watersmeet" in message
+    assert str(bare) in message
+    assert "Spark Connect server" in message
+    assert f"install watersmeet {wm.__version__}" in message
