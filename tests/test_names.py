@@ -46,18 +46,6 @@ PARTICIPLES = frozenset(
 )
 OTHER_WORDS = {"feed", "having", "left", "routing", "scaling", "shipping", "spread", "substring"}
 """Verbs, nouns, and words of SQL that look like participles."""
-LEFT_OVER = {
-    ("runtime/rounds/results/columns.py", "_crossing"),
-    ("runtime/rounds/results/log.py", "named"),
-    ("runtime/rounds/results/parts.py", "_opened"),
-    ("runtime/rounds/supersteps.py", "entered"),
-    ("runtime/sources.py", "_called"),
-    ("runtime/spark/jobs.py", "observed"),
-    ("runtime/stream/late.py", "typed"),
-    ("runtime/subscriptions/local.py", "stored"),
-    ("runtime/subscriptions/log.py", "fed"),
-}
-"""Still to be renamed; no more may come."""
 
 
 def participles(source: str) -> Iterator[str]:
@@ -76,5 +64,4 @@ def test_participles_are_told_from_verbs_and_values():
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_function_is_named_by_a_participle(path):
-    name = path.relative_to(ROOT).as_posix().removeprefix("src/watersmeet/")
-    assert {(name, function) for function in participles(path.read_text())} <= LEFT_OVER
+    assert not list(participles(path.read_text()))

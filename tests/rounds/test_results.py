@@ -68,7 +68,9 @@ def test_every_tenth_entry_has_all_files_and_old_ones_go(tmp_path: Path, interva
         seen = [line["path"].rpartition("-")[2] for name in read for line in found[name]]
         assert seen == [f"{b}" for b in range(batch + 1) if b % 4]
         whole = interval == 1 or name.endswith(".compact")
-        assert SinkLog(folder).named(batch) == {f"part-{b}" for b in range(0 if whole else batch, batch + 1) if b % 4}
+        assert SinkLog(folder).list_files(batch) == {
+            f"part-{b}" for b in range(0 if whole else batch, batch + 1) if b % 4
+        }
 
 
 def test_the_interval_is_the_folders_own(tmp_path: Path) -> None:

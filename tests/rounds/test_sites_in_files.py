@@ -78,7 +78,7 @@ class Stage:
         account = _Running(self, Batch(entered, state, attempt, decisions), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
         return found, account
 
-    def entered(self, batch: Any, orders: str) -> Any:
+    def enter(self, batch: Any, orders: str) -> Any:
         batch.orders = orders
         return batch
 

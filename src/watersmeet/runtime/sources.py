@@ -34,7 +34,7 @@ ROUNDS = "rounds (start(): supersteps, state in files under the checkpoint, exac
 
 def spec(name: str, given: Stream | Table) -> Spec:
     """What planning may know of a stream or a table."""
-    what = _called(given)
+    what = _kind_of(given)
     if isinstance(given.source, pa.Table):
         schema = {f.name: spark_name(f.type) for f in normal(given.source.slice(0, 0)).schema}
         columns = given.source.column_names
@@ -60,7 +60,7 @@ def _spark_schema(frame: Any) -> dict[str, str]:
     return {f.name: type_name(f.dataType) for f in frame.schema.fields}
 
 
-def _called(given: Any) -> str:
+def _kind_of(given: Any) -> str:
     return "table" if isinstance(given, Table) else "stream"
 
 
@@ -196,7 +196,7 @@ def _frames(given: Mapping[str, Stream | Table], what: str) -> dict[str, Any]:
     for name, stream in given.items():
         if not is_frame(stream.source):
             raise StreamError(
-                f"{_called(stream)} {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
+                f"{_kind_of(stream)} {name} is a {type(stream.source).__name__}: {what} needs Spark DataFrames; wm.local.run runs Arrow tables in process"
             )
     return {name: s.source for name, s in sorted(given.items(), key=lambda item: isinstance(item[1], Table))}
 
@@ -219,12 +219,12 @@ def source_of(name: str, given: Any) -> tuple[pa.Table, Spec]:
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
         raise StreamError(
-            f"{_called(given)} {name}: the local runtime reads pyarrow tables, not {type(table).__name__}"
+            f"{_kind_of(given)} {name}: the local runtime reads pyarrow tables, not {type(table).__name__}"
         )
     table = normal(table)
     schema = {f.name: spark_name(f.type) for f in table.schema}
     if len(schema) < len(table.schema):
-        raise StreamError(f"{_called(given)} {name}: two columns have the same name; rename one")
+        raise StreamError(f"{_kind_of(given)} {name}: two columns have the same name; rename one")
     if isinstance(given, Table):
         return table, TableSpec(name, schema)
     if isinstance(given, Stream):

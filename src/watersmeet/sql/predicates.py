@@ -156,16 +156,16 @@ def _band(node: Any) -> Band | None:
 def _find_bounds(node: Any) -> tuple[tuple[Any, Any], Decimal | None, Decimal | None, bool] | None:
     """The difference, its bounds, and whether they are strict."""
     if isinstance(node, exp.Between):
-        low, high = (_bound(node.this, node.args[end]) for end in ("low", "high"))
+        low, high = (_read_bound(node.this, node.args[end]) for end in ("low", "high"))
         pair = _difference(node.this)
         if pair is None or low is None or high is None or node.args.get("symmetric"):
             return None
         return pair, low, high, False
     if type(node) not in _MIRROR:
         return None
-    kind, form, bound = type(node), node.this.unnest(), _bound(node.this, node.expression)
+    kind, form, bound = type(node), node.this.unnest(), _read_bound(node.this, node.expression)
     if bound is None:
-        kind, form, bound = _MIRROR[kind], node.expression.unnest(), _bound(node.expression, node.this)
+        kind, form, bound = _MIRROR[kind], node.expression.unnest(), _read_bound(node.expression, node.this)
     if bound is None:
         return None
     strict = kind in (exp.LT, exp.GT)
@@ -180,7 +180,7 @@ def _find_bounds(node: Any) -> tuple[tuple[Any, Any], Decimal | None, Decimal | 
     return pair, lo, hi, strict
 
 
-def _bound(form: Any, literal: Any) -> Decimal | None:
+def _read_bound(form: Any, literal: Any) -> Decimal | None:
     """What a difference is compared with: a number, or the days of an interval if it is one of dates."""
     form = form.unnest()
     form = form.this.unnest() if isinstance(form, exp.Abs) else form

@@ -32,7 +32,7 @@ def alias(joins: str, where: str = "true") -> InputPlan:
 def test_tables_that_a_condition_names_together_are_asked_together(
     joins: str, where: str, groups: list[set[str]]
 ) -> None:
-    assert sorted(map(sorted, taken.related(alias(joins, where)))) == sorted(map(sorted, groups))
+    assert sorted(map(sorted, taken.group_tables(alias(joins, where)))) == sorted(map(sorted, groups))
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, of: InputPlan) -> str:

@@ -178,7 +178,7 @@ class FileSink:
 
     def sweep(self, batch_id: int) -> None:
         """Delete files that failed attempts of a committed batch have left."""
-        folder, named = self.folder, SinkLog(self.folder).named(batch_id)
+        folder, named = self.folder, SinkLog(self.folder).list_files(batch_id)
         selector = pafs.FileSelector(folder.path(), recursive=bool(self._files and self._files.folders))
         for found in folder.system.get_file_info(selector):
             if found.base_name.startswith(f"part-{batch_id}-") and found.base_name not in named:
@@ -205,7 +205,7 @@ class TableSink(FileSink):
     def sweep(self, batch_id: int) -> None:
         """Others write to the table's folder, too: what no version names is deleted by the table's own means."""
 
-    def _known(self, made: PartFiles, schema: StructType) -> PartFiles:
+    def _keep(self, made: PartFiles, schema: StructType) -> PartFiles:
         self.by, self._schema = made.folders.columns if isinstance(made.folders, ByColumns) else (), schema
         self._files = made
         return made
@@ -219,9 +219,9 @@ class DeltaSink(TableSink):
 
     def files(self, schema: StructType) -> PartFiles:
         by = self.folder.partition_columns(self.by)
-        made = self._known(part_files(SinkFolder(self.path, self.option), schema, by), schema)
+        made = self._keep(part_files(SinkFolder(self.path, self.option), schema, by), schema)
         self.folder.check(schema, self.by)
-        return self._known(replace(made, describes=True), schema)
+        return self._keep(replace(made, describes=True), schema)
 
 
 class IcebergSink(TableSink):
@@ -233,12 +233,12 @@ class IcebergSink(TableSink):
 
     def files(self, schema: StructType) -> PartFiles:
         columns = part_files(SinkFolder("/", self.option), schema, ()).columns
-        self._known(part_files(SinkFolder("/", self.option), schema, self.by), schema)
+        self._keep(part_files(SinkFolder("/", self.option), schema, self.by), schema)
         folder = iceberg.open_folder(self.name, schema, columns, self.by)
         by = folder.partition_columns(self.by)
         iceberg.require_columns(self.name.load(), columns, self.name.shown)
         self._table, self.path = replace(folder, logs=self.folder.logs), folder.address
-        return self._known(part_files(SinkFolder(self.path, self.option), schema, by, keeps=True), schema)
+        return self._keep(part_files(SinkFolder(self.path, self.option), schema, by, keeps=True), schema)
 
 
 def attach(sinks: Iterable[Sink | None], logs: SparkLogs, spark: SparkSession) -> None:

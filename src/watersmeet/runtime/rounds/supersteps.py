@@ -53,7 +53,7 @@ from watersmeet.runtime.spark.executors import is_one_machine
 from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, is_connect, repartition_by_id
 from watersmeet.runtime.spark.workers import schema_of
-from watersmeet.runtime.stream.late import FIELDS, typed
+from watersmeet.runtime.stream.late import FIELDS, select_fields
 from watersmeet.storage.manifest import BatchManifest, Identity
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Supersteps:
         """The streaming frame whose batches `run` takes."""
         return self.jobs.source(self._union, self._lay, OBSERVED)
 
-    def entered(self, batch: DataFrame, orders: str) -> DataFrame:
+    def enter(self, batch: DataFrame, orders: str) -> DataFrame:
         """The frame that takes a batch's rows in: running it posts them, or is round 0."""
         return self.jobs.enter(batch, self._lay, orders)
 
@@ -209,7 +209,7 @@ class Supersteps:
     def _leave_late(self, given: DataFrame, orders: str | None) -> DataFrame:
         if self._late_files is not None and not self._late_files.is_text:
             return given.mapInArrow(HandLost(self.task, orders, Writing(self._late_files, keep)), PARTS)
-        rows = given.mapInArrow(HandLost(self.task, orders), FIELDS).select(*typed())
+        rows = given.mapInArrow(HandLost(self.task, orders), FIELDS).select(*select_fields())
         return self._write(rows, self._late_files, orders)
 
     def _write(self, rows: DataFrame, files: PartFiles | None, orders: str | None) -> DataFrame:
@@ -225,11 +225,11 @@ class Supersteps:
 
     def no_late_rows(self) -> DataFrame:
         """Dropped rows, and there are none."""
-        return self.spark.createDataFrame([], FIELDS).select(*typed())
+        return self.spark.createDataFrame([], FIELDS).select(*select_fields())
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring."""
-        return self.way.read_observed(self.jobs.observed(entered, OBSERVED))
+        return self.way.read_observed(self.jobs.read_observed(entered, OBSERVED))
 
 
 class _Running:
@@ -256,7 +256,7 @@ class _Running:
             self._reship()
         if self.steps.posts:
             orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
-            self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.entered, self.entered)))
+            self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.enter, self.entered)))
             last = -1
         else:
             self.account.rounds += 1
@@ -289,7 +289,7 @@ class _Running:
             self.deliver if orders.direct else compute, self.steps.entrance_tasks if letters is None else len(shares)
         )
         if letters is None:
-            return self._job(orders, run, partial(self.steps.entered, self.entered))
+            return self._job(orders, run, partial(self.steps.enter, self.entered))
         return self._job(orders, run, partial(self.steps.over, hosts, Deliver))
 
     def _deal(self, letters: Sequence[Parcel]) -> tuple[list[list[Parcel]], list[str]]:

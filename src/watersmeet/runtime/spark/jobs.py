@@ -63,7 +63,7 @@ class Jobs(Protocol):
     def number_shares(self, hosts: Sequence[str]) -> DataFrame:
         """The numbers from 0, one in each task: task n prefers the n-th host, if it has a name."""
 
-    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+    def read_observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         """What was observed when the rows of this batch were first taken in."""
 
 
@@ -113,7 +113,7 @@ class ClassicJobs:
     def number_shares(self, hosts: Sequence[str]) -> DataFrame:
         return number_shares(self.spark, hosts)
 
-    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+    def read_observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         if self._seen is None or self._seen[0] is not entered:  # a batch that runs again is counted again
             self._seen = entered, self._read_metrics(name)
         return self._seen[1]
@@ -162,7 +162,7 @@ class ConnectJobs:
     def number_shares(self, hosts: Sequence[str]) -> DataFrame:
         return self.spark.range(0, len(hosts), 1, len(hosts))
 
-    def observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
+    def read_observed(self, entered: DataFrame, name: str) -> Mapping[str, Any]:
         assert self._observation is not None
         return self._observation.get
 

@@ -32,25 +32,25 @@ _ROW = "_of_stream"
 def mark_taken(rows: DataFrame, other: InputPlan, tables: Mapping[str, DataFrame], usable: str) -> DataFrame:
     """A stream's rows with a column that says whether an alias of it takes them; those that are not usable are looked up nowhere."""
     views = {lookup.alias: f"t{n}" for n, lookup in enumerate(other.lookups)}
-    groups = [g for g in related(other) if any(_tables(e) & g for e in _asked(other))]
+    groups = [g for g in group_tables(other) if any(_tables(e) & g for e in _conditions(other))]
     taken = " AND ".join(f"({_takes(_within(other, g), views)})" for g in groups)
-    nowhere = enters(other, SPARK, _naming(frozenset(views), found="true"))
-    text = f"CASE WHEN {_escape(usable)} THEN {taken or _escape(enters(other, SPARK, _naming()))} ELSE {_escape(nowhere)} END"
+    nowhere = enters(other, SPARK, _namer(frozenset(views), found="true"))
+    text = f"CASE WHEN {_escape(usable)} THEN {taken or _escape(enters(other, SPARK, _namer()))} ELSE {_escape(nowhere)} END"
     named = {views[lookup.alias]: name_columns(lookup, tables[lookup.table]) for lookup in other.lookups}
     column = _escape(quote(TAKEN + other.alias))
     return rows.sparkSession.sql(f"SELECT {_ROW}.*, {text} AS {column} FROM {{rows}} AS {_ROW}", rows=rows, **named)
 
 
-def related(other: InputPlan) -> list[frozenset[str]]:
+def group_tables(other: InputPlan) -> list[frozenset[str]]:
     """The tables of an alias, those together that some condition names together."""
     groups = [frozenset({lookup.alias}) for lookup in other.lookups]
-    for expr in (*_asked(other), *(e for lookup in other.lookups for e in lookup.on)):
+    for expr in (*_conditions(other), *(e for lookup in other.lookups for e in lookup.on)):
         met = [g for g in groups if g & _tables(expr)]
         groups = [*(g for g in groups if g not in met), *([frozenset().union(*met)] if met else [])]
     return groups
 
 
-def _asked(other: InputPlan) -> Iterator[Expr]:
+def _conditions(other: InputPlan) -> Iterator[Expr]:
     """What decides whether an alias takes a row."""
     yield from other.filters
     yield from (c.expr for c in other.columns if c.name in other.required)
@@ -71,9 +71,9 @@ def _takes(other: InputPlan, views: Mapping[str, str]) -> str:
     lefts, ways = [i for i in other.lookups if i.kind == "left"], list[str]()
     for count in range(len(lefts) + 1):
         for missing in combinations(lefts, count):
-            name = _naming(frozenset(i.alias for i in missing))
+            name = _namer(frozenset(i.alias for i in missing))
             there = [i for i in other.lookups if i not in missing]
-            lonely = [f"NOT {_exists([i], 'true', views, name=_naming())}" for i in missing if not i.chained]
+            lonely = [f"NOT {_exists([i], 'true', views, name=_namer())}" for i in missing if not i.chained]
             ways.append(" AND ".join([*lonely, _exists(there, enters(other, SPARK, name), views, name)]))
     return " OR ".join(f"({way})" for way in ways)
 
@@ -88,7 +88,7 @@ def _exists(
     return f"EXISTS (SELECT 1 FROM {', '.join(f'{{{views[i.alias]}}}' for i in lookups)} WHERE {conditions})"
 
 
-def _naming(missing: frozenset[str] = frozenset(), found: str = "false") -> Callable[[ColumnRef], str]:
+def _namer(missing: frozenset[str] = frozenset(), found: str = "false") -> Callable[[ColumnRef], str]:
     """How columns are written where some tables have no partner; `found` is what the flags of these say."""
 
     def name(ref: ColumnRef) -> str:

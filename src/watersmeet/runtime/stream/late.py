@@ -44,10 +44,10 @@ def mark(late: bool) -> list[Column]:
     if not late:
         return []
     text = F.expr(f"from_json(substring({METRICS}, {len(MARK) + 1}), '{FIELDS}')")
-    return [F.when(F.col(METRICS).isNotNull(), F.struct(*typed(text))).alias(LATE_COLUMN)]
+    return [F.when(F.col(METRICS).isNotNull(), F.struct(*select_fields(text))).alias(LATE_COLUMN)]
 
 
-def typed(lost: Column | None = None) -> list[Column]:
+def select_fields(lost: Column | None = None) -> list[Column]:
     """The fields of dropped rows, of a struct or of columns, in the types that users get."""
     found = [(F.col(name) if lost is None else lost.getField(name), name) for name in SCHEMA.names]
     return [(F.timestamp_micros(c) if name == "ts" else c).alias(name) for c, name in found]
@@ -68,7 +68,7 @@ def static_late(plan: Plan, frames: Mapping[str, DataFrame]) -> DataFrame:
         rows = wire(source, plan, frames, late=True)
         ahead = f" OR {AHEAD}" if source.max_ahead_us is not None else ""
         found.append(rows.where(f"{TIME} IS NULL{ahead}").mapInArrow(StaticLate(plan, source), FIELDS))
-    return reduce(DataFrame.union, found).select(*typed())
+    return reduce(DataFrame.union, found).select(*select_fields())
 
 
 @dataclass

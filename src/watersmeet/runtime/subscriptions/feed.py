@@ -62,7 +62,7 @@ class Feed:
     def check(self) -> None:
         """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
         self.registry.refresh()
-        fed = self.log.fed()
+        fed = self.log.read_fed()
         query_id, begun = self.logs.query_id(), self.logs.latest(OFFSETS)
         if fed is not None and query_id != fed.query_id:
             raise CheckpointError(

@@ -78,11 +78,11 @@ class LocalSubscriptions(RegistryFront):
         live = self._view.at(self._queries) if self._queries else {}
         needs = find_needs(self.plan, live, self._units.maxima)
 
-        def stored(unit: int, stream: str) -> Iterator[pa.Table]:
+        def read_stored(unit: int, stream: str) -> Iterator[pa.Table]:
             infos = self._units.states[unit].segments.get(stream, []) if unit in self._units.states else []
             return (self._units.store.read(info).table for info in infos)
 
-        return answer(join, read_kept(self.plan, join, needs, stored))
+        return answer(join, read_kept(self.plan, join, needs, read_stored))
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
         """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object). A query that breaks it fails, see `list`."""

@@ -132,7 +132,7 @@ class FolderLog:
         self.folder.save(SNAPSHOTS, _HEAD, replace(self._head(), version=version))
         return True
 
-    def fed(self) -> Fed | None:
+    def read_fed(self) -> Fed | None:
         """What was taken in of the feed last; None before the first batch."""
         return self.folder.load(SNAPSHOTS, _FEED, Fed) if self._has(_FEED) else None
 

@@ -56,7 +56,7 @@ def arrange(how: PartFiles, rows: DataFrame) -> DataFrame:
     """Rows of a SELECT as they go to the workers that write them."""
     if how.is_text:
         return rows.select(F.to_json(F.struct("*")).alias("value"))
-    columns = [_crossing(field) for field in rows.schema.fields]
+    columns = [_cross(field) for field in rows.schema.fields]
     if isinstance(how.folders, ByColumns):
         named = zip(how.folders.columns, how.folders.texts, strict=True)
         columns += [_column(name).cast("string").alias(text) for name, text in named if text != name]
@@ -133,7 +133,7 @@ def _by_months(field: StructField) -> StructField:
     return field
 
 
-def _crossing(field: StructField) -> Column:
+def _cross(field: StructField) -> Column:
     own = _column(field.name)
     if isinstance(field.dataType, YearMonthIntervalType):
         return own.cast("interval month").cast("int").alias(field.name)

@@ -95,7 +95,7 @@ class SinkLog:
         if is_compacted(batch, interval):
             self._forget(batch - interval)
 
-    def named(self, batch: int) -> set[str]:
+    def list_files(self, batch: int) -> set[str]:
         """The names of the files, without folders, that the entry of a batch names."""
         lines = self.lines(self.folder.entry_of(batch) or f"{batch}")
         return {unquote(json.loads(line)["path"]).rpartition("/")[2] for line in lines}

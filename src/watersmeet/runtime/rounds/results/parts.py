@@ -213,7 +213,7 @@ class _PartFile:
         table = pa.concat_tables(self.held)
         self.held.clear()
         self.rows += table.num_rows
-        out = self._opened()
+        out = self._open()
         if self.how.is_text:
             lines = table.column(0).to_pylist()
             out.write(("\n".join(lines) + "\n").encode())
@@ -222,7 +222,7 @@ class _PartFile:
 
     def write_nothing(self) -> None:
         """Make it a file without rows."""
-        self._opened()
+        self._open()
         if not self.how.is_text:
             self._write_table(self.how.file.empty_table())
 
@@ -237,7 +237,7 @@ class _PartFile:
         self._out.close()
         return Part(self.path, self.rows, size, known)
 
-    def _opened(self) -> pa.NativeFile:
+    def _open(self) -> pa.NativeFile:
         if self._out is None:
             folder = self.how.folder
             above = folder.path(*self.path.split("/")[:-1])
