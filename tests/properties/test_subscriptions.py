@@ -21,9 +21,9 @@ from tests import oracle
 from tests.cases import COLUMNS, SCHEMA, SECOND, Case, Col, Data
 from tests.strategies import ERAS, ROWS_AT_MOST, cases, data, distinct_cases
 from watersmeet.errors import UnsupportedError
+from watersmeet.kernels.hash_window import Coded
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import find_compiled
-from watersmeet.storage.segment import Coded
 
 STREAMS = ("s0", "s1", "s2", "s3")
 

@@ -23,9 +23,9 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.rounds import files, sinks, supersteps, worker
+from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.handle import check_checkpoint
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.subscriptions import log as log_module

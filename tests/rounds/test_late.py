@@ -19,8 +19,9 @@ from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.plan.options import Options
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.handle import _check_apart, check_checkpoint
+from watersmeet.runtime.rounds.handle import _check_apart
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.sinks import FileSink, FunctionSink, sink

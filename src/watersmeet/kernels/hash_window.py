@@ -17,6 +17,8 @@ Departs from the paper: buckets are kept in time order, so a period is bisected 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +44,25 @@ class HashIndex(NamedTuple):
     @property
     def groups(self) -> int:
         return len(self.group_code)
+
+
+@dataclass
+class Coded:
+    """A column that may hold NULLs as codes: where it is valid (None: everywhere), and the index of the valid rows."""
+
+    codes: np.ndarray
+    valid: np.ndarray | None
+    index: HashIndex | None
+
+    @cached_property
+    def hints(self) -> np.ndarray | None:
+        """By group of the index a position to begin a search at; kernels move it."""
+        return None if self.index is None else self.index.group_start.copy()
+
+    @property
+    def nbytes(self) -> int:
+        index = 0 if self.index is None else self.index.nbytes
+        return self.codes.nbytes + index + (0 if self.valid is None else self.valid.nbytes)
 
 
 def build(codes: np.ndarray, ts: np.ndarray) -> HashIndex:

@@ -54,25 +54,6 @@ ZonedCondition = tuple[str, str]
 """A condition over a table's columns, and the time zone in which it is evaluated."""
 
 
-@dataclass
-class Coded:
-    """A column that may hold NULLs as codes: where it is valid (None: everywhere), and the index of the valid rows."""
-
-    codes: np.ndarray
-    valid: np.ndarray | None
-    index: hash_window.HashIndex | None
-
-    @cached_property
-    def hints(self) -> np.ndarray | None:
-        """By group of the index a position to begin a search at; kernels move it."""
-        return None if self.index is None else self.index.group_start.copy()
-
-    @property
-    def nbytes(self) -> int:
-        index = 0 if self.index is None else self.index.nbytes
-        return self.codes.nbytes + index + (0 if self.valid is None else self.valid.nbytes)
-
-
 def _derive(make: Callable[Concatenate[Segment, P], V]) -> Callable[Concatenate[Segment, P], V]:
     """A method of a segment whose value is kept with it, by the arguments, which are positional."""
 
@@ -184,17 +165,17 @@ class Segment:
         return self.index(((name, "integer"),))
 
     @_derive
-    def code_column(self, name: str, kind: Kind, gate: ZonedCondition | None) -> Coded:
+    def code_column(self, name: str, kind: Kind, gate: ZonedCondition | None) -> hash_window.Coded:
         """A wire column by codes, indexed by code and time; NULLs, and rows that do not pass a gate, count as invalid."""
         column = self.column(name)
         if column.null_count == 0 and gate is None:
             found = codes(column, kind)
-            return Coded(found, None, hash_window.build(found, self.ts))
+            return hash_window.Coded(found, None, hash_window.build(found, self.ts))
         if gate is not None:
             column = pc.if_else(pa.array(self._test_gate(gate)), column, pa.scalar(None, column.type))
         present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.uint8)
         rows = np.flatnonzero(present)
-        coded = Coded(np.zeros(self.rows, np.int64), present, None)
+        coded = hash_window.Coded(np.zeros(self.rows, np.int64), present, None)
         if len(rows):
             coded.codes[rows] = codes(column.drop_null(), kind)
             index = hash_window.build(coded.codes[rows], self.ts[rows])

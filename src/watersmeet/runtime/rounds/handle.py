@@ -1,13 +1,7 @@
 """Starting a query on the rounds runtime, and what one can ask of it while it runs.
 
-What can be known of a checkpoint is checked before Spark runs the query:
-
-    Spark        metadata   offsets ..., n      commits ..., c
-    watersmeet              intents ..., n      manifests ..., m         n = m or n = m + 1, and c = m or c = m - 1
-
 Invariant: what is wrong with the arguments is raised by `start`, in the driver; what goes wrong later is raised by
-`await_termination`, as the error it was. A checkpoint that passes goes on from the state, the input and the results that it had; one that does not is
-refused with the file or the difference named, and nothing has been changed.
+`await_termination`, as the error it was.
 """
 
 from __future__ import annotations
@@ -22,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.dataflow.contract import Intake
-from watersmeet.errors import CheckpointError, OptionError, StreamError, WindowError
+from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.operators.assemble import PlanFlows
 from watersmeet.operators.finish.project import final_fields, select_final
 from watersmeet.plan.explain.explanation import Detail, Explanation
@@ -33,23 +26,17 @@ from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.progress import Moment, Progress, moment
+from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import (
-    COMMITS,
-    INTENTS,
     MANIFESTS,
-    METADATA,
     NAME,
-    OFFSETS,
     PROGRESS,
-    SEGMENTS,
-    SparkLogs,
     StateFolder,
     absolute,
 )
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import Followed, check_shared, check_sinks
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.leaving import Outlet, Select
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
@@ -63,7 +50,7 @@ from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.sites.flow import SiteFlows
-from watersmeet.storage.manifest import OTHER, REMEDY, REWRITTEN, BatchManifest, Identity, Intent
+from watersmeet.storage.manifest import OTHER, REWRITTEN, BatchManifest
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -352,62 +339,3 @@ class Handle:
         if not isinstance(self._protocol.sink, MemorySink):
             raise OptionError("table() reads the memory sink; start the query with sink='memory'")
         return self._protocol.sink.table()
-
-
-def check_checkpoint(
-    plan: Intake, folder: StateFolder, results: SinkFolder | None = None, lost: SinkFolder | None = None
-) -> None:
-    """Raise if a plan cannot go on, or begin, with a checkpoint, and with folders of results and of dropped rows, if it has such sinks."""
-    logs, where = SparkLogs.beside(folder), folder.beside()
-    query_id = logs.query_id()
-    begun, last = _latest(folder, logs, query_id)
-    if query_id is None or begun is None:
-        for new in (results, lost):
-            if new is not None:
-                new.check_new(where)
-        return
-    manifest = None
-    if last >= 0:
-        manifest = folder.load(MANIFESTS, last, BatchManifest)
-        manifest.check(Identity.of(plan), query_id, folder.path(MANIFESTS, f"{last}.json"))
-        logs.check(manifest.spark)
-        check_segments(folder, manifest)
-    if folder.has(INTENTS, last + 1):
-        intent = folder.load(INTENTS, last + 1, Intent)
-        intent.check(Identity.of(plan), query_id, last, folder.path(INTENTS, f"{last + 1}.json"))
-        logs.check(intent.spark)
-    if results is not None:
-        results.check_goes_on(last, manifest.sink if manifest else None, where)
-    if lost is not None:
-        lost.check_goes_on(last, manifest.late_sink if manifest else None, where)
-
-
-def _latest(folder: StateFolder, logs: SparkLogs, query_id: str | None) -> tuple[int | None, int]:
-    """The latest batch that Spark has begun, and the latest that is committed here; all that must be there is."""
-    manifests, intents = folder.numbers(MANIFESTS), folder.numbers(INTENTS)
-    begun, done = logs.latest(OFFSETS), logs.latest(COMMITS)
-    if query_id is None and (manifests or intents or begun is not None):
-        raise _error_of_missing(logs.path(METADATA), f"{folder.path()} holds the state of {len(manifests)} batches")
-    last, planned = max(manifests, default=-1), -1 if begun is None else begun
-    needed = max(last, -1 if done is None else done, *intents, -1)
-    if needed > planned:
-        raise _error_of_missing(logs.path(f"{OFFSETS}/{needed}"), f"batch {needed} has begun")
-    over = max(planned - 1, -1 if done is None else done)
-    if over > last:
-        raise _error_of_missing(folder.path(MANIFESTS, f"{over}.json"), f"Spark has finished batch {over}")
-    return begun, last
-
-
-def _error_of_missing(path: str, why: str) -> CheckpointError:
-    return CheckpointError(f"{path} is missing, and {why}: they do not belong together; {REMEDY}")
-
-
-def check_segments(folder: StateFolder, manifest: BatchManifest) -> None:
-    """Raise if a file of the state is gone or has another length; its checksum is compared when it is read."""
-    lengths = folder.lengths(SEGMENTS)
-    for _, _, info in manifest.segments():
-        if lengths.get(info.file) != info.file_bytes:
-            found = "is missing" if info.file not in lengths else f"is damaged: it has {lengths[info.file]} bytes"
-            raise CheckpointError(
-                f"segment file {folder.path(SEGMENTS, info.file)} of {info.file_bytes} bytes with {info.rows} rows {found}; {REMEDY}"
-            )

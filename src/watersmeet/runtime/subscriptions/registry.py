@@ -360,7 +360,10 @@ class RegistryFront:
 
     def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
         """Register many queries at once, all or none; a mapping gives their ids."""
-        return self._registry.add_all(_pairs(queries))
+        if isinstance(queries, str):
+            raise OptionError("give a list of queries, or a mapping of ids to queries; add() takes one")
+        named = queries.items() if isinstance(queries, Mapping) else ((None, sql) for sql in queries)
+        return self._registry.add_all(list(named))
 
     def remove(self, id: str) -> None:
         """Remove a query: from the next batch on it is not answered, nor in one that is repeated after a restart."""
@@ -369,15 +372,6 @@ class RegistryFront:
     def list(self) -> list[Entry]:
         """All registered queries, then what the feed was refused and what has failed lately."""
         return self._registry.list()
-
-
-def _pairs(queries: Sequence[str] | Mapping[str, str]) -> list[tuple[str | None, str]]:
-    """Queries with their ids, if they have any."""
-    if isinstance(queries, Mapping):
-        return [(id, sql) for id, sql in queries.items()]
-    if isinstance(queries, str):
-        raise OptionError("give a list of queries, or a mapping of ids to queries; add() takes one")
-    return [(None, sql) for sql in queries]
 
 
 def _strike_out(queries: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:
