@@ -13,6 +13,7 @@ import pytest
 
 import watersmeet as wm
 from tests.foreign.streams import lefts, rights
+from tests.spark.streams import Runtime, feed
 from watersmeet.testing import QueryTest, table
 
 
@@ -93,7 +94,7 @@ FULL, CHAINED = SCRIPTS
         pytest.param(CHAINED, "stream", marks=pytest.mark.thorough),
     ],
 )
-def test_on_spark(spark: Any, tmp_path: Path, case: str, runtime: str) -> None:
+def test_on_spark(spark: Any, tmp_path: Path, case: str, runtime: Runtime) -> None:
     script, out = SCRIPTS[case], defaultdict[int, Counter[Any]](Counter)
 
     def sink(frame: Any, number: int) -> None:
@@ -108,11 +109,7 @@ def test_on_spark(spark: Any, tmp_path: Path, case: str, runtime: str) -> None:
             for name in script.streams
         }
         query = wm.sql(script.text, streams, units=2)
-        if runtime == "stream":
-            writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-            writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-        else:
-            query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
+        feed(query, tmp_path / "ck", sink, runtime)
     for number, answers in enumerate(script.answers):
         assert out[number] == Counter(answers), number
     assert max(out, default=0) < len(script.batches)

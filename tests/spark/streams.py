@@ -91,7 +91,8 @@ def feed(query: Any, checkpoint: Path, to: Path | Callable[[Any, int], None], ru
     name = f"t{uuid.uuid4().hex}"
     if runtime == "stream":
         frame = query.dataframe()
-        mode = "append" if query.plan.join.grouping is None else "update"
+        join = query.plan.join
+        mode = "append" if join.grouping is None or join.group_window is not None else "update"
         writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(mode)
         writer = writer.trigger(availableNow=True)
         ready = writer.foreachBatch(to) if callable(to) else writer.format("parquet").option("path", str(to))

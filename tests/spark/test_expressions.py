@@ -32,6 +32,7 @@ from tests.sql.evaluator.expressions import ALL, ONE, TIMES, TWO, ZONES, expr_of
 pytestmark = pytest.mark.spark
 ROWS = 240
 THOROUGH = settings.default.max_examples >= 1000
+STREAMING_ZONES = ZONES if THOROUGH else ZONES[:4]
 PORTABLE = [text for text in ALL if expr_of(text).portable]
 NEAR = "abs(unix_micros(ts) - unix_micros(us)) <= 3600000000"
 KEYS = ("hour(p)", "date_trunc('day', q)", "CAST(p AS DATE)", "x + y", "s || u", "d", "z")
@@ -180,24 +181,34 @@ def test_static(spark: Any, folder: Path) -> None:
             assert bag(ours) == bag(sparks), case
 
 
-@pytest.mark.parametrize("runtime", ["stream", "rounds"])
-def test_streaming(spark: Any, folder: Path, tmp_path: Path, runtime: Any) -> None:
+def streaming_cases() -> list[Any]:
+    """Runtimes and sessions, with the names of the queries that each is asked; all of them, or a few."""
+    cases = sessions(STREAMING_ZONES, (True, False))
+    few = [["kept"], ["kept", "after"], ["kept", "groups"]]
+    asked = [(case, [] if THOROUGH else few[n % 3]) for n, case in enumerate(cases)]
+    of = {"stream": asked if THOROUGH else asked[-2:], "rounds": asked}
+    return [
+        pytest.param(runtime, case, names, id=f"{runtime}-{case.zone}-{'ansi' if case.ansi else 'not-ansi'}")
+        for runtime, cases in of.items()
+        for case, names in cases
+    ]
+
+
+@pytest.mark.parametrize(("runtime", "case", "names"), streaming_cases())
+def test_streaming(spark: Any, folder: Path, tmp_path: Path, runtime: Any, case: Session, names: list[str]) -> None:
     """Of what rounds leave to Spark, nothing is asked: see the next test."""
-    cases = sessions(ZONES[:4], (True, False))
-    if runtime == "stream" and not THOROUGH:
-        cases = cases[-2:]
-    for n, case in enumerate(cases):
-        with session(spark, case.zone, ansi=case.ansi):
-            streams = {s: stream(spark, str(folder / s), time=t) for s, t in (("one", "ts"), ("two", "us"))}
-            asked = case.queries()
-            names = list(asked) if THOROUGH else [["kept"], ["kept", "after"], ["kept", "groups"]][n % 3]
-            for m, name in enumerate(names):
-                query = wm.sql(asked[name].ours, **streams, units=1)
-                if runtime == "rounds" and query.plan.finish is not None and not query.plan.finish.inside:
-                    assert not case.ansi
-                    continue
-                rows, _ = drain(query, tmp_path / f"ck{n}-{m}", None, runtime, partial(tag, name))
-                assert count(rows) == bag({name: spark.sql(asked[name].sparks)}), (case, name)
+    with session(spark, case.zone, ansi=case.ansi):
+        streams = {s: stream(spark, str(folder / s), time=t) for s, t in (("one", "ts"), ("two", "us"))}
+        asked, compared = case.queries(), 0
+        for m, name in enumerate(names or asked):
+            query = wm.sql(asked[name].ours, **streams, units=1)
+            if runtime == "rounds" and query.plan.finish is not None and not query.plan.finish.inside:
+                assert not case.ansi
+                continue
+            rows, _ = drain(query, tmp_path / f"ck{m}", None, runtime, partial(tag, name))
+            assert count(rows) == bag({name: spark.sql(asked[name].sparks)}), (case, name)
+            compared += len(rows)
+        assert compared or not case.ansi, "nothing was compared"
 
 
 def test_rounds_refuse_distinct_rows_that_only_spark_projects(spark: Any, folder: Path, tmp_path: Path) -> None:
@@ -208,7 +219,7 @@ def test_rounds_refuse_distinct_rows_that_only_spark_projects(spark: Any, folder
             query.start(sink="noop", checkpoint=tmp_path / "ck")
 
 
-@pytest.mark.parametrize("case", sessions(ZONES[:4], (True,)), ids=lambda case: case.zone)
+@pytest.mark.parametrize("case", sessions(STREAMING_ZONES, (True,)), ids=lambda case: case.zone)
 def test_subscriptions(spark: Any, folder: Path, tmp_path: Path, case: Session) -> None:
     """What is not portable is refused when it is added; the rest is answered."""
     with session(spark, case.zone, ansi=True):

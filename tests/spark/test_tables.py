@@ -15,6 +15,7 @@ from tests.oracle import Arrival, run
 from tests.spark import streams as files
 from tests.spark.test_trees import count_of, write
 from tests.trees import KINDS, TreeCase, counted, generate
+from watersmeet.runtime.spark.session import start_query
 
 pytestmark = pytest.mark.spark
 SEED = 494
@@ -43,7 +44,7 @@ def test_static(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["stream", "rounds"])
-def test_streaming(spark: Any, tmp_path: Path, runtime: str) -> None:
+def test_streaming(spark: Any, tmp_path: Path, runtime: Any) -> None:
     case = case_of()
     wanted, count = case.expected(), count_of(case)
     write(case, tmp_path, range(count))
@@ -57,11 +58,7 @@ def test_streaming(spark: Any, tmp_path: Path, runtime: str) -> None:
         for name, arrival in case.arrivals.items()
     }
     query = wm.sql(case.sql, given | dimensions(spark, case), **case.options)
-    if runtime == "stream":
-        writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-    else:
-        query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
+    files.feed(query, tmp_path / "ck", sink, runtime)
     for number in range(count):
         assert out[number] == counted(wanted.in_batch(number)), (number, case.sql)
     assert sum(out.values(), Counter()), "a query without results tests little"
@@ -98,7 +95,7 @@ def test_the_table_is_read_anew_and_late_rows_count_once(
     try:
         if runtime == "stream":
             writer = query.dataframe(late=True).writeStream.foreachBatch(sink).trigger(availableNow=True)
-            running = writer.option("checkpointLocation", str(tmp_path / "ck")).start()
+            running = start_query(writer.option("checkpointLocation", str(tmp_path / "ck")), spark, is_local=True)
             running.awaitTermination()
             late = [files.read(p).late for p in running.recentProgress]
         else:
@@ -115,6 +112,49 @@ def test_the_table_is_read_anew_and_late_rows_count_once(
     assert out == {0: [(1, "FR"), (1, "PT")], 1: [(3, "DE"), (3, "NL")]}
     assert sum(p.get("orders", 0) for p in late) == len(dropped) == late_rows
     assert all("country" not in row["row"] for row in dropped)
+
+
+FOUND = """SELECT a.id FROM orders a JOIN users u ON u.id = a.user AND u.country = 'FR' JOIN orders b ON b.id = a.id
+           JOIN users v ON v.id = b.user AND v.country = 'DE' WINDOW = 1 MINUTE"""
+WANTING = """SELECT a.id FROM orders a LEFT JOIN users u ON u.id = a.user JOIN orders b ON b.id = a.id
+             JOIN users v ON v.id = b.user AND v.country = 'DE' WHERE coalesce(u.country, '{none}') = '{none}' WINDOW = 1 MINUTE"""
+TWO = FOUND.replace("'FR'", "'FR' LEFT JOIN kinds k ON k.country = u.country LEFT JOIN ranks r ON r.id = a.id")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "broadcasts", "text"),
+    [
+        ("rounds", False, FOUND),
+        ("stream", True, WANTING),
+        pytest.param("rounds", True, TWO, marks=pytest.mark.thorough),
+        pytest.param("stream", False, TWO, marks=pytest.mark.thorough),
+        pytest.param("rounds", True, WANTING, marks=pytest.mark.thorough),
+        pytest.param("stream", False, FOUND, marks=pytest.mark.thorough),
+    ],
+)
+def test_late_rows_of_a_self_join_count_under_the_alias_whose_table_knows_them(
+    spark: Any, tmp_path: Path, runtime: Any, broadcasts: bool, text: str
+) -> None:
+    """One late row each: known to both tables as French, known as German, known to none of the two conditions; without a time; and with no user."""
+    orders = [
+        files.table([(1, 7, 100.0)], "id user ts"),
+        files.table([(2, 7, 5.0), (3, 8, 5.0), (4, 9, 5.0), (5, 9, None), (6, None, 5.0)], "id user ts"),
+    ]
+    users = spark.createDataFrame([(7, "FR"), (8, "DE"), (8, "DE"), (9, "PT")], "id bigint, country string")
+    more = {
+        "kinds": spark.createDataFrame([("FR", 1), ("FR", 2)], "country string, n int"),
+        "ranks": spark.createDataFrame([(2, 1), (2, 2)], "id bigint, n int"),
+    }
+    used = {name: wm.Table(frame) for name, frame in more.items() if name in text}
+    path = files.write(tmp_path, "orders", orders)
+    query = wm.sql(text, orders=files.stream(spark, path), users=wm.Table(users), **used)
+    before = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before if broadcasts else "-1")
+    try:
+        progress = files.feed(query, tmp_path / "ck", lambda frame, _: frame.collect(), runtime)
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
+    assert sum(p.late.get("orders", 0) for p in progress) == 3
 
 
 def test_a_table_of_another_kind_is_refused(spark: Any) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import watersmeet as wm
 from tests.oracle import Arrival, run
+from tests.spark.streams import Runtime, feed
 from tests.trees import KINDS, SCHEMA, TreeCase, counted, generate
 
 pytestmark = pytest.mark.spark
@@ -38,7 +39,7 @@ def write(case: TreeCase, folder: Path, batches: Iterable[int]) -> None:
             os.utime(folder / name / f"{n}.parquet", (10**9 + n, 10**9 + n))
 
 
-def play_in_two_lives(spark: Any, tmp_path: Path, case: TreeCase, runtime: str) -> None:
+def play_in_two_lives(spark: Any, tmp_path: Path, case: TreeCase, runtime: Runtime) -> None:
     """Run a case over a restart after its first batch; every batch has the oracle's rows."""
     wanted, count = case.expected(), count_of(case)
     out: dict[int, Counter[Any]] = defaultdict(Counter)
@@ -54,11 +55,7 @@ def play_in_two_lives(spark: Any, tmp_path: Path, case: TreeCase, runtime: str) 
             source = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / name))
             streams[name] = wm.Stream(source, time="ts", lateness=f"{arrival.lateness_us} microseconds")
         query = wm.sql(case.sql, streams, **case.options)
-        if runtime == "stream":
-            writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-            writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
-        else:
-            query.start(sink=sink, checkpoint=tmp_path / "ck", trigger="availableNow").await_termination()
+        feed(query, tmp_path / "ck", sink, runtime)
     assert max(out, default=0) < count
     for number in range(count):
         assert out[number] == counted(wanted.in_batch(number)), (number, case.sql)
@@ -88,7 +85,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("runtime", "title"), RUNS)
-def test_streaming(spark: Any, tmp_path: Path, title: str, runtime: str) -> None:
+def test_streaming(spark: Any, tmp_path: Path, title: str, runtime: Runtime) -> None:
     """The query stops after the first batch, and goes on from its checkpoint."""
     seed, most = SEEDS[title]
     kinds = ("asof", "asof left") if title == "as of" else KINDS

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.oracle import Arrival, run
+from tests.spark.streams import Runtime, feed
 from tests.spark.test_trees import count_of, play_in_two_lives, write
 from tests.trees import KINDS, TreeCase, counted, generate
 
@@ -38,7 +39,7 @@ RUNS += [pytest.param(*run, marks=pytest.mark.thorough) for run in THOROUGH]
 
 
 @pytest.mark.parametrize(("runtime", "title"), RUNS)
-def test_streaming(spark: Any, tmp_path: Path, runtime: str, title: str) -> None:
+def test_streaming(spark: Any, tmp_path: Path, runtime: Runtime, title: str) -> None:
     """The query stops after the first batch, and goes on from its checkpoint; no group leaves twice."""
     play_in_two_lives(spark, tmp_path, make(title), runtime)
 
@@ -114,13 +115,14 @@ def test_values_are_those_of_sparks_own_sql(spark: Any, tmp_path: Path, zone: st
         assert kinds == wanted
         assert bag_of(got.collect()) == expected
         if zone != "UTC":
-            for runtime in ("stream", "rounds"):
+            runtimes: tuple[Runtime, ...] = ("stream", "rounds")
+            for runtime in runtimes:
                 assert bag_of(streamed(spark, text, tmp_path / runtime, runtime)) == expected
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def streamed(spark: Any, text: str, folder: Path, runtime: str) -> list[Any]:
+def streamed(spark: Any, text: str, folder: Path, runtime: Runtime) -> list[Any]:
     """What leaves when the rows are followed by one that is late enough to end all groups."""
     rows, out = spark.sql(ROWS).coalesce(1), list[Any]()
     later = (
@@ -137,11 +139,7 @@ def streamed(spark: Any, text: str, folder: Path, runtime: str) -> list[Any]:
     def sink(frame: Any, _: int) -> None:
         out.extend(frame.collect())
 
-    if runtime == "stream":
-        writer = query.dataframe().writeStream.foreachBatch(sink).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(folder / "ck")).start().awaitTermination()
-    else:
-        query.start(sink=sink, checkpoint=folder / "ck", trigger="availableNow").await_termination()
+    feed(query, folder / "ck", sink, runtime)
     return out
 
 
