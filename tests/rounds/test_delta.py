@@ -31,6 +31,7 @@ from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Writing
 from watersmeet.runtime.rounds.results.parts import Part
 from watersmeet.runtime.rounds.sinks import DeltaSink, sink
+from watersmeet.runtime.rounds.systems import ArrowFiles
 
 
 class Table(DeltaSink):
@@ -132,7 +133,7 @@ def test_two_queries_append_to_one_table(tmp_path: Path, monkeypatch: pytest.Mon
 def opened(folder: Path, by: list[str] | None = None, id: str = "q") -> DeltaSink:
     """A sink whose query has an id already."""
     made: Any = sink(f"delta:{folder}", partition_by=by or [])
-    logs = SparkLogs(made.folder.system, str(folder.parent / f"ck-{id}"))
+    logs = SparkLogs(ArrowFiles(made.folder.system), str(folder.parent / f"ck-{id}"))
     Path(logs.root).mkdir(exist_ok=True)
     (Path(logs.root) / "metadata").write_text(json.dumps({"id": id}))
     made.attach(logs)

@@ -30,6 +30,7 @@ from watersmeet.runtime.rounds.results.iceberg import name_of
 from watersmeet.runtime.rounds.results.leaving import Writing
 from watersmeet.runtime.rounds.results.parts import Part
 from watersmeet.runtime.rounds.sinks import IcebergSink, sink
+from watersmeet.runtime.rounds.systems import ArrowFiles
 
 KEYED = struct(("x", T.LongType()), ("part", T.StringType()))
 
@@ -120,7 +121,7 @@ def test_a_table_that_was_dropped_is_not_the_same(lake: Any, tmp_path: Path, mon
 
 def opened(tmp_path: Path, name: str, by: list[str] | None = None) -> IcebergSink:
     made: Any = sink(f"iceberg:lake.ns.{name}", partition_by=by or [])
-    logs = SparkLogs(pa.fs.LocalFileSystem(), str(tmp_path / "ck-q"))
+    logs = SparkLogs(ArrowFiles(pa.fs.LocalFileSystem()), str(tmp_path / "ck-q"))
     Path(logs.root).mkdir(exist_ok=True)
     (Path(logs.root) / "metadata").write_text(json.dumps({"id": "q"}))
     made.attach(logs)

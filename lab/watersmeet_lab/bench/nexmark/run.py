@@ -28,7 +28,7 @@ from watersmeet_lab.bench.nexmark.queries import QUERIES, NexmarkQuery
 from watersmeet_lab.bench.nexmark.report import NexmarkOutcome, measure, render
 from watersmeet_lab.bench.nexmark.trial import ROWS, Trial
 from watersmeet_lab.bench.trials.process import run_apart
-from watersmeet_lab.bench.trials.systems import SYSTEMS, System
+from watersmeet_lab.bench.trials.systems import COMPARED, System
 
 Name = TypeVar("Name", bound=str)
 _WARMUP = Events(count=20_000, files=2)
@@ -38,7 +38,7 @@ def command(
     events: Annotated[int, typer.Option(help="How many; 10,000 are a second.", min=1000)] = 500_000,
     files: Annotated[int, typer.Option(help="Of each stream; one is a micro-batch.", min=2)] = 10,
     query: Annotated[list[str] | None, typer.Option(help=f"{', '.join(QUERIES)}. Repeatable. Default: all.")] = None,
-    system: Annotated[list[str] | None, typer.Option(help=f"{', '.join(SYSTEMS)}. Repeatable. Default: all.")] = None,
+    system: Annotated[list[str] | None, typer.Option(help=f"{', '.join(COMPARED)}. Repeatable. Default: all.")] = None,
     repeat: Annotated[int, typer.Option(help="Trials of each system per query, in turning order.", min=1)] = 1,
     json: Annotated[Path | None, typer.Option(help="Write raw results to this file.")] = None,
     data: Annotated[Path | None, typer.Option(help="Keep generator and events in this folder.")] = None,
@@ -49,7 +49,7 @@ def command(
         found = run(
             Events(events, files),
             [QUERIES[name] for name in _choose(query, tuple(QUERIES), "--query")],
-            _choose(system, SYSTEMS, "--system"),
+            _choose(system, COMPARED, "--system"),
             repeat,
             data or default_folder(),
             json,

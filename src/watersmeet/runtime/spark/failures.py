@@ -24,16 +24,24 @@ and errors that do not come again. The other queries' answers are those of a run
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from watersmeet import errors
-from watersmeet.errors import BrokenQueryError, WatersmeetError
+from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.registry.versions import STRUCK
-from watersmeet.runtime.spark.workers import error_of, problem_of_failure
 
 _RAISED = re.compile(
     r"(?:^|: )watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
+)
+_MISMATCH = re.compile(r"different version: ([\d.]+)")
+_CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(watersmeet|pyarrow|pandas|numpy|numba|duckdb)")
+_LOST_AT = re.compile(r"\(TID \d+\) \((\S+) executor (?!driver)")
+_REMEDY = (
+    "before the session is made, set PYSPARK_PYTHON to an interpreter that has watersmeet on every machine, such as the driver's: "
+    "os.environ['PYSPARK_PYTHON'] = sys.executable ({})"
 )
 
 
@@ -55,6 +63,35 @@ def _find_lack(text: str) -> WatersmeetError | None:
     """A host that came while the query ran may have no watersmeet."""
     problem = problem_of_failure(text, "an interpreter")
     return None if problem is None else error_of(problem)
+
+
+def problem_of_failure(text: str, python: str, here: str = "driver") -> str | None:
+    """What the failure of the job says about the interpreter.
+
+    >>> problem_of_failure('java.io.IOException: Cannot run program "python9": error=2', "python9")
+    "Spark's Python workers are to run python9, and there is no such program"
+    """
+    absent, other, lost = _CANNOT_RUN.search(text), _MISMATCH.search(text), _LOST_AT.search(text)
+    who = f"Spark's Python workers{at_host(lost[1] if lost else None)}"
+    lacks = _NOT_THERE.search(text)
+    if lacks:
+        return f"{who} run {python}, which has no {lacks[1]}"
+    if absent:
+        return f"{who} are to run {absent[1]}, and there is no such program"
+    if other or "PYTHON_VERSION_MISMATCH" in text:
+        theirs = f"Python {other[1].rstrip('.')}" if other else "another Python"
+        return f"{who} run {python}, which is {theirs}, and the {here} Python {sys.version.split()[0]}"
+    return None
+
+
+def at_host(host: str | None) -> str:
+    """Where a worker is, if that is known."""
+    return f" on {host}" if host else ""
+
+
+def error_of(problem: str) -> WorkerError:
+    """What is wrong with workers, with the remedy."""
+    return WorkerError(f"{problem}; {_REMEDY.format(sys.executable)}")
 
 
 def raise_unwrapped(error: BaseException, known: BaseException | None = None) -> NoReturn:

@@ -1,7 +1,8 @@
 """Spark's Python workers: what they must have, how they report errors, how they stay light, and how results leave them.
 
 **Probe.** Workers run PYSPARK_PYTHON, or the `python3` of their PATH, which need not be the driver's interpreter. Without a probe, a worker that
-        return f"{who} run {python}, which is {theirs}, and the {here} Python {sys.version.split()[0]}"
+has no watersmeet ends the first micro-batch with 90 lines of Spark's. Every host of a session is probed once, by a job that needs only Python's own
+library in the worker; of a server of Spark Connect one worker is asked. What fails for other reasons is left to the query itself.
 
 **Errors.** Spark makes text of a worker's exception, traceback first, and wraps it twice. An error of ours explains itself, so it is
 raised with the few frames that Spark adds, and behind a copy of itself without any: Python prints a cause first.
@@ -27,8 +28,6 @@ from __future__ import annotations
 import atexit
 import gc
 import json
-import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -43,6 +42,7 @@ from watersmeet.columns.retype import retype_table
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.operators.finish.project import Fields
 from watersmeet.runtime.spark.executors import ask_hosts, find_hosts, is_one_machine
+from watersmeet.runtime.spark.failures import at_host, error_of, problem_of_failure
 from watersmeet.runtime.spark.versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
@@ -62,14 +62,6 @@ REPORT = f"""def report(host):
     return json.dumps({{"host": host, "python": sys.executable, "version": sys.version.split()[0], "packages": packages}})
 """
 """As text: a function of this module would be pickled by its name, and the worker may not have the module."""
-_MISMATCH = re.compile(r"different version: ([\d.]+)")
-_CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
-_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(watersmeet|pyarrow|pandas|numpy|numba|duckdb)")
-_LOST_AT = re.compile(r"\(TID \d+\) \((\S+) executor (?!driver)")
-_REMEDY = (
-    "before the session is made, set PYSPARK_PYTHON to an interpreter that has watersmeet on every machine, such as the driver's: "
-    "os.environ['PYSPARK_PYTHON'] = sys.executable ({})"
-)
 _REMEDY_OF_SERVER = "install watersmeet {} there, or start the Spark Connect server with PYSPARK_PYTHON set to an interpreter that has it"
 
 
@@ -109,11 +101,6 @@ def _name(spark: Any) -> str:
     return str(spark.session_id if is_connect(spark) else spark.sparkContext.applicationId)
 
 
-def error_of(problem: str) -> WorkerError:
-    """What is wrong with workers, with the remedy."""
-    return WorkerError(f"{problem}; {_REMEDY.format(sys.executable)}")
-
-
 def _ask(spark: Any, hosts: Sequence[str]) -> str | None:
     """What is wrong with the workers of some hosts, if something is; "" is any host."""
     try:
@@ -147,7 +134,7 @@ def problem_of_report(said: Mapping[str, Any], other: str = "driver") -> str | N
     >>> problem_of_report({"python": "/usr/bin/python3", "version": "3.11.2", "packages": {"watersmeet": None, "pyarrow": None, "numpy": "2.2"}})
     "Spark's Python workers run /usr/bin/python3 (3.11.2), which has no watersmeet and no pyarrow"
     """
-    who = f"Spark's Python workers{_at(said.get('host'))} run {said['python']} ({said['version']}), which has"
+    who = f"Spark's Python workers{at_host(said.get('host'))} run {said['python']} ({said['version']}), which has"
     missing = [name for name, found in said["packages"].items() if found is None]
     if missing:
         return f"{who} {' and '.join(f'no {name}' for name in missing)}"
@@ -155,29 +142,6 @@ def problem_of_report(said: Mapping[str, Any], other: str = "driver") -> str | N
     if own and theirs and own != theirs:
         return f"{who} watersmeet {theirs}, and the {other} has {own}: install the same on both"
     return None
-
-
-def problem_of_failure(text: str, python: str, here: str = "driver") -> str | None:
-    """What the failure of the job says about the interpreter.
-
-    >>> problem_of_failure('java.io.IOException: Cannot run program "python9": error=2', "python9")
-    "Spark's Python workers are to run python9, and there is no such program"
-    """
-    absent, other, lost = _CANNOT_RUN.search(text), _MISMATCH.search(text), _LOST_AT.search(text)
-    who = f"Spark's Python workers{_at(lost[1] if lost else None)}"
-    lacks = _NOT_THERE.search(text)
-    if lacks:
-        return f"{who} run {python}, which has no {lacks[1]}"
-    if absent:
-        return f"{who} are to run {absent[1]}, and there is no such program"
-    if other or "PYTHON_VERSION_MISMATCH" in text:
-        theirs = f"Python {other[1].rstrip('.')}" if other else "another Python"
-        return f"{who} run {python}, which is {theirs}, and the {here} Python {sys.version.split()[0]}"
-    return None
-
-
-def _at(host: str | None) -> str:
-    return f" on {host}" if host else ""
 
 
 def _version(name: str) -> str | None:
