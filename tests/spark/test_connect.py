@@ -113,6 +113,7 @@ def check_start(folder: Path, seen: dict[str, Any], run: str) -> None:
 
 
 @needs_connect
+@pytest.mark.thorough
 def test_subscriptions_come_and_go(tmp_path: Path) -> None:
     write_streams(tmp_path / "data", FILES, seed=2)
     (tmp_path / "feed").mkdir()
