@@ -33,6 +33,7 @@ _BENCHES = {
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
+    "scale": "what a micro-batch costs by rows, units, payload and state, as a formula",
 }
 
 
@@ -41,7 +42,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, skew, band, kernel, choice, shipping, subscriptions or soak [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, skew, band, kernel, choice, shipping, subscriptions, soak or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -1,7 +1,7 @@
 """The program that the tests of a cluster run: families of plans, one after the other in one session.
 
 `python -m tests.cluster.families RUNTIME DATA WORK FILES_PER_TRIGGER FAMILY...` runs until all files are read by every family. Results of a family lie in
-WORK/FAMILY/out, its checkpoint beside them or, if there is a variable CHECKPOINTS, in FAMILY below that, and what `start()` says of its batches in WORK/FAMILY/progress.json. RUNTIME is "dataframe" or "start".
+WORK/FAMILY/out, its checkpoint beside them or, if there is a variable CHECKPOINTS, in FAMILY below that; with a variable TABLES results are in Delta tables below that. What `start()` says of its batches is in WORK/FAMILY/progress.json. RUNTIME is "dataframe" or "start".
 
 It is a user's script: it knows the public surface. `EXPECTED` is for the tests: the same in DuckDB's SQL.
 """
@@ -78,6 +78,8 @@ class Run:
         }
         elsewhere = os.environ.get("CHECKPOINTS")
         self.out = str(self.folder / "out")
+        tables = os.environ.get("TABLES")
+        self.sink = f"delta:{tables}/{name}" if tables else self.out
         self.checkpoint = f"{elsewhere}/{name}" if elsewhere else str(self.folder / "checkpoint")
 
     def dataframe(self) -> None:
@@ -90,7 +92,7 @@ class Run:
             self.subscribe()
             return
         query = wm.sql(self.family.text, **self.streams, **self.family.options)
-        handle = query.start(sink=self.out, checkpoint=self.checkpoint, trigger="availableNow")
+        handle = query.start(sink=self.sink, checkpoint=self.checkpoint, trigger="availableNow")
         handle.await_termination()
         said = [{"batch": p.batch_id, "fetched": p.fetched_bytes, "seconds": p.seconds} for p in handle.history()]
         (self.folder / "progress.json").write_text(json.dumps(said))

@@ -91,3 +91,14 @@ class Store:
             "spark.hadoop.fs.s3a.access.key": "key",
             "spark.hadoop.fs.s3a.secret.key": "secret",
         }
+
+    def options(self) -> dict[str, str]:
+        """Of another client of it."""
+        names = ("aws_access_key_id", "aws_secret_access_key", "aws_region", "aws_endpoint_url", "allow_http")
+        return dict(zip(names, ("key", "secret", "us-east-1", self.endpoint, "true"), strict=True))
+
+    def names(self, prefix: str) -> list[str]:
+        """The objects of the bucket that begin so."""
+        ask = f"{self.endpoint}/{BUCKET}?list-type=2&prefix={prefix}"
+        with urllib.request.urlopen(ask, timeout=10) as answer:
+            return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())

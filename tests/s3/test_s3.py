@@ -12,12 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.cluster.families import FAMILIES
 from tests.cluster.test_cluster import expected
@@ -46,7 +48,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def run(
-    settings: dict[str, str], work: Path, files: int, checkpoints: str, *families: str
+    settings: dict[str, str], work: Path, files: int, checkpoints: str, *families: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], Path]:
     """A driver whose sinks are below `work`, in a session of its own, and its log."""
     log = work / f"driver-{time.monotonic_ns()}.log"
@@ -57,7 +59,7 @@ def run(
             [*command, *families],
             stdout=out,
             stderr=out,
-            env={**kept, "CRASH_SPARK": json.dumps(settings), "CHECKPOINTS": checkpoints},
+            env={**kept, "CRASH_SPARK": json.dumps(settings), "CHECKPOINTS": checkpoints, **variables},
             start_new_session=True,
         )
     return driver, log
@@ -100,6 +102,22 @@ def test_a_killed_driver_goes_on_from_the_bucket(store: Store, work: Path, spark
         assert "Error" not in (said := log.read_text(errors="replace")), said[-4000:]
     end(*run(store.settings(), work, 1, checkpoints, family))
     check(spark, work, family)
+
+
+def test_a_delta_table_in_a_bucket_has_every_row_once_however_often_the_driver_dies(store: Store, work: Path) -> None:
+    tables, log = f"s3a://{BUCKET}/tables", work / "multiway" / "progress.json"
+    for _ in range(KILLS):
+        driver, said = run(store.settings(), work, 1, f"s3a://{BUCKET}/delta", "multiway", TABLES=tables)
+        entries, deadline = len(store.names("tables/multiway/_delta_log/")), time.monotonic() + PATIENCE_S
+        while len(store.names("tables/multiway/_delta_log/")) <= entries and driver.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        kill(driver)
+        assert "Error" not in (text := said.read_text(errors="replace")), text[-4000:]
+    assert not log.exists(), "a driver ended before it was killed: write more files"
+    end(*run(store.settings(), work, 1, f"s3a://{BUCKET}/delta", "multiway", TABLES=tables))
+    rows = DeltaTable(f"{tables}/multiway", storage_options=store.options()).to_pyarrow_table()
+    assert_same(Counter(zip(*rows.to_pydict().values(), strict=True)), expected(work / "data", "multiway"))
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from watersmeet.plan.options import Options
 from watersmeet.query.scaling import Scaling
 from watersmeet.query.stream import StreamSpec
 from watersmeet.routing.biclique import Biclique
+from watersmeet.routing.hot_keys import find_frequent
 from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds.worker import frequent
 from watersmeet.sql.parse import parse
 from watersmeet_lab.bench.data import START_US
 
@@ -91,7 +91,7 @@ def measure_spread(routing: str, streams: list[pa.Table], units: int, *, scaled:
             for message in route(run.plan, stage, side, wire, 0, used):
                 sent += message.table.num_rows
                 stored[message.to] += 0 if message.kind.startswith(PROBE) else message.table.num_rows
-            memory.count(side, wire.num_rows, frequent(_codes(run.plan, side, wire)))
+            memory.count(side, wire.num_rows, find_frequent(_codes(run.plan, side, wire)))
         if scaled and isinstance(used, Biclique):
             used = decide(Scaling(2**40, low=0.0), used, {}, memory).routing
     return Spread(stored, sent / (2 * rows))

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from watersmeet.routing.biclique import Biclique
 
 HOT = 0.2
@@ -19,6 +21,21 @@ SEEN_AT_LEAST = 1000
 """Rows of a side that must have been seen before a key is called hot."""
 MOST_HOT = 1000
 MOST_COUNTED = 64
+MOST_FREQUENT = 32
+"""So many keys a source task tells of; rarer than one row in 200 it tells of none."""
+
+
+def find_frequent(codes: np.ndarray) -> list[tuple[int, int]]:
+    """The most frequent codes and how often they come.
+
+    >>> find_frequent(np.array([7] * 50 + list(range(100, 150))))
+    [(7, 50)]
+    """
+    found, counts = np.unique(codes, return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+    often = most[counts[most] * 200 > len(codes)]
+    often = often[counts[often] > 1]
+    return list(zip(found[often].tolist(), counts[often].tolist(), strict=True))
 
 
 def count_keys(before: Mapping[str, float], keys: Iterable[tuple[int, int]]) -> dict[str, float]:

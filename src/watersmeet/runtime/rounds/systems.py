@@ -269,9 +269,20 @@ def _open_bucket(scheme: str, rest: str) -> tuple[Files, str]:
     if not scheme.startswith("s3"):
         return ObjectFiles(from_url(f"{scheme}://{bucket}", retry_config=_RETRIES)), path
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    http: Any = {"allow_http": bool(endpoint and endpoint.startswith("http://")), "connect_timeout": "5s"}
+    http: Any = {"allow_http": _is_plain(endpoint), "connect_timeout": "5s"}
     where: dict[str, Any] = {"endpoint": endpoint} if endpoint else {}
     return ObjectFiles(S3Store(bucket, client_options=http, retry_config=_RETRIES, **where)), path
+
+
+def _is_plain(endpoint: str | None) -> bool:
+    """Whether an endpoint is reached without TLS."""
+    return endpoint is not None and endpoint.startswith("http://")
+
+
+def options_for_tables(address: str) -> dict[str, str] | None:
+    """What other clients of object stores have to be told besides the environment; None where there is nothing to say."""
+    plain = is_object_store(address) and _is_plain(os.environ.get("AWS_ENDPOINT_URL"))
+    return {"allow_http": "true"} if plain else None
 
 
 def lend_settings(spark: Any, addresses: Iterable[str]) -> None:

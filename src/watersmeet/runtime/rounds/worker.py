@@ -29,6 +29,7 @@ from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, payload_of
+from watersmeet.routing.hot_keys import find_frequent
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import (
     FIRST,
@@ -61,8 +62,6 @@ from watersmeet.storage.segment import SegmentInfo
 
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
-MOST_FREQUENT = 32
-"""So many keys a source task tells of; rarer than one row in 200 it tells of none."""
 POSTED = "task"
 """The column of the numbers of tasks that have posted."""
 WAKE = "wake"
@@ -244,25 +243,12 @@ class Posting:
             stage, side = plan.entry(alias)
             keys = stage.sides[side].keys
             codes = WireContent(plan, keys, wire).key(tuple(sorted(set(stage.sides[0].keys) & set(keys))))
-            self.heavy.append((side, len(codes), frequent(codes)))
+            self.heavy.append((side, len(codes), find_frequent(codes)))
 
     def close(self) -> None:
         self.post.close()
         adopted = [(unit, alias, vars(info)) for unit, alias, info in self.adopted]
         self.task.report(self.orders, TaskReport([], self.post.parcels, adopted, self.heavy, self.entered))
-
-
-def frequent(codes: np.ndarray) -> list[tuple[int, int]]:
-    """The most frequent codes and how often they come.
-
-    >>> frequent(np.array([7] * 50 + list(range(100, 150))))
-    [(7, 50)]
-    """
-    found, counts = np.unique(codes, return_counts=True)
-    most = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
-    often = most[counts[most] * 200 > len(codes)]
-    often = often[counts[often] > 1]
-    return list(zip(found[often].tolist(), counts[often].tolist(), strict=True))
 
 
 @dataclass

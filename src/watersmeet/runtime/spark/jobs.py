@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from watersmeet.runtime.spark.executors import find_hosts, number_shares
+from watersmeet.runtime.spark.executors import find_hosts, is_one_machine, number_shares
 from watersmeet.runtime.spark.versions import is_connect
 from watersmeet.runtime.spark.workers import probe_workers
 
@@ -77,6 +77,7 @@ class ClassicJobs:
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+        self._has_hosts = not is_one_machine(spark)
         self._frames: dict[Hashable, DataFrame] = {}
         self._seen: tuple[DataFrame, Mapping[str, Any]] | None = None
 
@@ -106,6 +107,8 @@ class ClassicJobs:
             context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
 
     def find_hosts(self) -> dict[str, int]:
+        if not self._has_hosts:  # its workers have been asked when the query was started
+            return {}
         hosts = find_hosts(self.spark)
         probe_workers(self.spark, hosts)
         return hosts

@@ -25,6 +25,7 @@ from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.extensions import require_extra
 from watersmeet.runtime.rounds.results.parts import NOTHING, Part, find_parts
 from watersmeet.runtime.rounds.results.table import TableFolder, check_types, first_line
+from watersmeet.runtime.rounds.systems import options_for_tables
 
 NAME = "delta"
 _FORBIDDEN = " ,;{}()\n\t="
@@ -60,8 +61,8 @@ class DeltaFolder(TableFolder):
         try:
             if self._held:
                 self._held[0].update_incremental()
-            elif DeltaTable.is_deltatable(self._place):
-                self._held.append(DeltaTable(self._place))
+            elif DeltaTable.is_deltatable(self._place, self._options):
+                self._held.append(DeltaTable(self._place, storage_options=self._options))
             return self._held[0] if self._held else None
         except (DeltaError, OSError) as error:
             raise OptionError(f"{self.shown}: the table cannot be opened: {first_line(error)}") from error
@@ -78,6 +79,10 @@ class DeltaFolder(TableFolder):
     def _place(self) -> str:
         """The address as delta-rs takes it."""
         return self.path() if self.is_local else self.address
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return options_for_tables(self.address)
 
     def identify(self) -> tuple[str, int] | None:
         table, id = self.table(), self.query_id
@@ -123,7 +128,9 @@ class DeltaFolder(TableFolder):
         from deltalake import DeltaTable, Schema
 
         columns = Schema.from_json(json.dumps(delta_schema(schema, self.shown)))
-        return DeltaTable.create(self._place, columns, mode="ignore", partition_by=list(by))
+        return DeltaTable.create(
+            self._place, columns, mode="ignore", partition_by=list(by), storage_options=self._options
+        )
 
     def partition_columns(self, given: Sequence[str]) -> Sequence[str]:
         """The columns that the table is partitioned by; those that are given must be these."""
