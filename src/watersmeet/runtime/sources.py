@@ -148,12 +148,9 @@ def dataframe(plan: Plan, given: Mapping[str, Stream | Table], *, late: bool = F
     """The query's result as a DataFrame; with `late` also what it drops."""
     frames = _frames(given, "dataframe()")
     from watersmeet.runtime.spark import plan as spark_plan
-    from watersmeet.runtime.spark.workers import probe_workers
     from watersmeet.runtime.stream.dataframe import dataframe as joined
 
-    spark = next(iter(frames.values())).sparkSession
-    spark_plan.check_session(plan.join, spark)
-    probe_workers(spark)
+    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return joined(plan, frames, late=late)
 
 

@@ -30,7 +30,8 @@ from watersmeet.runtime.spark.workers import (
     problem_of_failure,
     problem_of_report,
 )
-from watersmeet.runtime.stream.processor import MANIFEST, StageProcessor, UnitMap
+from watersmeet.runtime.stream.packed import PackedProcessor
+from watersmeet.runtime.stream.processor import MANIFEST, UnitMap
 
 
 def report(*flags: str) -> dict[str, Any]:
@@ -177,11 +178,11 @@ def test_a_task_is_lazy_and_passes_its_results_on():
 def test_the_diary_is_dropped_where_it_is_written_and_nowhere_else(monkeypatch: pytest.MonkeyPatch):
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
-    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
+    pickle.loads(pickle.dumps(PackedProcessor(None)))
     assert sys.stdout is out
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", WRITER])
-    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
-    pickle.loads(pickle.dumps(StageProcessor(None, 0, None)))
+    pickle.loads(pickle.dumps(PackedProcessor(None)))
+    pickle.loads(pickle.dumps(PackedProcessor(None)))
     assert isinstance(sys.stdout, Sieve)
     print("Starting Streaming TransformWithStateInPandas Python worker.\n")
     print("Streaming TransformWithStateInPandas Python worker Completed execution of UDF: f.\n")
@@ -189,6 +190,22 @@ def test_the_diary_is_dropped_where_it_is_written_and_nowhere_else(monkeypatch: 
     print()
     sys.stdout.flush()
     assert out.getvalue() == "mine\n\n"
+
+
+DECLARES = """
+import pickle, sys
+from types import SimpleNamespace
+given, sys.orig_argv = sys.stdin.buffer.read(), [*sys.orig_argv, {writer!r}]
+pickle.loads(given).init(SimpleNamespace(getMapState=lambda *state: print(*state)))
+print(*(name for name in ("numba", "pandas", "pyarrow", "duckdb") if name in sys.modules))
+"""
+
+
+def test_who_only_declares_the_state_does_not_load_the_engine():
+    packed = pickle.dumps(PackedProcessor(UnitMap(None)))
+    command = [sys.executable, "-c", DECLARES.format(writer=WRITER)]
+    done = subprocess.run(command, input=packed, capture_output=True, check=True)
+    assert done.stdout.decode() == "unit id string blob binary\n\n"
 
 
 def started(folder: Path, module: str) -> str:
@@ -233,7 +250,7 @@ class Map:
 def test_a_unit_does_not_ask_for_a_manifest_that_is_not_there(monkeypatch: pytest.MonkeyPatch):
     fresh = SimpleNamespace(fresh=lambda plan: "fresh", from_json=lambda text, plan: text)
     monkeypatch.setattr("watersmeet.runtime.stream.processor.Manifest", fresh)
-    state = UnitMap(SimpleNamespace(getMapState=lambda *_: Map()))
+    state = UnitMap(Map())
     assert state.read_manifest(None) == "fresh"
     state.put(MANIFEST, b"kept")
     assert state.read_manifest(None) == "kept"

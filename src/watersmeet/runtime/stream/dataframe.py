@@ -29,7 +29,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.runtime.progress import OBSERVED
 from watersmeet.runtime.spark.diary import without_diary
 from watersmeet.runtime.spark.versions import arrow_schema, check_connect, is_connect
-from watersmeet.runtime.spark.workers import METRICS, with_metrics
+from watersmeet.runtime.spark.workers import METRICS, probe_workers, with_metrics
 from watersmeet.runtime.stream.finish import finish_rows, keeps_inside, last_fields, ship_rows
 from watersmeet.runtime.stream.late import REPORTS, add_late, static_late
 from watersmeet.runtime.stream.messages import MESSAGE, Packer
@@ -56,6 +56,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False
     any_frame = next(iter(frames.values()))
     check_connect(any_frame, "dataframe()")
     if not any_frame.isStreaming:
+        probe_workers(any_frame.sparkSession)
         results = _join(plan, frames, late=False)
         return add_late(results, static_late(plan, frames)) if late else results
     if late and plan.join.grouping is not None and plan.join.group_window is None:
@@ -64,6 +65,7 @@ def dataframe(plan: Plan, frames: Mapping[str, DataFrame], *, late: bool = False
         )
     settle_session(any_frame.sparkSession)
     with nullcontext() if is_connect(any_frame) else without_diary(any_frame.sparkSession):
+        probe_workers(any_frame.sparkSession)  # by workers of the same environment, which Spark then has ready
         return _join(plan, frames, late=late)
 
 

@@ -9,7 +9,6 @@ state only: Spark may run any task twice. Words are for the runtime, all else is
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -19,7 +18,6 @@ import pandas as pd
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import block_bytes, from_bytes, shrink
@@ -28,7 +26,6 @@ from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause,
 from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark.diary import WRITER, drop_diary
 from watersmeet.runtime.spark.versions import arrow_schema
 from watersmeet.runtime.spark.workers import (
     MARK,
@@ -50,6 +47,7 @@ from watersmeet.runtime.stream.messages import (
     rows_of,
     tell,
 )
+from watersmeet.runtime.stream.packed import PackedProcessor
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentStore
 from watersmeet.storage.stores import BlobStore
@@ -70,13 +68,10 @@ def number_of_batch() -> int | None:
 
 
 class UnitMap:
-    """One MapState for all of a unit: Spark builds encoders for every state variable in every task, so there is one.
+    """The map that a unit keeps all in, see `packed.declare_state`."""
 
-    Its name and types are fixed for good: under another name Spark would find nothing and begin anew without a word.
-    """
-
-    def __init__(self, handle: Any) -> None:
-        self.state = handle.getMapState("unit", "id string", "blob binary")
+    def __init__(self, state: Any) -> None:
+        self.state = state
         self.store = BlobStore(self)
 
     def read_manifest(self, identity: Identity) -> Manifest:
@@ -98,19 +93,21 @@ class UnitMap:
         self.state.removeKey((id,))
 
 
-class StageProcessor(StatefulProcessor):
-    """transformWithState over the messages of a stage. `schema` has the results and metrics of the last one."""
+class StageProcessor:
+    """transformWithState over the messages of a stage. `schema` has the results and metrics of the last one. Spark gets it packed, see `packed`."""
 
     def __init__(self, flow: Dataflow, stage: int, identity: Identity, schema: pa.Schema | None = None) -> None:
         self.flow, self.stage, self.identity, self.schema = flow, stage, identity, schema
         self.is_sealed = schema is not None and sealed.has_nested(schema)
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = UnitMap(handle)
+    def begin(self, state: Any) -> None:
+        """A task begins, whose units keep their state in this map."""
+        self._state = UnitMap(state)
         self._number = {label: n for n, label in enumerate(labels(self.flow.stages[self.stage].units))}
 
     @errors_first
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handle_rows(self, key: Any, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """A unit's messages of a batch to what it lets out."""
         unit, heard = Unit(self.flow, self.stage, self._number[int(key[0])]), Heard()
         for frame in rows:
             for kind, blob in zip(frame["kind"], frame["blob"], strict=True):
@@ -121,14 +118,6 @@ class StageProcessor(StatefulProcessor):
             heard.late += unit.sift(heard, turn.clock, number_of_batch())
         yield from self._results(unit, turn, heard) if unit.is_last else self._messages(unit, turn, heard)
         after_task()
-
-    def close(self) -> None:
-        pass
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if WRITER in sys.orig_argv:
-            drop_diary()
 
     def _messages(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Messages to the next stage; then the clock and the reports go on, these to one of its units."""
@@ -175,7 +164,7 @@ def run_stage(flow: Dataflow, number: int, messages: DataFrame, identity: Identi
     schema = None if fields is None else arrow_schema(out)
     processor = StageProcessor(flow, number, identity, schema)
     left = messages.groupBy("unit").transformWithStateInPandas(
-        processor,
+        PackedProcessor(processor),
         outputStructType=StructType.fromDDL(sealed.DDL) if processor.is_sealed else out,
         outputMode="append",
         timeMode="none",
