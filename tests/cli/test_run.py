@@ -66,6 +66,7 @@ def command(*arguments: object) -> Any:
 
 
 @pytest.mark.spark
+@pytest.mark.thorough
 def test_stop_go_on_and_refuse(spark, tmp_path, monkeypatch):
     for number in range(3):
         write(tmp_path, number)

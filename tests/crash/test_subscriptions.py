@@ -110,6 +110,7 @@ def assert_registered(lives: Lives, changes: Versions, of: Spans, last: int) -> 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.timeout(PATIENCE_S + 60 * KILLS)
 def test_queries_that_come_and_go_lose_nothing_by_kills(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seed = int(os.environ.get("CRASH_SEED", "0")) or random.SystemRandom().randrange(1, 2**32)

@@ -76,6 +76,7 @@ def by_duckdb(folder: Path, text: str) -> Counter[Any]:
         return Counter(con.execute(text).fetchall())
 
 
+@pytest.mark.thorough  # like all here: `make matrix` runs them
 def test_dataframe_start_and_errors(tmp_path: Path) -> None:
     batches = {
         name: [table([(k, 10 * b + k + n, 5 * b + k) for k in range(3)]) for b in range(2)]

@@ -105,7 +105,7 @@ _IN_SHORT = {
     "stream": ("groups", "groups by what only Spark evaluates"),
     "rounds": [title for title in ROUNDS if title not in ("distinct", "groups")],
 }
-"""What `make test` runs; "distinct", and "groups" on `start()`, it runs with a restart (`test_a_restart_goes_on`)."""
+"""What `make test` runs; on `start()` it runs "distinct" and "groups" with a restart (`test_a_restart_goes_on`), and on `dataframe()` distinct rows of many types (`test_expressions`)."""
 RUNS = [
     *(
         pytest.param(runtime, title, {}, marks=[] if title in _IN_SHORT[runtime] else [pytest.mark.thorough])
@@ -144,7 +144,7 @@ def test_rounds_refuse_what_only_spark_can_project(spark: Any, tmp_path: Path, t
 @pytest.mark.parametrize(
     ("runtime", "title"),
     [
-        ("stream", "distinct"),
+        pytest.param("stream", "distinct", marks=pytest.mark.thorough),
         pytest.param("stream", "groups", marks=pytest.mark.thorough),  # their state is Spark's own
         ("rounds", "distinct"),
         ("rounds", "groups"),
@@ -209,7 +209,7 @@ def _plain(row: Any) -> tuple[Any, ...]:
     return tuple(repr(v) if isinstance(v, list | tuple | bytearray) or hasattr(v, "asDict") else v for v in row)
 
 
-@pytest.mark.parametrize("runtime", ["stream", "rounds"])
+@pytest.mark.parametrize("runtime", [pytest.param("stream", marks=pytest.mark.thorough), "rounds"])
 def test_distinct_keeps_only_open_buckets(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
     """Rows of a closed bucket are forgotten: equal rows leave again in the next, and state files do not add up."""
     batches = 3 if runtime == "stream" else 6  # the state store's files are Spark's

@@ -209,7 +209,14 @@ def test_the_page_shows_the_queries_as_they_run() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("name", "system"), [("q9", "watersmeet"), ("q7", "rounds"), ("q8", "spark-default")])
+@pytest.mark.parametrize(
+    ("name", "system"),
+    [
+        pytest.param("q9", "watersmeet", marks=pytest.mark.thorough),
+        ("q7", "rounds"),
+        pytest.param("q8", "spark-default", marks=pytest.mark.thorough),
+    ],
+)
 def test_on_spark(spark: Any, folder: Path, tmp_path: Path, name: str, system: Any) -> None:
     """Closing events let everything leave that waits for the end of a window."""
     run_query(spark, Trial(system, name, "", ""), folder, tmp_path)
