@@ -5,6 +5,7 @@ Most of these files are Spark's: its logs, and the state store's snapshots and c
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -37,7 +38,9 @@ class Damaged:
 
     @property
     def files(self) -> list[str]:
-        return files_of(self.folder / "whole" / "ck")
+        """One file of every kind: those of the state of one partition are those of another."""
+        kinds = {re.sub(r"^(state/\d+)/\d+/", r"\1/", name): name for name in files_of(self.folder / "whole" / "ck")}
+        return sorted(kinds.values())
 
     def go_on(self, hurt: Callable[[Path], Any]) -> Counter[Any]:
         """All results after another life, on a copy that is hurt before."""
