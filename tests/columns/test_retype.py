@@ -70,3 +70,10 @@ def test_lists_that_are_too_long_for_32_bits_are_an_error_before_they_are_cut(mo
 
 def test_as_many_rows_everywhere() -> None:
     assert {len(c) for c in COLUMNS.values()} == {ROWS}
+
+
+def test_a_field_that_may_not_be_null_is_empty_where_its_struct_is():
+    given = pa.chunked_array([pa.array([{"value": b"1"}, None], pa.struct([("value", pa.large_binary())]))])
+    found = retype(given, pa.struct([pa.field("value", pa.large_binary(), nullable=False)]))
+    assert found.to_pylist() == [{"value": b"1"}, None]
+    assert found.chunk(0).field(0).null_count == 0

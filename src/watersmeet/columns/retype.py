@@ -75,7 +75,16 @@ def _retype(array: pa.Array, kind: pa.DataType, safe: bool) -> pa.Array:
     if not _have_equal_parts(array.type, kind):
         return array.cast(kind, safe=safe)
     pairs = zip(_parts_of(array), _types_of(kind), strict=True)
-    return _assemble(array, kind, [_retype(part, its, safe) for part, its in pairs])
+    parts = [_retype(part, its, safe) for part, its in pairs]
+    if pa.types.is_struct(kind):
+        parts = [part if field.nullable else _fill(part) for part, field in zip(parts, kind, strict=True)]
+    return _assemble(array, kind, parts)
+
+
+def _fill(part: pa.Array) -> pa.Array:
+    """A field that may not be NULL: of a struct that is NULL it has no value, and its bytes are empty."""
+    is_bytes = pa.types.is_binary(part.type) or pa.types.is_large_binary(part.type)
+    return pc.fill_null(part, pa.scalar(b"", part.type)) if is_bytes and part.null_count else part
 
 
 def _have_equal_parts(one: pa.DataType, other: pa.DataType) -> bool:

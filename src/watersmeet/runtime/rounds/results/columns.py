@@ -16,7 +16,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructField, StructType, YearMonthIntervalType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from watersmeet.columns.arrow import large_type, rebuilt
 from watersmeet.errors import OptionError
@@ -43,7 +52,7 @@ def part_files(folder: SinkFolder, schema: StructType, by: Sequence[str], *, kee
     metadata = {ROW_METADATA: inside.json().encode(), **WRITER}
     folders = ByColumns(tuple(by), texts, "" if keeps else NOTHING) if by else None
     columns = pa.schema([*_arrow_columns(schema), *extra])
-    return PartFiles(folder, columns, _arrow_columns(inside).with_metadata(metadata), folders)
+    return PartFiles(folder, columns, _file_columns(inside).with_metadata(metadata), folders)
 
 
 def line_files(folder: SinkFolder) -> PartFiles:
@@ -116,6 +125,26 @@ def _arrow_columns(schema: StructType) -> pa.Schema:
     """Columns in the types in which files have them."""
     made = arrow_schema(StructType([_by_months(field) for field in schema.fields]))
     return pa.schema([field.with_type(_file_type(field.type)) for field in made])
+
+
+def _file_columns(schema: StructType) -> pa.Schema:
+    """The same in a file, where variants have both of their parts: Spark 4.0 reads no others."""
+    fields = zip(_arrow_columns(schema), schema.fields, strict=True)
+    return pa.schema([field.with_type(_require_variants(of.dataType, field.type)) for field, of in fields])
+
+
+def _require_variants(kind: DataType, made: pa.DataType) -> pa.DataType:
+    if isinstance(kind, VariantType):
+        return pa.struct([part.with_nullable(False) for part in made])
+    if isinstance(kind, StructType):
+        parts = zip(made, kind.fields, strict=True)
+        return pa.struct([part.with_type(_require_variants(of.dataType, part.type)) for part, of in parts])
+    if isinstance(kind, ArrayType):
+        return pa.large_list(made.value_field.with_type(_require_variants(kind.elementType, made.value_type)))
+    if isinstance(kind, MapType):
+        values = made.item_field.with_type(_require_variants(kind.valueType, made.item_type))
+        return pa.map_(made.key_field, values)
+    return made
 
 
 def _file_type(kind: pa.DataType) -> pa.DataType:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from watersmeet.columns.retype import retype_table
 from watersmeet.errors import CheckpointError
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
@@ -251,7 +252,7 @@ class _PartFile:
             options: dict[str, Any] = {"compression": "snappy", "version": "2.6", "store_schema": False}
             self._writer = pq.ParquetWriter(self._out, self.how.file, metadata_collector=self._footer, **options)
             self._writer.add_key_value_metadata(self.how.file.metadata)  # without Arrow's schema it would write none
-        self._writer.write_table(table.cast(self.how.file), row_group_size=GROUP_ROWS)
+        self._writer.write_table(retype_table(table, self.how.file), row_group_size=GROUP_ROWS)
 
 
 def write_empty(how: PartFiles, stem: str) -> Part:
