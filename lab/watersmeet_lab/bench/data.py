@@ -82,7 +82,7 @@ def stream_tables(dataset: Dataset, rng: np.random.Generator) -> Iterator[pa.Tab
         else:
             keys = np.searchsorted(probabilities, rng.random(count))
         times = pa.array(ts_us, pa.timestamp("us", tz="UTC"))
-        yield pa.table({"key": pa.array(keys), "ts": times, "payload": _payloads(rng, count)})
+        yield pa.table({"key": pa.array(keys), "ts": times, "payload": payloads(rng, count)})
 
 
 def _zipf() -> np.ndarray:
@@ -92,9 +92,10 @@ def _zipf() -> np.ndarray:
     return cumulative
 
 
-def _payloads(rng: np.random.Generator, count: int) -> pa.StringArray:
-    letters = _ALPHABET[np.frombuffer(rng.bytes(count * PAYLOAD_BYTES), np.uint8) & 63]
-    offsets = np.arange(count + 1, dtype=np.int32) * PAYLOAD_BYTES
+def payloads(rng: np.random.Generator, count: int, size: int = PAYLOAD_BYTES) -> pa.StringArray:
+    """Random texts of so many bytes."""
+    letters = _ALPHABET[np.frombuffer(rng.bytes(count * size), np.uint8) & 63]
+    offsets = np.arange(count + 1, dtype=np.int32) * size
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters.tobytes()))
 
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 import watersmeet as wm
 from watersmeet.runtime.spark.executors import find_hosts
-from watersmeet_lab.bench.data import START, START_US
+from watersmeet_lab.bench.data import START, START_US, payloads
 from watersmeet_lab.bench.trials.trial import open_session
 
 FILE_S = 10
@@ -129,13 +129,10 @@ def _write(folder: Path, point: Point, number: int) -> None:
     keys = max(1, round(2 * point.rows * point.window_s / FILE_S))
     for n in range(point.batches):
         ts = START_US + n * span + np.sort(rng.integers(0, span, point.rows))
-        letters = (rng.integers(0, 26, point.rows * point.payload) + 97).astype(np.uint8)
-        offsets = np.arange(point.rows + 1, dtype=np.int32) * point.payload
-        payload = pa.StringArray.from_buffers(
-            point.rows, pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters.tobytes())
-        )
         times = pa.array(ts, pa.timestamp("us", tz="UTC"))
-        table = pa.table({"key": rng.integers(0, keys, point.rows), "ts": times, "payload": payload})
+        table = pa.table(
+            {"key": rng.integers(0, keys, point.rows), "ts": times, "payload": payloads(rng, point.rows, point.payload)}
+        )
         path = folder / f"{n:05d}.parquet"
         pq.write_table(table, path, use_dictionary=False)
         os.utime(path, (START.timestamp() + n, START.timestamp() + n))
