@@ -1,7 +1,7 @@
-"""`python -m tests.cluster.bench [ROWS [TRIALS]]`: `start()` on a cluster of two hosts with one core each, beside `local[2]` of the same machine.
+"""`python -m tests.cluster.bench [TRIALS]`: `start()` on a cluster of two hosts with one core each, beside `local[2]` of the same machine.
 
-The 2-way benchmark of `watersmeet bench spark` with ROWS tuples per stream, and with five times as many: 20 micro-batches each, so that the JVMs of the hosts, of which each compiles
-for itself, are settled in the second half. Both run in turns, answers are compared with DuckDB's, and the figure is the ratio of steady rows/s.
+The 2-way benchmark of `watersmeet bench spark` with 100,000 and with 500,000 rows per micro-batch. There are more micro-batches than there, so that the JVMs of the hosts, of which
+each compiles for itself, are settled in the second half. Both run in turns, answers are compared with DuckDB's, and the figure is the ratio of steady rows/s.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from tests.cluster.standalone import ROOT, Standalone
 from watersmeet_lab.bench.answer import Answer, answer
 from watersmeet_lab.bench.data import Dataset, generate
 from watersmeet_lab.bench.memory import Peak
-from watersmeet_lab.bench.spark import FILES, SEED, WINDOW_US
+from watersmeet_lab.bench.spark import SEED, WINDOW_US
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
 from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.trial import Trial
 
 MODULE = "watersmeet_lab.bench.trials.trial"
 WARMUP = Dataset(rows=20_000, files=4, seed=2)
+SHAPES = ((50_000, 80), (250_000, 40))
+"""Rows of each stream in a micro-batch, and how many micro-batches."""
 EXECUTORS = {"spark.executor.memory": "2g", "spark.executor.extraJavaOptions": ""}
 Conf = Mapping[str, str]
 Start = Callable[[Trial, Path], Mapping[str, Any]]
@@ -58,7 +60,7 @@ def measure(case: Case, root: Path, expected: Answer, conf: Conf, start: Start) 
     return found
 
 
-def main(rows: int = 1_000_000, trials: int = 1) -> None:
+def main(trials: int = 1) -> None:
     why = missing()
     if why is not None:
         raise SystemExit(why)
@@ -69,8 +71,8 @@ def main(rows: int = 1_000_000, trials: int = 1) -> None:
             cluster = Standalone(hosts, root / "shared", memory="3g")
             for host in ("w1", "w2"):
                 cluster.add_worker(host)
-            for size in (rows, 5 * rows):
-                compare(cluster, Case("uniform", 2, size, FILES, 1, WINDOW_US), root / "shared", trials)
+            for rows, batches in SHAPES:
+                compare(cluster, Case("uniform", 2, rows * batches, batches, 1, WINDOW_US), root / "shared", trials)
 
 
 def compare(cluster: Standalone, case: Case, root: Path, trials: int) -> None:

@@ -6,6 +6,7 @@ Invariant: the sink's rows are DuckDB's, whoever died.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -28,7 +29,9 @@ from tests.crash.phases import committed, planned
 from tests.crash.streams import assert_same, write_streams, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
-FILES, PATIENCE_S = 12, 600.0
+PATIENCE_S = 600.0
+KILLS = int(os.environ.get("CRASH_KILLS", "1"))
+FILES = 10 + 3 * KILLS
 WORKERS = ("w1", "w2", "w3")
 SETTLED = 3
 """Batches after which hosts have been the same for a while: a session's executors come one by one."""
@@ -88,14 +91,14 @@ def fetched(work: Path, family: str) -> list[int]:
     return [batch["fetched"] for batch in json.loads((work / family / "progress.json").read_text())]
 
 
-def await_batch(driver: subprocess.Popen[bytes], log: Path, folder: Path, after: int) -> None:
-    """Wait until a driver is in the middle of a batch, and some are committed."""
-    deadline = time.monotonic() + PATIENCE_S
-    while planned(folder) <= max(committed(folder), after):
+def await_batch(driver: subprocess.Popen[bytes], log: Path, folder: Path, rng: random.Random) -> None:
+    """Wait until a driver has committed a batch, and is in the middle of a later one."""
+    deadline, before = time.monotonic() + PATIENCE_S, committed(folder)
+    while planned(folder) <= committed(folder) or committed(folder) <= before:
         assert driver.poll() is None, log.read_text(errors="replace")[-4000:]
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(random.Random(folder.name).uniform(0, 0.5))
+    time.sleep(rng.uniform(0, 0.5))
 
 
 @pytest.mark.parametrize("runtime", ["dataframe", "start"])
@@ -113,12 +116,14 @@ def test_every_family_answers_and_a_steady_state_fetches_nothing(
 
 
 @pytest.mark.parametrize(("runtime", "family"), [("dataframe", "multiway"), ("start", "hash"), ("start", "outer")])
-def test_a_host_dies_and_another_comes(cluster: Standalone, work: Path, spark: Any, runtime: str, family: str) -> None:
+def test_hosts_die_and_others_come(cluster: Standalone, work: Path, spark: Any, runtime: str, family: str) -> None:
+    rng = random.Random(family)
     driver, log = run(cluster, runtime, work, 1, family)
-    await_batch(driver, log, work / family, 2)
-    dead, new = sorted(cluster.workers)[0], next(h for h in WORKERS if h not in cluster.workers)
-    cluster.kill_worker(dead)
-    cluster.add_worker(new)
+    for _ in range(KILLS):
+        await_batch(driver, log, work / family, rng)
+        new = next(h for h in WORKERS if h not in cluster.workers)
+        cluster.kill_worker(rng.choice(sorted(cluster.workers)))
+        cluster.add_worker(new)
     end(driver, log)
     check(spark, work, family)
     if runtime == "start":
@@ -129,9 +134,11 @@ def test_a_host_dies_and_another_comes(cluster: Standalone, work: Path, spark: A
 def test_the_driver_dies_and_starts_again(
     cluster: Standalone, work: Path, spark: Any, runtime: str, family: str
 ) -> None:
-    driver, log = run(cluster, runtime, work, 1, family)
-    await_batch(driver, log, work / family, 3)
-    cluster.hosts.kill(driver)
+    rng = random.Random(family)
+    for _ in range(KILLS):
+        driver, log = run(cluster, runtime, work, 1, family)
+        await_batch(driver, log, work / family, rng)
+        cluster.hosts.kill(driver)
     end(*run(cluster, runtime, work, 1, family))
     check(spark, work, family)
 

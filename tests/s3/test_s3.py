@@ -28,8 +28,9 @@ from tests.crash.streams import assert_same, write_streams, written
 from tests.s3.store import BUCKET, Store, missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
-FILES, PATIENCE_S = 12, 600.0
-KILLS = int(os.environ.get("S3_KILLS", "4"))
+PATIENCE_S = 600.0
+KILLS = int(os.environ.get("CRASH_KILLS", "4"))
+FILES = 8 + 2 * KILLS
 
 
 @pytest.fixture(scope="module")
