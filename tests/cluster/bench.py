@@ -27,7 +27,7 @@ from watersmeet_lab.bench.trials.trial import Trial
 
 MODULE = "watersmeet_lab.bench.trials.trial"
 WARMUP = Dataset(rows=20_000, files=4, seed=2)
-SHAPES = ((50_000, 80), (250_000, 40))
+SHAPES = ((50_000, 240), (250_000, 40))
 """Rows of each stream in a micro-batch, and how many micro-batches."""
 EXECUTORS = {"spark.executor.memory": "2g", "spark.executor.extraJavaOptions": ""}
 Conf = Mapping[str, str]
@@ -86,11 +86,19 @@ def compare(cluster: Standalone, case: Case, root: Path, trials: int) -> None:
         there = measure(case, root, expected, conf, lambda trial, at: run_on(cluster, trial, at))
         pairs.append((here, there))
         print(
-            f"local[2] {here.steady:,.0f} rows/s (total {here.total:,.0f}), two hosts {there.steady:,.0f} ({there.total:,.0f})",
+            f"local[2] {here.steady:,.0f} rows/s (total {here.total:,.0f}), two hosts {there.steady:,.0f} ({there.total:,.0f});"
+            f" by quarters {_by_quarters(here)} and {_by_quarters(there)}",
             flush=True,
         )
     ratio = statistics.median(there.steady / here.steady for here, there in pairs)
     print(f"{case.title}: {ratio:.2f} of local[2]", flush=True)
+
+
+def _by_quarters(found: Outcome) -> str:
+    """How rows/s grow while JVMs compile."""
+    size = len(found.batches) // 4
+    quarters = [found.batches[n * size : (n + 1) * size] for n in range(4)]
+    return ", ".join(f"{statistics.median(batch.rate for batch in quarter):,.0f}" for quarter in quarters)
 
 
 if __name__ == "__main__":
