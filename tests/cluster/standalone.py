@@ -18,6 +18,8 @@ from tests.conftest import FAST_START
 ROOT = Path(__file__).parents[2]
 PORT = 7077
 PATIENCE_S = 240.0
+PATH = f"{ROOT}/src:{ROOT}/lab:{ROOT}"
+"""This clone's own code, whatever is installed."""
 
 
 class Standalone:
@@ -56,7 +58,7 @@ class Standalone:
     def start_driver(self, module: str, *arguments: object) -> tuple[subprocess.Popen[bytes], Path]:
         """A program on the hub, and its log. Its session takes its settings from the environment, see `tests.crash.driver.session`."""
         log = self.shared / f"driver-{time.monotonic_ns()}.log"
-        env = {"CRASH_SPARK": json.dumps(self.settings()), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+        env = {"CRASH_SPARK": json.dumps(self.settings()), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PATH}
         command = [sys.executable, "-m", module, *map(str, arguments)]
         return self.hosts.start(HUB, command, log, env), log
 
@@ -69,7 +71,7 @@ class Standalone:
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
             "spark.executor.extraJavaOptions": FAST_START,
-            "spark.executorEnv.PYTHONPATH": f"{ROOT}/src:{ROOT}",
+            "spark.executorEnv.PYTHONPATH": PATH,
             "spark.task.maxFailures": "8",
             "spark.network.timeout": "60s",
         }
