@@ -32,7 +32,7 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 
 def test_exactly_these_names_are_public():
     functions = {"sql", "join", "local", "subscriptions", "testing"}
-    streams = {"Stream", "Table", "Sites", "Line", "Scaling"}
+    streams = {"Stream", "RemoteStream", "Table", "Sites", "Line", "Scaling"}
     made = {"Query", "JoinBuilder", "Plan", "Explanation", "Counts", "Handle", "Progress", "Subscriptions"}
     assert set(wm.__all__) == functions | streams | made | ERRORS
     assert len(wm.__all__) == len(set(wm.__all__))

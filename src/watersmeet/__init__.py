@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from watersmeet.plan.model import Plan
     from watersmeet.query.scaling import Scaling
     from watersmeet.query.sites import Line, Sites
-    from watersmeet.query.stream import Stream
+    from watersmeet.query.stream import RemoteStream, Stream
     from watersmeet.query.table import Table
     from watersmeet.runtime import local
     from watersmeet.runtime.counts import Counts
@@ -54,6 +54,7 @@ __all__ = [
     "Progress",
     "Query",
     "QueryError",
+    "RemoteStream",
     "Scaling",
     "Sites",
     "Stream",
@@ -82,6 +83,7 @@ _HOMES = {
     "Plan": "plan.model",
     "Progress": "runtime.progress",
     "Query": "api",
+    "RemoteStream": "query.stream",
     "Scaling": "query.scaling",
     "Sites": "query.sites",
     "Stream": "query.stream",

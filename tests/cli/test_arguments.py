@@ -35,6 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (QUERY.replace("x.k FROM", "x.kk FROM"), "no column 'kk'"),
         (QUERY.replace("a y", "b y"), "'b' is not supplied"),
         (QUERY.replace("1 SECOND", "1 SOCKET"), "SOCKET"),
+        (QUERY.replace("x.k = y.k", "x.k = y.k AND x.k < y.ts"), "bigint and timestamp"),
         (QUERY, None),
     ],
 )

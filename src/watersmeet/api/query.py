@@ -90,6 +90,8 @@ class Runnable:
         scaling: Scaling | None = None,
         late: Any = None,
         partition_by: Any = None,
+        at: str | None = None,
+        exchange: Any = None,
     ) -> Handle:
         """Run on the rounds runtime, exactly once; returns a handle.
 
@@ -98,12 +100,21 @@ class Runnable:
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
         a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns
         of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns; a table is partitioned by them.
+        Where streams arrive at sites far apart, `at` is the site whose part of the query this is, and `exchange` a folder that all sites reach.
         """
         query = self._bind()
         if query._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
+        if at is not None or exchange is not None:
+            refused = [n for n, given in (("scaling", scaling), ("late", late)) if given is not None]
+            if at is None or refused:
+                why = "exchange= needs at=" if at is None else f"{refused[0]}= does not go with at= yet"
+                raise OptionError(
+                    f"{why}: at= names the site whose part of the query runs here, exchange= the folder through which sites send letters"
+                )
+            return query._start_at(at, exchange, sink, checkpoint, trigger, name, partition_by)
         how = {
             "sink_": sink,
             "checkpoint": checkpoint,
@@ -135,7 +146,8 @@ class Query(Runnable):
         streams: Mapping[str, Stream | Table],
         options: Options,
     ) -> None:
-        self._streams, self._options, self._read = dict(streams), options, bind
+        streams = sources.place_remote(streams)
+        self._streams, self._options, self._read = streams, options, bind
         specs = {name: sources.spec(name, stream) for name, stream in streams.items()}
         self._join = bind(specs, sources.session(streams))
         used = [*(i.stream for i in self._join.inputs), *self._join.tables.values()]
@@ -169,3 +181,9 @@ class Query(Runnable):
 
     def _bind(self) -> Query:
         return self
+
+    def _start_at(
+        self, at: str, exchange: Any, sink: Any, checkpoint: Any, trigger: Any, name: str | None, partition_by: Any
+    ) -> Handle:
+        how = {"sink_": sink, "checkpoint": checkpoint, "trigger": trigger, "name": name, "partition_by": partition_by}
+        return sources.start_at(self.plan, self._used, at, exchange=exchange, **how)

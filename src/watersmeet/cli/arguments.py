@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from watersmeet.columns.spark_types import spark_name
 from watersmeet.errors import OptionError, StreamError, WindowError
+from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.duration import parse_us
 from watersmeet.query.session import UTC, Session
 from watersmeet.query.stream import Stream, StreamSpec
@@ -298,7 +299,7 @@ _PLAIN = {"bigint", "int", "smallint", "tinyint", "float", "double", "decimal", 
 
 
 def check_query(text: str, sources: Sequence[Source], timezone: str = UTC) -> Session:
-    """Refuse a time zone that there is not, and names, columns and windows that are wrong, if all columns are known; the session of the query."""
+    """Refuse a time zone that there is not, and names, columns, types and windows that are wrong, if all columns are known; the session of the query."""
     session = session_in(timezone)
     specs: dict[str, StreamSpec] = {}
     for source in sources:
@@ -308,7 +309,7 @@ def check_query(text: str, sources: Sequence[Source], timezone: str = UTC) -> Se
         time = source.time or time_column(source.name, list(schema.items()))
         stream = Stream(None, time=time, lateness=source.lateness, idle=source.idle)
         specs[source.name] = StreamSpec(source.name, schema, time, stream.lateness_us, stream.idle_us)
-    parse(text, specs, session)
+    refuse_mismatches(parse(text, specs, session))
     return session
 
 

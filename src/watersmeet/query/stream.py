@@ -77,6 +77,27 @@ class Stream:
         return f"Stream of a {source_name(self.source)} {self.show()}"
 
 
+class RemoteStream(Stream):
+    """A stream of a query that arrives at another site: its columns are known here, and no row of it.
+
+    >>> RemoteStream("customer bigint, note string, ts timestamp", time="ts", site="tokyo")
+    Stream of a RemoteStream (time ts, lateness 0 s, at tokyo)
+    """
+
+    def __init__(self, schema: str, *, time: str, site: str) -> None:
+        if not isinstance(schema, str) or not schema.strip():
+            raise StreamError(
+                f"schema={schema!r}: give the columns as Spark writes them: 'customer bigint, ts timestamp'"
+            )
+        super().__init__(None, time=time, site=site)
+        if site is None:
+            raise StreamError("a RemoteStream needs its site: wm.RemoteStream(schema, time='ts', site='tokyo')")
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        return f"Stream of a RemoteStream {self.show()}"
+
+
 def source_name(source: Any) -> str:
     """What a source is: 'streaming DataFrame', 'static DataFrame', 'Table'."""
     streaming = getattr(source, "isStreaming", None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
 from watersmeet.columns.spark_types import spark_name
-from watersmeet.errors import StreamError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.expressions.lookup import schemas_by_alias
 from watersmeet.plan.build import build
 from watersmeet.plan.model import Plan
@@ -22,7 +23,7 @@ from watersmeet.plan.options import Options
 from watersmeet.plan.types import refuse_mismatches
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
-from watersmeet.query.stream import Stream, StreamSpec
+from watersmeet.query.stream import RemoteStream, Stream, StreamSpec
 from watersmeet.query.table import Spec, Table, TableSpec
 from watersmeet.runtime.arrow_types import DuckDBTypes, normal
 from watersmeet.runtime.given import is_frame
@@ -30,6 +31,20 @@ from watersmeet.runtime.given import is_frame
 _WATERMARK_MS = "spark.watermarkDelayMs"
 """Metadata of a column on which withWatermark was called."""
 ROUNDS = "rounds (start(): supersteps, state in files under the checkpoint, exactly once)"
+
+
+def place_remote(given: Mapping[str, Stream | Table]) -> dict[str, Stream | Table]:
+    """The streams of a query, those of other sites with an empty frame in place of a source: planning needs their columns."""
+    frames = [s.source for s in given.values() if is_frame(s.source)]
+    out = dict(given)
+    for name, stream in given.items():
+        if isinstance(stream, RemoteStream):
+            if not frames:
+                raise StreamError(f"stream {name} is at another site: give at least one DataFrame of this one")
+            placed = copy(stream)
+            placed.source = frames[0].sparkSession.createDataFrame([], stream.schema)
+            out[name] = placed
+    return out
 
 
 def spec(name: str, given: Stream | Table) -> Spec:
@@ -105,7 +120,12 @@ def runtime_name(given: Mapping[str, Stream | Table], wanted: str, plan: Plan) -
 def check(join: Join, given: Mapping[str, Stream | Table]) -> None:
     """Refuse a query whose streams or types do not go together, as soon as it is bound."""
     frames = {i.alias: given[i.stream].source for i in join.inputs}
-    _check_kinds(frames, {alias: given[table].source for alias, table in join.tables.items()})
+    here = {
+        i.alias: f
+        for i, f in zip(join.inputs, frames.values(), strict=True)
+        if not isinstance(given[i.stream], RemoteStream)
+    }
+    _check_kinds(here, {alias: given[table].source for alias, table in join.tables.items()})
     if all(is_frame(frame) for frame in frames.values()):
         from watersmeet.runtime.spark import plan as spark_plan
 
@@ -167,6 +187,27 @@ def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
 
     spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return static_late(plan, frames)
+
+
+def start_at(plan: Plan, given: Mapping[str, Stream | Table], at: str, **how: Any) -> Any:
+    """One site's part of the query as a running query of the rounds runtime."""
+    arriving = {} if plan.sites is None else {plan.by_alias[s.alias].stream: s.site for s in plan.sites.query.streams}
+    here = {name: s for name, s in given.items() if isinstance(s, Table) or arriving.get(name, at) == at}
+    if not any(site == at for site in arriving.values()):
+        raise OptionError(
+            f"at={at!r}: no stream arrives there; there are {', '.join(plan.site_names) or 'no sites in this query'}"
+        )
+    for name, stream in here.items():
+        if isinstance(stream, RemoteStream):
+            raise StreamError(
+                f"stream {name} arrives at {at}, and is a RemoteStream: give its DataFrame there, wm.Stream(df, ..., site={at!r})"
+            )
+    frames = _frames_of_rounds(here, "start()")
+    from watersmeet.runtime.sites.start import start_at as start_site
+    from watersmeet.runtime.spark import plan as spark_plan
+
+    spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
+    return start_site(plan, frames, at=at, **how)
 
 
 def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:

@@ -361,8 +361,8 @@ class Intent(Document):
     """The aliases whose payloads follow later."""
     queries: dict[str, Any] = field(default_factory=dict)
     """The version of the registry that the batch answers."""
-    sites: dict[str, list[list[str]]] = field(default_factory=dict)
-    """How sites join: by head, (stream, algorithm) of every one-way join."""
+    sites: dict[str, Any] = field(default_factory=dict)
+    """Of a site: the letters of others that the batch takes, and what it knows with them."""
     query: str = ""
     spark: dict[str, str] = field(default_factory=dict)
     """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""

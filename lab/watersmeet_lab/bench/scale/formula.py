@@ -17,8 +17,9 @@ import numpy as np
 
 from watersmeet_lab.bench.scale.points import Cost
 
+FIXED = "a batch"
 TERMS: Mapping[str, Callable[[Cost], float]] = {
-    "a batch": lambda c: 1.0,
+    FIXED: lambda c: 1.0,
     "a row": lambda c: c.input_rows,
     "a unit": lambda c: c.point.units,
     "a byte of payload that enters": lambda c: c.input_rows * c.point.payload,
@@ -46,7 +47,7 @@ def fit(costs: Sequence[Cost], measured: Callable[[Cost], float]) -> Formula:
     >>> {name: round(k, 7) for name, k in fit(made, lambda c: c.seconds).of.items()}
     {'a batch': 0.1, 'a row': 2e-06, 'a unit': 0.001}
     """
-    names = [name for name, figure in TERMS.items() if len({figure(c) for c in costs}) > 1 or name == "a batch"]
+    names = [name for name, figure in TERMS.items() if len({figure(c) for c in costs}) > 1 or name == FIXED]
     want = np.array([measured(c) for c in costs])
     while True:
         figures = np.array([[TERMS[name](c) for name in names] for c in costs]) / want[:, None]
@@ -58,7 +59,7 @@ def fit(costs: Sequence[Cost], measured: Callable[[Cost], float]) -> Formula:
 
 
 def extrapolate(total: Formula, driver: Formula, like: Cost, units: int, cores: int, measured_cores: int) -> float:
-    """Seconds of a batch like one, with other units on other cores: what is not the driver's is shared among cores."""
+    """Seconds of a batch like one, with other units on other cores: what grows with rows and units is shared among cores, less what the driver has to do for each unit."""
     asked = replace(like, point=replace(like.point, units=units))
-    alone = min(driver.seconds(asked), total.seconds(asked))
-    return alone + (total.seconds(asked) - alone) * measured_cores / cores
+    alone = total.of.get(FIXED, 0.0) + driver.seconds(asked) - driver.of.get(FIXED, 0.0)
+    return alone + max(total.seconds(asked) - alone, 0.0) * measured_cores / cores

@@ -9,6 +9,7 @@
         manifests/17.json     what is true after batch 17: its being there is the commit
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
+        letters/*             what other sites have sent and this one has not taken for good, and what it sends them, see `runtime.sites`
         progress/17.json      what batch 17 did, where the client is another process than the one that runs batches (Spark Connect)
 
 JSON files are sealed documents, see `storage.manifest`.
@@ -40,6 +41,7 @@ from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments", "mail", "progress"
+LETTERS = "letters"
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """As Arrow calls them."""
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from watersmeet.dataflow.contract import stage_of
+from watersmeet.dataflow.contract import Message, stage_of
 from watersmeet.errors import OptionError
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.model import Plan
@@ -91,6 +91,18 @@ class Decider:
         """Go on from a manifest: what an earlier run has decided is taken back, even if this run would not decide it."""
         if self.plan is not None and (manifest.routing or manifest.shipping):
             self.taken = (self.routing, self.shipping, self.sites)
+        self.after_commit(manifest)
+
+    def read_sites(self, intent: Intent) -> dict[str, Any]:
+        """What an intent says of sites, as the dataflow needs it."""
+        return intent.sites
+
+    def messages(self, before: BatchManifest, intent: Intent) -> list[Message]:
+        """What comes from elsewhere in a batch."""
+        return []
+
+    def after_commit(self, after: BatchManifest) -> None:
+        """A batch has been committed, now or before this run."""
 
     def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
         """How a batch has shipped, as figures of its progress."""

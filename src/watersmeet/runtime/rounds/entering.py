@@ -38,6 +38,8 @@ from watersmeet.runtime.stream.wire import wire
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
 FIRST = "_first"
 """The unit of a row's first copy, where somebody asks for dropped rows."""
+NOBODY = -1
+"""The alias of a tick."""
 ROWS = "rows"
 OBSERVED = "watersmeet-seen"
 """The name under which a batch's maxima are observed; they stand in Spark's own progress, too."""
@@ -111,9 +113,9 @@ class Way:
 
 
 def union_streams(
-    plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False
+    plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False, ticks: bool = False
 ) -> tuple[DataFrame, Way]:
-    """The union of all aliases' wire rows, and their way."""
+    """The union of all aliases' wire rows, and their way; with `ticks` a row a second that goes nowhere, so that batches come without any other."""
     wires = [wire(source, plan, frames, late=late) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
@@ -127,7 +129,16 @@ def union_streams(
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
         selected.append(wired.select(*columns))
+    if ticks:
+        selected.append(_tick(selected[0]))
     return reduce(DataFrame.union, selected), Way(plan, entrance, slots, late)
+
+
+def _tick(like: DataFrame) -> DataFrame:
+    """Rows of no alias, in the columns of others, one a second."""
+    fixed = {ALIAS: F.lit(NOBODY), KEEP: F.lit(False), AHEAD: F.lit(False)}
+    columns = [fixed.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in like.schema.fields]
+    return like.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load().select(*columns)
 
 
 def row_slot(plan: Intake, stream: str) -> str:
@@ -181,7 +192,7 @@ def _time_us(slots: Slots) -> str:
 
 def _metric_columns(plan: Intake, slots: Slots) -> list[Any]:
     """What a batch's rows, its maxima and the rows that are set aside are observed by, before any filter."""
-    time, columns = _time_us(slots), [F.count(F.lit(1)).alias(ROWS)]
+    time, columns = _time_us(slots), [F.expr(f"count_if({ALIAS} <> {NOBODY})").alias(ROWS)]
     for n, stream in enumerate(plan.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"

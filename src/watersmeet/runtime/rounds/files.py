@@ -154,6 +154,15 @@ class PostOffice:
             self._file = self._last = None
 
 
+def post_all(folder: StateFolder, attempt: str, messages: Iterable[Message]) -> list[Parcel]:
+    """Mail for the first round, posted by the driver."""
+    post = PostOffice(folder, attempt)
+    for message in messages:
+        post.post(message, 0)
+    post.close()
+    return post.parcels
+
+
 def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:
     """The tables of parcels; a file is opened once, or asked once for all its parts."""
     by_file: dict[str, list[Parcel]] = {}

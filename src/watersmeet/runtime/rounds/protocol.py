@@ -235,10 +235,12 @@ class Protocol:
         after = deepcopy(before)
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
-        decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping, "sites": intent.sites}
+        decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping}
+        decisions["sites"] = self.decider.read_sites(intent)
         if self.registered is not None:
             decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
         batch = Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs, writes)
+        batch.inbox = self.decider.messages(before, intent)
         if self.late is not None:
             batch.deliver_late = lambda rows: self.deliver_late(rows, intent.batch)
         account = self.steps.run(batch, lambda rows: deliver(rows, intent.batch))
@@ -258,6 +260,7 @@ class Protocol:
     def commit(self, after: BatchManifest) -> None:
         self.folder.save(MANIFESTS, after.batch, after, is_new=True)
         self.latest = after
+        self.decider.after_commit(after)
         if self.registered is not None:
             after.queries = self.registered.commit(after.queries)
 

@@ -26,12 +26,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.clock import Seen, advance
-from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Report, Rounds, is_last
+from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Message, Report, Rounds, is_last
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
-from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport
+from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, post_all
 from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
 from watersmeet.runtime.rounds.results.leaving import Outlet, Write, Writing, keep
@@ -99,6 +99,8 @@ class Batch:
     """Whether results that become files are written: not if the sink has the batch."""
     deliver_late: Run | None = None
     """Gets the dropped rows, once, if somebody asks for them."""
+    inbox: Sequence[Message] = ()
+    """What has come from elsewhere for the first round."""
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -129,6 +131,7 @@ class Supersteps:
         folder_of_results: Folder | None = None,
         folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
+        ticks: bool = False,
     ) -> None:
         spark = next(iter(frames.values())).sparkSession
         folder = replace(folder, is_shared=not is_one_machine(spark))
@@ -142,7 +145,7 @@ class Supersteps:
         self.entrance_tasks = 1 if entrance.is_sequenced else min(self.partitions, flows.plan.units)
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(outlet.fields)
-        self._union, self.way = union_streams(flows.plan, entrance, frames, late=late)
+        self._union, self.way = union_streams(flows.plan, entrance, frames, late=late, ticks=ticks)
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
@@ -257,6 +260,7 @@ class _Running:
         if self.steps.posts:
             orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
             self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.enter, self.entered)))
+            self.rounds.post(post_all(self.steps.folder, self.attempt, self.batch.inbox))
             last = -1
         else:
             self.account.rounds += 1
