@@ -30,6 +30,8 @@ class Letter:
     sender: str
     to: str
     number: int
+    run: str = ""
+    """Of the sender: a site that begins with an empty checkpoint is another run."""
     streams: Mapping[str, int] = field(default_factory=dict)
     """By alias how far the sender's streams are."""
     channels: Mapping[str, int] = field(default_factory=dict)

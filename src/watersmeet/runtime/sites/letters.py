@@ -13,8 +13,10 @@ Invariant: a letter is taken in exactly one committed batch, and sent only if th
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,9 +34,12 @@ from watersmeet.sites.letter import Letter
 from watersmeet.sites.station import SiteState, Station
 from watersmeet.storage.manifest import BatchManifest, Intent
 
+logger = logging.getLogger(__name__)
+RUN = "run"
+"""The file that has the name of this run, and the key of it in what sites say of themselves."""
 BATCH_BYTES = 256 * 2**20
 """A batch takes letters of about so many bytes; the others wait."""
-STATE, TAKEN = "state", "letters"
+STATE, TAKEN, RUNS = "state", "letters", "runs"
 
 
 @dataclass
@@ -51,16 +56,39 @@ class Correspondence:
     """By site since when nothing has come from it, by this process's clock."""
     shipped: list[list[Any]] = field(default_factory=list)
     """Sender, receiver, letters, rows and bytes of the latest batch."""
+    patience_s: float = 300.0
+    """A site that has been silent for so long is warned of, once."""
+
+    def begin(self) -> None:
+        """Say who this site is; refuse to begin anew where others go on."""
+        me, names = self.station.name, self.folder.names(LETTERS)
+        run = self.folder.read(LETTERS, RUN).to_pybytes().decode() if RUN in names else uuid.uuid4().hex
+        before = self.exchange.greetings()
+        if before.get(me, {}).get(RUN, run) != run and len(before) > 1:
+            raise StreamError(
+                f"site {me} has run with this exchange before, from another checkpoint, and other sites go on from there: start it with that checkpoint, or begin anew at all sites, with a new exchange and new checkpoints"
+            )
+        self.folder.write(LETTERS, RUN, run.encode(), durably=True)
+        self.who[RUN] = run
+        self.exchange.greet(me, self.who)  # the others refuse it, too, if it is not what they are
+        self.check_others()
 
     # ------------------------------------------------------------ before a batch
 
     def next(self, before: BatchManifest) -> dict[str, Any]:
         """The letters that a batch takes, and the state with them."""
         self.check_others()
-        state = SiteState.of(before.sites.get(STATE, {}))
+        state, runs = SiteState.of(before.sites.get(STATE, {})), dict(before.sites.get(RUNS, {}))
         taken = list(self._fetch(state))
-        after, _ = self.station.take(state, [self._read(sender, number) for sender, number in taken])
-        return {STATE: after.to_json(), TAKEN: [list(one) for one in taken]}
+        letters = [self._read(sender, number) for sender, number in taken]
+        for letter in letters:
+            if runs.setdefault(letter.sender, letter.run) != letter.run:
+                raise StreamError(
+                    f"site {letter.sender} has begun anew, with an empty checkpoint, while {self.station.name} goes on: restore its checkpoint, or begin anew at all sites, with a new exchange and new checkpoints"
+                )
+        self._note_silence({letter.sender for letter in letters})
+        after, _ = self.station.take(state, letters)
+        return {STATE: after.to_json(), TAKEN: [list(one) for one in taken], RUNS: runs}
 
     def _fetch(self, state: SiteState) -> Iterator[tuple[str, int]]:
         """Copy letters to the checkpoint, of every sender in order, without gaps."""
@@ -73,8 +101,6 @@ class Correspondence:
                 raise CheckpointError(
                     f"{self.exchange.show(sender, me, expected)} is missing, and letter {there[0]} is there: put it back, or begin anew at all sites with a new exchange and new checkpoints"
                 )
-            if there:
-                self.quiet.pop(sender, None)
             for number in there:
                 if number != expected or size > BATCH_BYTES:
                     break
@@ -125,11 +151,12 @@ class Correspondence:
         state, letters = station.post(state, spans, intent.batch, outs)
         self.shipped = []
         for letter in letters:
+            letter.run = self.who[RUN]
             blob, rows = letter.to_bytes(), sum(table.num_rows for table in letter.items.values())
             self.folder.write(LETTERS, f"to-{letter.to}-{letter.number}", blob, durably=True)
             self.shipped.append([station.name, letter.to, 1, rows, len(blob)])
         after.expire({name_out(site): intent.batch + 1 for site in station.others})
-        after.sites = {STATE: state.to_json()}
+        after.sites = {STATE: state.to_json(), RUNS: intent.sites[RUNS]}
         return []
 
     def _outs(self, after: BatchManifest, site: int, batch: int) -> list[pa.Table]:
@@ -157,9 +184,17 @@ class Correspondence:
             for name in gone:
                 self.folder.delete(LETTERS, name)
 
-    def note_silence(self, now: float | None = None) -> dict[str, float]:
-        """By site for how many seconds nothing has come from it."""
-        now = time.monotonic() if now is None else now
-        for site in self.station.others:
-            self.quiet.setdefault(self.station.names[site], now)
-        return {site: now - since for site, since in self.quiet.items()}
+    def _note_silence(self, heard: Collection[str]) -> None:
+        """Warn of sites from which nothing has come for long: results wait for them."""
+        now = time.monotonic()
+        for site in (self.station.names[n] for n in self.station.others):
+            since = now if site in heard else self.quiet.setdefault(site, now)
+            if site in heard:
+                self.quiet.pop(site, None)
+            elif now - since > self.patience_s:
+                self.quiet[site] = float("inf")  # once
+                logger.warning(
+                    "nothing has come from site %s for %.0f s: results that need it wait; see that its query runs, and that it reaches the exchange",
+                    site,
+                    now - since,
+                )

@@ -140,8 +140,7 @@ def start_at(
     shared = {k: v for k, v in plan.description().items() if k not in _HERE_ONLY}
     who = {"fingerprint": fingerprint(shared), "format": FORMAT, "query": plan.title}
     letters = Correspondence(station, FolderExchange(exchange), folder, who)
-    letters.exchange.greet(at, who)
-    letters.check_others()
+    letters.begin()
     steps = Supersteps(
         SiteFlows(station, intake),
         outlet_of(plan, {}),
