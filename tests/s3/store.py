@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
@@ -100,5 +101,10 @@ class Store:
     def names(self, prefix: str) -> list[str]:
         """The objects of the bucket that begin so."""
         ask = f"{self.endpoint}/{BUCKET}?list-type=2&prefix={prefix}"
-        with urllib.request.urlopen(ask, timeout=10) as answer:
-            return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
+        while True:
+            try:
+                with urllib.request.urlopen(ask, timeout=10) as answer:
+                    return re.findall(r"<Key>([^<]*)</Key>", answer.read().decode())
+            except urllib.error.HTTPError as error:
+                if error.code != 500:  # the server lists what is being changed meanwhile
+                    raise

@@ -75,7 +75,13 @@ def await_results(sites: list[Site], handles: list[Handle], want: Counter[Any]) 
         assert not found - want, "results that are none, or are doubled"
 
 
-@pytest.mark.parametrize("plan", [{"o": "c SM-S2", "c": "o SM-D2"}, {"o": "c SM-D1", "c": "o SM-S1"}])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"o": "c SM-S2", "c": "o SM-D2"},
+        pytest.param({"o": "c SM-D1", "c": "o SM-S1"}, marks=pytest.mark.thorough),
+    ],
+)
 def test_two_sites_and_a_restart(spark: Any, tmp_path: Path, plan: dict[str, str]) -> None:
     for name in SITES:
         write(tmp_path, name, batches(name)[:2])

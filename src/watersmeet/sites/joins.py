@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Message
 from watersmeet.kernels import bloom
-from watersmeet.kernels.hash_window import rows_with
+from watersmeet.kernels.hash_window import pairs, probe
 from watersmeet.kernels.instants import LAST, add_span, shift
 from watersmeet.operators.join import build_tables
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from watersmeet.sites.unit import SiteUnit
 
 _FOR_EVER_US = 10 * 365 * 86_400_000_000
+_CHUNK = 131_072
+FIRST, LATEST = "_first", "_last"
+"""Columns of a question: the times of a key's first and last heads."""
 _WHOLE, _ASKED = frozenset({Algorithm.SP_S}), frozenset({Algorithm.SM_S2})
 
 
@@ -179,7 +183,7 @@ class OneWayJoins:
         elif leg.how in KNOWING:
             self._depart_tested(leg, fed)
         else:
-            self._ask(leg, [self._codes(leg, rows) for rows in fed])
+            self._ask(leg, [(self._codes(leg, rows), _times(rows)) for rows in fed])
             if leg.how is Algorithm.SM_S1:
                 self._hold(leg, fed)
             else:
@@ -196,10 +200,8 @@ class OneWayJoins:
         if leg.how is Algorithm.SM_D1:
             self._ship(leg, [rows for rows, _ in passing])
             return
-        if leg.is_bloom:
-            self._ask(leg, [codes for _, codes in passing])
-        else:
-            self._ask_once(leg, [(codes, _times(rows)) for rows, codes in passing])
+        asked = [(codes, _times(rows)) for rows, codes in passing]
+        self._ask(leg, asked if leg.is_bloom else self._not_yet_asked(leg, asked))
         self._hold(leg, [rows for rows, _ in passing])
 
     def _depart_wanted(self, leg: Leg, fed: list[pa.Table]) -> None:
@@ -234,18 +236,32 @@ class OneWayJoins:
         filters = self.kept.segments(self._name(name_keys("filter", leg.to, leg.classes)))
         return find_passing(filters[-1].table, codes) if filters else np.zeros(len(codes), np.bool_)
 
-    def _ask(self, leg: Leg, codes: list[np.ndarray]) -> None:
-        distinct = np.unique(np.concatenate([np.empty(0, np.int64), *codes]))
-        if len(distinct):
-            self._send(leg.there, leg.channel("ask"), self._keys(leg, distinct))
+    def _ask(self, leg: Leg, asked: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        """Ask for codes of heads at these times. Exact keys bring along when their first and last heads are: other tuples of theirs are not sent."""
+        codes = np.concatenate([np.empty(0, np.int64), *(c for c, _ in asked)])
+        if len(codes) == 0:
+            return
+        if leg.is_bloom:
+            self._send(leg.there, leg.channel("ask"), build_filter(np.unique(codes)))
+            return
+        times = np.concatenate([t for _, t in asked])
+        order = np.lexsort((times, codes))
+        codes, times = codes[order], times[order]
+        begins = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+        ends = np.append(begins[1:], len(codes)) - 1
+        columns = {CODE: codes[begins], FIRST: times[begins], LATEST: times[ends]}
+        self._send(leg.there, leg.channel("ask"), pa.table({n: pa.array(v, pa.int64()) for n, v in columns.items()}))
 
-    def _ask_once(self, leg: Leg, asked: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        """Ask for values whose tuples do not come by themselves up to the heads' times."""
+    def _not_yet_asked(
+        self, leg: Leg, asked: list[tuple[np.ndarray, np.ndarray]]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Values whose tuples do not come by themselves up to the heads' times; they do from now on."""
         name = self._name(name_keys("asking", leg.to, leg.classes))
-        new = [codes[~self.kept.knows(name, CODE, codes, times + 1)] for codes, times in asked]
-        self._ask(leg, new)
-        distinct = np.unique(np.concatenate([np.empty(0, np.int64), *new]))
+        unknown = [~self.kept.knows(name, CODE, codes, times + 1) for codes, times in asked]
+        new = [(codes[u], times[u]) for (codes, times), u in zip(asked, unknown, strict=True)]
+        distinct = np.unique(np.concatenate([np.empty(0, np.int64), *(codes for codes, _ in new)]))
         self.kept.add(name, codes_table(distinct, end_of_asking(leg, self.frontiers.ready[leg])))
+        return new
 
     # ------------------------------------------------------------ questions
 
@@ -276,13 +292,18 @@ class OneWayJoins:
             self._send(leg.at, leg.channel("want"), self._keys(leg, np.unique(np.concatenate(wanted))))
 
     def _find_matching(self, leg: Leg, segment: Segment, keys: pa.Table) -> np.ndarray:
-        """The rows of a stored segment that have one of the keys."""
+        """The rows of a stored segment that have one of the keys, and are in the window of one of its heads."""
         if leg.is_bloom:
             return np.flatnonzero(find_passing(keys, self._key(leg.to, segment, leg.classes)))
+        codes, first, latest = (integers(keys.column(name).combine_chunks()) for name in (CODE, FIRST, LATEST))
+        low = shift(first, -leg.reach_us)
+        # Of a value that was asked for once, later tuples come by themselves; what is here by now has to come, too.
+        high = np.full(len(low), LAST) if leg.how is Algorithm.SM_S2 else latest
         if not leg.classes:
-            return np.arange(segment.rows)
+            return np.flatnonzero((segment.ts >= low.min()) & (segment.ts <= high.max()))
         index = segment.index(key_columns(self.plan, leg.stream.keys, leg.classes))
-        return rows_with(index, keys.column(CODE).to_numpy().astype(np.int64))
+        found = pairs(*probe(index, codes, low, high), index.rows, _CHUNK)
+        return np.unique(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in found)]))
 
     # ------------------------------------------------------------ joins
 
