@@ -95,6 +95,7 @@ class Run:
         handle = query.start(sink=self.sink, checkpoint=self.checkpoint, trigger="availableNow")
         handle.await_termination()
         said = [{"batch": p.batch_id, "fetched": p.fetched_bytes, "seconds": p.seconds} for p in handle.history()]
+        self.folder.mkdir(parents=True, exist_ok=True)  # results and checkpoint may both be elsewhere
         (self.folder / "progress.json").write_text(json.dumps(said))
 
     def subscribe(self) -> None:
