@@ -17,7 +17,7 @@ from watersmeet.dataflow.clock import watermarks
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.in_process import InProcess, enter
-from watersmeet.sites.flow_new import SiteFlows
+from watersmeet.sites.dataflow import SiteFlows
 from watersmeet.sites.kept import name_out
 from watersmeet.sites.letter import Letter
 from watersmeet.sites.station import SiteState, Station

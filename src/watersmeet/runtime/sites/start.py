@@ -28,7 +28,7 @@ from watersmeet.runtime.rounds.supersteps import Account, Supersteps
 from watersmeet.runtime.sites.exchange import FolderExchange
 from watersmeet.runtime.sites.letters import STATE, Correspondence
 from watersmeet.runtime.spark.workers import probe_workers
-from watersmeet.sites.flow_new import SiteFlows
+from watersmeet.sites.dataflow import SiteFlows
 from watersmeet.sites.letter import FORMAT
 from watersmeet.sites.station import Station
 from watersmeet.storage.manifest import BatchManifest, Intent
