@@ -32,7 +32,7 @@ from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.segment import CACHE
+from watersmeet.storage.cache import CACHE
 
 FILES = 6
 """Of each stream; a batch takes up to two."""

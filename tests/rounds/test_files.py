@@ -15,8 +15,9 @@ from watersmeet.runtime.rounds import files
 from watersmeet.runtime.rounds.checkpoint import MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
 from watersmeet.runtime.subscriptions.log import Head
+from watersmeet.storage.cache import CACHE
 from watersmeet.storage.manifest import FORMAT, seal
-from watersmeet.storage.segment import CACHE, Segment
+from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import HostCache
 
 

@@ -26,7 +26,8 @@ from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
 from watersmeet.runtime.rounds.systems import ArrowFiles, Files, ObjectFiles, check_reach, lend_settings
 from watersmeet.runtime.subscriptions.log import Head
-from watersmeet.storage.segment import CACHE, Segment
+from watersmeet.storage.cache import CACHE
+from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import HostCache
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.storage.segment import MOST_SEGMENTS, Segment, SegmentCache, SegmentInfo, Settler
+from watersmeet.storage.cache import SegmentCache
+from watersmeet.storage.segment import MOST_SEGMENTS, Segment, SegmentInfo, Settler
 from watersmeet.storage.stores import BlobStore, MemoryStore
 
 
@@ -72,7 +73,7 @@ def test_blobs_are_read_back_when_the_cache_has_lost_them() -> None:
         def delete(self, id: str) -> None:
             del self.blobs[id]
 
-    from watersmeet.storage.segment import CACHE
+    from watersmeet.storage.cache import CACHE
 
     store = BlobStore(Disk())
     segment = _segment([3, 1, 2])

@@ -99,12 +99,7 @@ class JoinEntry:
         object.__setattr__(self, "side", side)
 
     def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
-        source = self.plan.by_alias[self.alias]
-        table = wire.combine_chunks()
-        kept, seen = rows_kept(source, table)
-        rows = table.drop_columns([c for c in (PASS, AHEAD) if c in table.column_names])
-        if len(kept) < rows.num_rows:
-            rows = rows.take(pa.array(kept))
+        rows, seen = take_kept(self.plan.by_alias[self.alias], wire)
         if OWN not in rows.column_names:
             return seen, route(self.plan, self.join, self.side, rows, self.stage, self.routing)
         hopeful, lone = split(rows.drop_columns([OWN]), rows.column(OWN).fill_null(False))
@@ -180,6 +175,14 @@ def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Seen]:
     if highest.is_valid:
         seen.highest[source.stream] = highest.cast(pa.int64()).as_py()
     return np.flatnonzero(kept), seen
+
+
+def take_kept(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, Seen]:
+    """Wire rows that can match anything, as they travel on, and what the clock learns of all of them."""
+    table = wire.combine_chunks()
+    kept, seen = rows_kept(source, table)
+    rows = table.drop_columns([c for c in (PASS, AHEAD) if c in table.column_names])
+    return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept)), seen
 
 
 def find_usable(table: pa.Table) -> np.ndarray:

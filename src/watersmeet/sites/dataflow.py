@@ -28,10 +28,9 @@ from watersmeet.dataflow.contract import (
     Turn,
     Yielded,
 )
-from watersmeet.operators.enter import AHEAD, rows_kept
+from watersmeet.operators.enter import take_kept
 from watersmeet.operators.join import Out
 from watersmeet.plan.model import Plan
-from watersmeet.plan.source_sql import PASS
 from watersmeet.sites.deal import deal_tuples
 from watersmeet.sites.kept import Kept
 from watersmeet.sites.paths import Paths, paths_of
@@ -50,11 +49,8 @@ class SiteEntry:
     stage: int = 0
 
     def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
-        source, table = self.plan.inputs[self.position], wire.combine_chunks()
-        kept, seen = rows_kept(source, table)
-        rows = table.drop_columns([c for c in (PASS, AHEAD) if c in table.column_names])
-        if len(kept) < rows.num_rows:
-            rows = rows.take(pa.array(kept))
+        source = self.plan.inputs[self.position]
+        rows, seen = take_kept(source, wire)
         parts = deal_tuples(self.plan, self.paths, self.position, rows, self.units)
         return seen, (Message(unit, source.alias, part) for unit, part in parts if part.num_rows)
 

@@ -20,38 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernels import hash_window
-from watersmeet.plan.model import TIME
+from watersmeet.sites.kept import Kept, copy, name_keys, name_sent
 from watersmeet.sites.schedule import News, Schedule
-from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import Segment, SegmentStore, Settler
+from watersmeet.storage.segment import Segment, Settler
 
-NUMBER, CODE, BITS = "_n", "_code", "_bits"
-"""Columns: a tuple's number (batch, then row), a key's code, a filter."""
-_EVER = np.iinfo(np.int64).max
 FRESH, WHOLE, PLAN = "fresh", "whole", "plan"
 """What a manifest remembers besides segments: segments of this batch, copies known to be up to date, the plan."""
-
-
-def copy(stream: int) -> str:
-    return f"@{stream} copy"
-
-
-def name_keys(what: str, stream: int, classes: Collection[int], to: int | None = None) -> str:
-    """The name of what is kept of a stream's keys.
-
-    >>> name_keys("told", 0, (1, 2), to=3), name_keys("values", 0, (1,))
-    ('@0 told 3 1,2', '@0 values 1')
-    """
-    end = ",".join(map(str, classes))
-    return f"@{stream} {what} {end}" if to is None else f"@{stream} {what} {to} {end}"
-
-
-def name_sent(stream: int, to: int) -> str:
-    return f"@{stream} sent {to}"
 
 
 def names(schedule: Schedule, unit: int, homes: Collection[int]) -> dict[str, int]:
@@ -78,11 +54,8 @@ def names(schedule: Schedule, unit: int, homes: Collection[int]) -> dict[str, in
     return out
 
 
-class Held:
-    """A unit's segments by name, in one step."""
-
-    def __init__(self, manifest: Manifest, store: SegmentStore) -> None:
-        self.manifest, self.store = manifest, store
+class Held(Kept):
+    """A unit's segments by name, in one step, of which it knows those of this batch."""
 
     def begin(self, plan: str, kept: Collection[str], cuts: Mapping[str, int], retention: Mapping[str, int]) -> None:
         """A batch begins: forget what its plan does not need and what is dead."""
@@ -100,9 +73,6 @@ class Held:
                 settler = Settler(self.store, cuts[name], retention[name])
                 self.manifest.segments[name] = settler.settle(infos, None)
 
-    def segments(self, name: str) -> list[Segment]:
-        return [self.store.read(info) for info in self.manifest.segments.get(name, [])]
-
     def add(self, name: str, table: pa.Table) -> None:
         """More of something."""
         if table.num_rows:
@@ -110,28 +80,6 @@ class Held:
             self.manifest.segments.setdefault(name, []).append(info)
             self.manifest.extra[FRESH].append(info.id)
 
-    def put(self, name: str, table: pa.Table) -> None:
-        """Something in place of what was there."""
-        for info in self.manifest.segments.pop(name, []):
-            self.store.remove(info)
-        self.add(name, table)
-
     def is_fresh(self, segment: Segment) -> bool:
         """Whether a segment was added in this batch."""
         return segment.id in self.manifest.extra[FRESH]
-
-    def knows(self, name: str, column: str, codes: np.ndarray, since: np.ndarray | int) -> np.ndarray:
-        """Which codes are held, with a time of `since` or later."""
-        found = np.zeros(len(codes), np.bool_)
-        lo = np.full(len(codes), since, np.int64) if isinstance(since, int) else since
-        hi = np.full(len(codes), _EVER, np.int64)
-        for segment in self.segments(name):
-            _, count = hash_window.probe(segment.index_by(column), codes, lo, hi)
-            found |= count > 0
-        return found
-
-
-def codes_table(codes: np.ndarray, times: np.ndarray | int) -> pa.Table:
-    """Codes with times, as they travel and are kept."""
-    ts = np.full(len(codes), times, np.int64) if isinstance(times, int) else times
-    return pa.table({TIME: pa.array(ts, pa.int64()), CODE: pa.array(codes, pa.int64())})

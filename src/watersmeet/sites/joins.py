@@ -26,7 +26,6 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Message
-from watersmeet.kernels import bloom
 from watersmeet.kernels.hash_window import pairs, probe
 from watersmeet.kernels.instants import LAST, add_span, shift
 from watersmeet.operators.join import build_tables
@@ -36,10 +35,10 @@ from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.sites import kept
 from watersmeet.sites.deal import deal_rows
+from watersmeet.sites.filters import build_filter, find_passing
 from watersmeet.sites.frontiers import Frontiers
-from watersmeet.sites.kept import BITS, CODE, NUMBER, codes_table, name_keys
+from watersmeet.sites.kept import CODE, NUMBER, codes_table, find_latest, name_keys
 from watersmeet.sites.paths import ASKING, COPYING, KNOWING, Leg, Paths
-from watersmeet.sites.planning.cost import HASHES, filter_bytes
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.storage.segment import Segment, key_columns
 
@@ -149,7 +148,7 @@ class OneWayJoins:
         if not released:
             return
         codes = np.concatenate([self._key(n, s, leg.classes) for s in released])
-        values, last = _latest(codes, np.concatenate([s.ts for s in released]))
+        values, last = find_latest(codes, np.concatenate([s.ts for s in released]))
         name = self._name(name_keys("told", n, leg.classes, leg.at))
         untold = ~self.kept.knows(name, CODE, values, last)
         told = codes_table(values[untold], shift(last[untold], self._spare(n)))
@@ -387,19 +386,6 @@ def end_of_asking(leg: Leg, asked: int) -> int:
     return add_span(asked, _FOR_EVER_US if leg.reach_us >= UNBOUNDED else max(leg.reach_us, 1))
 
 
-def build_filter(codes: np.ndarray) -> pa.Table:
-    bits = bloom.build(codes, filter_bytes(len(codes)), HASHES)
-    return pa.table({BITS: pa.array([bits.tobytes()], pa.binary())})
-
-
-def find_passing(table: pa.Table, codes: np.ndarray) -> np.ndarray:
-    """Which codes pass a filter, or one of several."""
-    out = np.zeros(len(codes), np.bool_)
-    for blob in table.column(BITS).to_pylist():
-        out |= bloom.find_passing(np.frombuffer(blob, np.uint8).copy(), codes, HASHES)
-    return out
-
-
 def _once(legs: list[Leg]) -> list[Leg]:
     """Legs of which each differs from the others in its source, its keys or their form."""
     return list({(leg.at, leg.classes, leg.is_bloom): leg for leg in legs}.values())
@@ -408,10 +394,3 @@ def _once(legs: list[Leg]) -> list[Leg]:
 def _times(rows: pa.Table) -> np.ndarray:
     """The heads' times."""
     return Segment.of(rows).ts
-
-
-def _latest(codes: np.ndarray, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different codes, and the highest time of each."""
-    order = np.lexsort((ts, codes))
-    last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
-    return codes[order[last]], ts[order[last]]

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from watersmeet.dataflow.clock import NEVER, Clock
 from watersmeet.dataflow.contract import Turn
-from watersmeet.kernels import bloom
 from watersmeet.kernels.hash_window import rows_with
 from watersmeet.kernels.instants import add_span
 from watersmeet.plan.model import TIME, Plan, Side
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.sites import held
-from watersmeet.sites.held import BITS, CODE, NUMBER, Held
-from watersmeet.sites.planning.cost import HASHES, filter_bytes
+from watersmeet.sites import kept as names_of
+from watersmeet.sites.filters import build_filter, find_passing
+from watersmeet.sites.held import Held
+from watersmeet.sites.kept import CODE, NUMBER
 from watersmeet.sites.schedule import Leg, Schedule
 from watersmeet.storage.segment import Segment, key_columns
 
@@ -114,13 +114,13 @@ class Keeping:
         if len(rows) == 0:
             return
         numbers = segment.codes(NUMBER, "integer")[rows]
-        unsent = ~self.held.knows(held.name_sent(n, to), NUMBER, numbers, NEVER)
+        unsent = ~self.held.knows(names_of.name_sent(n, to), NUMBER, numbers, NEVER)
         rows, numbers = rows[unsent], numbers[unsent]
         if len(rows):
             marks = {TIME: pa.array(segment.ts[rows], pa.int64()), NUMBER: pa.array(numbers, pa.int64())}
-            self.held.add(held.name_sent(n, to), pa.table(marks))
+            self.held.add(names_of.name_sent(n, to), pa.table(marks))
             self._mail(
-                to, held.copy(n), segment.table if len(rows) == segment.rows else segment.table.take(pa.array(rows))
+                to, names_of.copy(n), segment.table if len(rows) == segment.rows else segment.table.take(pa.array(rows))
             )
 
     def _on(self, to: int, verb: str, leg: Leg, table: pa.Table) -> None:
@@ -139,16 +139,3 @@ def cuts(plan: Plan, clock: Clock) -> dict[str, int]:
     """By alias the time before which its tuples are dead."""
     (stage,) = plan.stages
     return {side.name: clock.cut(plan.bounds(stage, side)) for side in stage.sides}
-
-
-def build_filter(codes: np.ndarray) -> pa.Table:
-    bits = bloom.build(codes, filter_bytes(len(codes)), HASHES)
-    return pa.table({BITS: pa.array([bits.tobytes()], pa.binary())})
-
-
-def find_passing(table: pa.Table, codes: np.ndarray) -> np.ndarray:
-    """Which codes pass a filter, or one of several."""
-    out = np.zeros(len(codes), np.bool_)
-    for blob in table.column(BITS).to_pylist():
-        out |= bloom.find_passing(np.frombuffer(blob, np.uint8).copy(), codes, HASHES)
-    return out

@@ -104,3 +104,10 @@ def codes_table(codes: np.ndarray, times: np.ndarray | int) -> pa.Table:
     """Codes with times, as they travel and are kept."""
     ts = np.full(len(codes), times, np.int64) if isinstance(times, int) else times
     return pa.table({TIME: pa.array(ts, pa.int64()), CODE: pa.array(codes, pa.int64())})
+
+
+def find_latest(codes: np.ndarray, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different codes, and the highest time of each."""
+    order = np.lexsort((ts, codes))
+    last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
+    return codes[order[last]], ts[order[last]]

@@ -30,9 +30,11 @@ from watersmeet.operators.join import build_tables, on_time
 from watersmeet.operators.probing import side
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.plan.model import Plan, Side
-from watersmeet.sites import held
-from watersmeet.sites.held import BITS, CODE, NUMBER, codes_table, name_keys
-from watersmeet.sites.keeping import BATCH_BITS, find_passing
+from watersmeet.sites import kept as names_of
+from watersmeet.sites.filters import find_passing
+from watersmeet.sites.held import names as held_names
+from watersmeet.sites.keeping import BATCH_BITS
+from watersmeet.sites.kept import BITS, CODE, NUMBER, codes_table, name_keys
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.sites.schedule import Leg
 from watersmeet.sites.telling import Telling
@@ -56,7 +58,7 @@ class Site(Telling):
     # ------------------------------------------------------------ round 0
 
     def _arrive(self) -> None:
-        names = held.names(self.schedule, self.unit, self.homes) | {self._alias(n): n for n in self.homes}
+        names = held_names(self.schedule, self.unit, self.homes) | {self._alias(n): n for n in self.homes}
         self.held.begin(
             str(self.plan.sites.linear) if self.plan.sites else "",
             names,
@@ -99,7 +101,7 @@ class Site(Telling):
     def _set_out_from_copies(self) -> None:
         """New tuples that have come for a copy are the rows of heads that set out for here."""
         for leg in (legs[0] for legs in self.schedule.legs if legs[0].there == self.unit):
-            fresh = [s for s in self.held.segments(held.copy(leg.head)) if self.held.is_fresh(s)]
+            fresh = [s for s in self.held.segments(names_of.copy(leg.head)) if self.held.is_fresh(s)]
             if self.schedule.is_there(leg) and fresh:
                 rows = pa.concat_tables([s.table.filter(pa.array(~self._is_old(s))) for s in fresh])
                 self._join(leg, rows.drop_columns([NUMBER]).combine_chunks())
@@ -190,7 +192,7 @@ class Site(Telling):
 
     def _join(self, leg: Leg, rows: pa.Table) -> None:
         """The exact join, here: with the stream's window, or with the copy of it."""
-        name = self._alias(leg.to) if self.unit == leg.there else held.copy(leg.to)
+        name = self._alias(leg.to) if self.unit == leg.there else names_of.copy(leg.to)
         segments = self._visible(leg, name)
         if not segments or not rows.num_rows:
             return

@@ -21,8 +21,10 @@ import pyarrow as pa
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.kernels.instants import shift
 from watersmeet.plan.model import TIME
-from watersmeet.sites.held import CODE, WHOLE, codes_table, name_keys
-from watersmeet.sites.keeping import Keeping, build_filter
+from watersmeet.sites.filters import build_filter
+from watersmeet.sites.held import WHOLE
+from watersmeet.sites.keeping import Keeping
+from watersmeet.sites.kept import CODE, codes_table, find_latest, name_keys
 from watersmeet.sites.schedule import News
 from watersmeet.storage.segment import Segment
 
@@ -68,7 +70,7 @@ class Telling(Keeping):
         if not segments:
             return
         codes = np.concatenate([self._key(news.stream, s, news.classes) for s in segments])
-        values, last = _latest(codes, np.concatenate([s.ts for s in segments]))
+        values, last = find_latest(codes, np.concatenate([s.ts for s in segments]))
         name = name_keys("told", news.stream, news.classes, news.to)
         untold = ~self.held.knows(name, CODE, values, last)
         told = codes_table(values[untold], shift(last[untold], self._spare(news.stream)))
@@ -84,10 +86,3 @@ class Telling(Keeping):
         codes = np.unique(np.concatenate([self._key(news.stream, s, news.classes) for s in stored]))
         table = build_filter(codes).append_column(TIME, pa.array([max(s.max_ts for s in stored)], pa.int64()))
         self._mail(news.to, name_keys("filter", news.stream, news.classes), table)
-
-
-def _latest(codes: np.ndarray, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different codes, and the highest time of each."""
-    order = np.lexsort((ts, codes))
-    last = np.flatnonzero(np.append(codes[order][1:] != codes[order][:-1], True)) if len(order) else order
-    return codes[order[last]], ts[order[last]]

@@ -25,7 +25,8 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.errors import CheckpointError
-from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
+from watersmeet.storage.cache import CACHE
+from watersmeet.storage.segment import Segment, SegmentInfo, damage, info_of
 
 LIMIT_BYTES = 2 * 2**30
 PRUNE_EVERY = 256

@@ -29,8 +29,9 @@ from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.systems import Writer
 from watersmeet.runtime.spark.jobs import orders_of_job
+from watersmeet.storage.cache import CACHE
 from watersmeet.storage.manifest import REMEDY, Document
-from watersmeet.storage.segment import CACHE, Segment, SegmentInfo, damage, info_of
+from watersmeet.storage.segment import Segment, SegmentInfo, damage, info_of
 from watersmeet.storage.stores import HOST_CACHE
 
 _cached: dict[str, set[str]] = {}
