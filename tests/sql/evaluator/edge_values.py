@@ -151,6 +151,7 @@ def systematic() -> list[str]:
         "i NOT IN (1, 2)",
         "i IN (1, NULL)",
         "l IN (1, 2.5)",
+        "l IN (1.5, 1e3)",
         "d IN (0, 1, 2.5)",
         "s IN ('a', '', 'é')",
         "x IN (1.5, 2)",

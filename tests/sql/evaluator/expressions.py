@@ -70,7 +70,7 @@ NUMBERS = (
     *(f"{a} {op} {b}" for a, b in (("t", "j"), ("i", "m"), ("l", "e"), ("f", "j"), ("x", "y"), ("x", "m"), ("h", "y")) for op in ("+", "-", "*", "<", "=", "<=>")),
     "d = e", "d < e", "f = e", "f <= j", "l = e", "x > e", "i / 7", "l % 5", "i div 3", "d / 3", "x / 3", "x / 7.5", "x * 0.05", "x + y * 2", "-x", "abs(d)", "abs(x - y)", "mod(i, 7)", "pmod(i, 7)", "-t",
     "round(d, 2)", "round(x, 1)", "floor(x)", "ceil(x)", "sqrt(abs(j))", "pow(j, 2)", "sign(x)", "bround(x, 0)", "greatest(i, j)", "least(x, y)", "greatest(d, e)", "isnan(d)", "nanvl(d, 0)",
-    "i BETWEEN j AND m", "x BETWEEN 0 AND y", "i IN (1, 2, j)", "x IN (1.5, 2)", "l IN (1, 2.5)", "coalesce(i, j)", "coalesce(x, 0)", "nvl(d, 0)", "nullif(d, e)", "nullif(i, j)", "if(b, i, e)", "if(c, x, y)",
+    "i BETWEEN j AND m", "x BETWEEN 0 AND y", "i IN (1, 2, j)", "x IN (1.5, 2)", "l IN (1, 2.5)", "l IN (1.5, 1e3)", "coalesce(l, 2.5, 1e3)", "coalesce(i, j)", "coalesce(x, 0)", "nvl(d, 0)", "nullif(d, e)", "nullif(i, j)", "if(b, i, e)", "if(c, x, y)",
     "CASE WHEN i > j THEN i ELSE m END", "CASE i WHEN 1 THEN 'one' WHEN j THEN 'two' END", "abs(i - j) <= 3", "i - j BETWEEN -2 AND 2", "x - y < 1.5", "d - e > 0", "try_divide(i, j)", "2.5 * i", "1e0 * x", "10L + t",
     "i & 3", "i | j", "i ^ 1", "shiftleft(i, 2)", "hash(i)", "10 % 3 + i", "x = 1.5", "t = 3", "e > 0.5", "i + 0.1", "i * x", "i <> m AND x <> y",
 )  # fmt: skip

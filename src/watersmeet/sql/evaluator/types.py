@@ -103,14 +103,20 @@ def common(left: SparkType, right: SparkType) -> SparkType | None:
     return _decimal(max(a.digits - a.scale, b.digits - b.scale) + scale, scale)
 
 
-def _as_double(left: SparkType, right: SparkType) -> SparkType | None:
+def _as_double(*types: SparkType) -> SparkType | None:
     """Doubles, if no digit is lost in a different way."""
-    lossy = [t for t in (left, right) if t.kind == "decimal" and t.digits > EXACT_DIGITS]
-    return None if lossy else DOUBLE
+    return None if any(t.kind == "decimal" and t.digits > EXACT_DIGITS for t in types) else DOUBLE
 
 
 def common_of(types: list[SparkType]) -> SparkType | None:
-    """The same for many."""
+    """The same for many; Spark casts each of them to it in one step, whatever the types in between.
+
+    >>> str(common_of([SparkType("bigint"), SparkType("decimal", 2, 1), DOUBLE]))
+    'double'
+    """
+    known = set(types) - {NULL}
+    if len(known) > 1 and {t.kind for t in known} & {"float", "double"} and {t.kind for t in known} <= set(NUMERIC):
+        return _as_double(*known)
     meet: SparkType | None = NULL
     for t in types:
         meet = None if meet is None else common(meet, t)
@@ -167,7 +173,13 @@ Rule = Callable[[Any, Lower], Typed]
 
 def cast(node: Any, to: SparkType) -> Any:
     """CAST(node AS to), in DuckDB's names."""
-    return exp.Cast(this=node, to=exp.DataType.build(to.duckdb, dialect="duckdb"))
+    return exp.Cast(this=node, to=_data_type(to.duckdb).copy())
+
+
+@lru_cache(maxsize=256)
+def _data_type(text: str) -> Any:
+    """A type's tree; sqlglot parses its text, and a list of a thousand constants has a thousand casts."""
+    return exp.DataType.build(text, dialect="duckdb")
 
 
 def cast_between(node: Any, of: str, to: SparkType) -> Any:
