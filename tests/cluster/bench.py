@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.hosts import Hosts, missing
 from tests.cluster.standalone import ROOT, Standalone
 from watersmeet_lab.bench.answer import Answer, answer
 from watersmeet_lab.bench.data import Dataset, generate
@@ -24,6 +23,7 @@ from watersmeet_lab.bench.spark import SEED, WINDOW_US
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
 from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.trial import Trial
+from watersmeet_lab.machines.hosts import Hosts, find_missing
 
 MODULE = "watersmeet_lab.bench.trials.trial"
 WARMUP = Dataset(rows=20_000, files=4, seed=2)
@@ -61,7 +61,7 @@ def measure(case: Case, root: Path, expected: Answer, conf: Conf, start: Start) 
 
 
 def main(trials: int = 1) -> None:
-    why = missing()
+    why = find_missing()
     if why is not None:
         raise SystemExit(why)
     with tempfile.TemporaryDirectory(prefix="watersmeet-cluster-", dir="/var/tmp") as scratch:

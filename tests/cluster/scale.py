@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.cluster.bench import EXECUTORS
-from tests.cluster.hosts import Hosts, missing
 from tests.cluster.standalone import ROOT, Standalone
 from watersmeet_lab.bench.scale.command import show
 from watersmeet_lab.bench.scale.points import Cost, Point, read_costs
+from watersmeet_lab.machines.hosts import Hosts, find_missing
 
 MODULE = "watersmeet_lab.bench.scale.points"
 HOSTS = ("w1", "w2", "w3", "w4")
@@ -39,7 +39,7 @@ def measure(cluster: Standalone) -> list[Cost]:
 
 
 def main(to: str | None = None) -> None:
-    why = missing()
+    why = find_missing()
     if why is not None:
         raise SystemExit(why)
     costs: list[Cost] = []

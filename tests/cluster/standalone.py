@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.cluster.hosts import HUB, Hosts
 from tests.conftest import FAST_START
+from watersmeet_lab.machines.hosts import HUB, Hosts
 
 ROOT = Path(__file__).parents[2]
 PORT = 7077

@@ -23,10 +23,10 @@ import duckdb
 import pytest
 
 from tests.cluster.families import FAMILIES, ON_DATAFRAMES
-from tests.cluster.hosts import Hosts, missing
 from tests.cluster.standalone import ROOT, Standalone
 from tests.crash.phases import committed, planned
 from tests.crash.streams import assert_same, write_streams, written
+from watersmeet_lab.machines.hosts import Hosts, find_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
 PATIENCE_S = 600.0
@@ -40,7 +40,7 @@ SETTLED = 3
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Standalone]:
     """A master and two workers. The shared folder is not below /tmp, of which every host has its own."""
-    why = missing()
+    why = find_missing()
     if why is not None:
         pytest.skip(why)
     root = Path(tempfile.mkdtemp(prefix="watersmeet-cluster-", dir="/var/tmp"))

@@ -26,17 +26,28 @@ from tests.crash.driver import QUERY
 from tests.crash.life import members
 from tests.crash.phases import committed
 from tests.crash.streams import Bag, assert_same, expected, write_streams
-from tests.kafka.broker import running_broker
 from watersmeet.errors import StreamError
 from watersmeet.runtime.kafka.address import topic_of
 from watersmeet.runtime.kafka.probe import require_broker
+from watersmeet_lab.machines.broker import running_broker
+from watersmeet_lab.machines.jars import fetch
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif("KAFKA_CONNECTOR" not in os.environ, reason="`make kafka` runs it: it needs jars from Maven"),
+    pytest.mark.skipif("KAFKA_TESTS" not in os.environ, reason="`make kafka` runs it: it needs jars from Maven"),
 ]
-JARS = {name: os.environ.get(f"KAFKA_{name}", "") for name in ("BROKER", "CONNECTOR")}
+CONNECTOR = [
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", False),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", False),
+    ("org.apache.spark", "spark-avro_2.13", "4.1.1", False),
+    ("org.apache.kafka", "kafka-clients", "3.9.1", False),
+    ("org.apache.commons", "commons-pool2", "2.12.0", False),
+]
+"""Group, artifact, version, and whether what it needs comes with it: Spark brings the rest of the connector's."""
 FILES, KILLS = 24, int(os.environ.get("CRASH_KILLS", "3"))
+TOPIC_ROWS = 1_151
+BATCH_ROWS = next(n for n in range(TOPIC_ROWS // (2 * KILLS + 2), 0, -1) if 2 * (TOPIC_ROWS % n) > n)
+"""Of every topic: each life ends in a batch of its own, some are left for the last life, and the last batch, which is repeated, is more than half full."""
 SCHEMA = "id bigint, k bigint, ts timestamp"
 AVRO = json.dumps(
     {
@@ -53,7 +64,7 @@ AVRO = json.dumps(
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running_broker(JARS["BROKER"], tmp_path_factory.mktemp("kafka") / "broker") as address:
+    with running_broker(tmp_path_factory.mktemp("kafka") / "broker") as address:
         yield address
 
 
@@ -62,7 +73,7 @@ def spark() -> Iterator[Any]:
     """To fill topics and to read them."""
     from pyspark.sql import SparkSession
 
-    jars = ",".join(map(str, sorted(Path(JARS["CONNECTOR"]).glob("*.jar"))))
+    jars = ",".join(map(str, sorted(fetch("kafka-connector", CONNECTOR).glob("*.jar"))))
     session = SparkSession.builder.master("local[1]").config("spark.jars", jars).config("spark.ui.enabled", "false")
     session = session.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     yield session
@@ -79,6 +90,7 @@ def data(broker: str, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> P
     write_streams(folder, FILES, seed=11)
     for name in "abc":
         rows = [row for file in sorted((folder / name).iterdir()) for row in pq.read_table(file).to_pylist()]
+        assert len(rows) == TOPIC_ROWS
         values = [(json.dumps({**row, "ts": row["ts"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")}),) for row in rows]
         send(broker, name, spark.createDataFrame(values, "value string"))
         parsed = F.from_json("value", SCHEMA)
@@ -110,9 +122,9 @@ class Command:
         self.line = [sys.executable, "-c", program, "run", QUERY, *streams, "--sink", sink, "--units", "2"]
         self.line += [
             "--jars",
-            JARS["CONNECTOR"],
+            str(fetch("kafka-connector", CONNECTOR)),
             "--rows-per-trigger",
-            "150",
+            str(BATCH_ROWS),
             "--checkpoint",
             str(work / "checkpoint"),
         ]
@@ -204,7 +216,7 @@ def test_avro_in_and_out(broker: str, spark: Any, data: Path, tmp_path: Path) ->
 
 
 def test_a_broker_that_wants_a_name(tmp_path: Path) -> None:
-    with running_broker(JARS["BROKER"], tmp_path / "broker", wants_name=True) as address:
+    with running_broker(tmp_path / "broker", wants_name=True) as address:
         with pytest.raises(StreamError, match=r"hangs up on a client without credentials: give .* with \?config=FILE"):
             require_broker(topic_of(f"kafka:a@{address}", "sink"), "sink")
         (tmp_path / "client").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")

@@ -34,11 +34,10 @@ def test_both_distributions_have_one_version():
 
 
 def test_the_product_takes_its_names_from_here():
-    assert [getattr(wm.local, n) for n in ("Link", "Network", "Protocol", "Sites")] == [
+    assert [getattr(wm.local, n) for n in ("Link", "Network", "Protocol")] == [
         local.Link,
         local.Network,
         local.Protocol,
-        local.Sites,
     ]
     from watersmeet.kernels.catalogue import find_kernel
 

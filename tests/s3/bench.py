@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.bench import MODULE, measure, run_here
-from tests.s3.store import BUCKET, Store, missing
 from watersmeet_lab.bench.answer import answer
 from watersmeet_lab.bench.data import Dataset, generate
 from watersmeet_lab.bench.spark import FILES, SEED, WINDOW_US
 from watersmeet_lab.bench.trials.measure import Case
 from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.trial import Trial
+from watersmeet_lab.machines.store import BUCKET, Store, find_missing
 
 
 def run_there(module: str, trial: Trial, scratch: Path) -> Mapping[str, Any]:
@@ -32,7 +32,7 @@ def run_there(module: str, trial: Trial, scratch: Path) -> Mapping[str, Any]:
 
 
 def main(rows: int = 1_000_000, trials: int = 1) -> None:
-    why = missing()
+    why = find_missing()
     if why is not None:
         raise SystemExit(why)
     case = Case("uniform", 2, rows, FILES, FILES // 4, WINDOW_US)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.s3.store import BUCKET, Store
 from watersmeet.errors import OptionError
-from watersmeet.runtime.rounds.systems import _S3A, check_reach, open_files
+from watersmeet.runtime.rounds.systems import check_reach, open_files
+from watersmeet.runtime.spark.stores import _S3A
+from watersmeet_lab.machines.store import BUCKET, Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
 LONGEST_S = 45.0

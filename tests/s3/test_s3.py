@@ -25,7 +25,7 @@ from tests.cluster.families import FAMILIES
 from tests.cluster.test_cluster import expected
 from tests.crash.phases import latest
 from tests.crash.streams import assert_same, write_streams, written
-from tests.s3.store import BUCKET, Store, missing
+from watersmeet_lab.machines.store import BUCKET, Store, find_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
 PATIENCE_S = 600.0
@@ -35,7 +35,7 @@ FILES = 8 + 2 * KILLS
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    why = missing()
+    why = find_missing()
     if why is not None:
         pytest.skip(why)
     with Store() as running:

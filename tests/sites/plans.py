@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep, SiteQuery
-from watersmeet_lab.simulate.sites.trees import Level, TreePlan
+from watersmeet.sites.planning.trees import Level, TreePlan
 
 
 @st.composite

@@ -7,7 +7,7 @@ import pytest
 from watersmeet.errors import OptionError, QueryError, UnknownNameError, WindowError
 from watersmeet.sites.planning.model import Algorithm, LinearPlan, SiteQuery, SiteStream
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
-from watersmeet_lab.simulate.sites.trees import TreePlan
+from watersmeet.sites.planning.trees import TreePlan
 
 ABC = SiteQuery.of({"a": "A", "b": "B", "c": "C"}, ["a.k = b.k", "b.x = c.x"], window_us=1)
 

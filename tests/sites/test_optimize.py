@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.sites.calibrate import calibrate
+from watersmeet.plan.explain.sites import explain_found
 from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
 from watersmeet.sites.planning.flow import StreamFlows
 from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, OneWayStep, SiteQuery
 from watersmeet.sites.planning.optimize import Optimizer
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
+from watersmeet.sites.planning.trees import Level, TreeOptimizer, TreePlan
+from watersmeet_lab.reproduce.semijoin.calibrate import calibrate
 from watersmeet_lab.simulate.sites.streams import Sample, measure
-from watersmeet_lab.simulate.sites.trees import Level, TreeOptimizer, TreePlan, explain_found
 
 INTERVAL = 100_000
 
@@ -172,7 +173,7 @@ def test_the_tree_search_finds_the_cheapest_tree(setting):
 def test_explain_shows_sequences_algorithms_and_bytes():
     query = QUERIES[0]
     found = Optimizer(query, known(query), Setting(per_tuple=PerTuple())).find()
-    text = explain_found(found, Setting())
+    text = "\n".join(explain_found(found, Setting()))
     for head, steps in found.plan.sequences.items():
         assert f"from {head}" in text
         for step in steps:
@@ -180,9 +181,9 @@ def test_explain_shows_sequences_algorithms_and_bytes():
     assert "a at A [0.8 s]" in text
     assert "25 ms, 128.0 kB/s" in text
     assert f"in {found.shipments:.1f} shipments" in text
-    assert "different for each pair" in explain_found(found, Setting(lines=lines))
+    assert "different for each pair" in "\n".join(explain_found(found, Setting(lines=lines)))
     tree = TreeOptimizer(Optimizer(query, known(query), Setting())).find()
-    text = explain_found(tree, Setting())
+    text = "\n".join(explain_found(tree, Setting()))
     assert "plan       tree" in text
     assert f"{tree.plan.first} with {tree.plan.levels[0].stream}" in text
 

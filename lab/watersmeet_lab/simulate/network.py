@@ -60,6 +60,12 @@ class Network:
 
     links: Link | Callable[[str, str], Link] = Link()
     seed: int = 0
+    interval_us: int = 100_000
+    """How often sites run a batch."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.interval_us, int) or self.interval_us < 1:
+            raise OptionError(f"interval_us={self.interval_us!r}: give a whole number of 1 or more")
 
     def link(self, sender: str, receiver: str) -> Link:
         """The link of a pair; an endpoint reaches itself at once."""

@@ -16,6 +16,9 @@ streams, which are their watermarks, and those that other sites have told it. Al
 F(d) is the frontier of the destination's stream at its home, T(d) what the source was last told of it. *Delayed probe* is that rows wait for these;
 *delayed removal*, that a tuple stays until the heads that it could meet have passed; a slow or silent site delays results and never makes them wrong.
 
+The frontier of a tree's level is the lesser of those up to which its two legs have joined. Rows of a level that a new plan begins with have heads before the plan's own, so sites
+hear of a tree's streams by the plan's own channels: who says how far a stream is has sent of it what the plan asks for.
+
 Invariant: a pure function of own watermarks and of what was told. Frontiers only grow. A frontier is told with what it speaks of or after it, never before.
 Implements: Tran and Lee (2010), section 2.2, constraints 1 and 2, by the heartbeats that its section 7 names as future work.
 """
@@ -68,21 +71,50 @@ class Frontiers:
         self.served: dict[Leg, int] = {}
         """Heads before this need nothing more of the destination's window, at its home."""
         self.answered: dict[str, int] = {}
+        self._noted: list[int] = []
         self.says: dict[int, dict[str, int]] = {}
         """By site, and channel, what it is told."""
-        for legs in paths.legs:
+        for stream in paths.order:
             mark = NEVER
-            for leg in legs:
+            for leg in paths.legs[stream]:
                 mark = self._pass(leg, mark if leg.number else self.of(leg.head))
+        if paths.is_tree:
+            self._say_streams()
+        for stream in paths.preserved:
+            self._say_notes(stream)
 
     def of(self, stream: int) -> int:
         """How far a stream is, as far as this site knows."""
+        if stream >= self._paths.arriving and self._paths.homes[stream] == self.site:
+            return min(self.passed[leg] for leg in self._paths.all if leg.into == stream)
+        if self._paths.is_tree and self._paths.homes[stream] != self.site:
+            return self._told.channels.get(f"at {stream}", NEVER)
         return self._streams[stream]
 
+    def _say_streams(self) -> None:
+        for leg in self._paths.all:
+            for stream in (leg.head, leg.to):
+                for site in {leg.at, leg.there, self._paths.homes[leg.head]} - {self.site}:
+                    if self._paths.homes[stream] == self.site:
+                        self._say(site, f"at {stream}", self.of(stream))
+
+    def find_note_mark(self, leg: Leg, stream: int) -> int:
+        """Heads before this have noted, at a stream's home, which of its tuples they have met."""
+        return self.passed[leg] if leg.ends == self.site else self._told.channels.get(leg.channel("met"), NEVER)
+
+    def _say_notes(self, stream: int) -> None:
+        home = self._paths.homes[stream]
+        for leg in (leg for leg in self._paths.all if stream in (leg.head, leg.to)):
+            if home == self.site:
+                self._noted.append(self.find_note_mark(leg, stream))
+            elif leg.ends == self.site:
+                self._say(home, leg.channel("met"), self.passed[leg])
+
     def have_passed(self, until: int) -> bool:
-        """Whether no head before a time is on its way any more that has something to do here."""
+        """Whether no head before a time is on its way any more that has something to do here, and all has been told that such heads ask for."""
         marks = (self.ready.values(), self.passed.values(), self.served.values(), self.answered.values())
-        return all(mark >= until for mark in chain(*marks))
+        own = [self.of(n) for n, home in enumerate(self._paths.homes) if home == self.site]
+        return all(mark >= until for mark in chain(own, self._noted, *marks))
 
     def _pass(self, leg: Leg, fed: int) -> int:
         """Take a leg in; how far its results are, where they arise."""
@@ -131,7 +163,23 @@ class Frontiers:
     def window_cut(self, stream: int) -> int:
         """Before this a tuple of a stream meets no head any more, at its home; none is dropped that has not set out."""
         legs = [leg for leg in self._paths.all if leg.to == stream]
-        return min([self.of(stream), *(dead_before(self.served.get(leg, NEVER), leg.reach_us) for leg in legs)])
+        waits = self._paths.waits[stream] if stream < len(self._paths.waits) else ()
+        return min(
+            [
+                self.of(stream),
+                *(dead_before(self.served.get(leg, NEVER), leg.reach_us) for leg in legs),
+                *(dead_before(self._streams[head], reach_us) for head, reach_us in waits),
+            ]
+        )
+
+    def heads_at_home(self, stream: int) -> int:
+        """Heads before this need nothing more of a stream's window, at its home."""
+        return min([self.of(stream), *(self.served.get(leg, NEVER) for leg in self._paths.all if leg.to == stream)])
+
+    def heads_at_copy(self, stream: int) -> int:
+        """The same of a copy of another site's stream."""
+        legs = [leg for leg in self._paths.keepers(stream, COPYING) if leg.at == self.site]
+        return min((self.passed[leg] for leg in legs), default=NEVER)
 
     def copy_cut(self, stream: int) -> int:
         """The same of a copy of another site's stream."""

@@ -2,106 +2,42 @@
 
     letters --take--> state, inboxes of units --> the batch --settle--> state, cuts --post--> letters
 
-A plan holds for heads of a span of time, an *epoch*. Two epochs are under way at once while heads of the older one are: each has channels, copies and
-questions of its own, and both use the same windows.
-
-Invariant: the state is JSON, and a function of the letters taken and of the watermarks, so a batch that is repeated has the same. Letters of a pair of
+Invariant: the state is a function of the letters taken and of the watermarks, so a batch that is repeated has the same. Letters of a pair of
 sites are numbered without gaps, and taken in that order, each once.
 Implements: Tran and Lee (2010), section 3.1: the interval of execution is a micro-batch of the site's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
 from watersmeet.kernels.instants import LAST, add_span
 from watersmeet.plan.model import TIME, Plan
-from watersmeet.sites import kept
-from watersmeet.sites.agree import Agreement, Proposal
-from watersmeet.sites.deal import deal_rows, deal_tuples
-from watersmeet.sites.frontiers import Frontiers, Told
-from watersmeet.sites.joins import Span
-from watersmeet.sites.kept import name_keys
-from watersmeet.sites.letter import Letter
-from watersmeet.sites.paths import KNOWING, Leg, Paths, paths_of
+from watersmeet.sites.frontiers import Frontiers
+from watersmeet.sites.letter import Item, Letter, read_sizes
+from watersmeet.sites.one_way import kept
+from watersmeet.sites.one_way.at_unit import Span
+from watersmeet.sites.one_way.deal import deal_rows, deal_tuples
+from watersmeet.sites.one_way.kept import name_keys
+from watersmeet.sites.one_way.preserved import MET, find_fate, list_preserved, name_notes
+from watersmeet.sites.one_way.rows_windows import name_ends
+from watersmeet.sites.one_way.unit import BODY, FOUND, KIND, ROWS
+from watersmeet.sites.paths import KNOWING, Leg, Paths
+from watersmeet.sites.plan_change.agree import Proposal
+from watersmeet.sites.plan_change.choice import Outlook
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.sites.planning.placed import Sequences
-from watersmeet.sites.unit import BODY, KIND
-
-
-@dataclass
-class Epoch:
-    """A plan, and the heads that it holds for; JSON."""
-
-    number: int = 0
-    sequences: Sequences = field(default_factory=dict)
-    """None: those of the query's first plan."""
-    since: int = NEVER
-    until: int = LAST
-    own: dict[str, int] = field(default_factory=dict)
-    """By alias how far the site's own streams were when the plan was last played."""
-    told: Told = field(default_factory=Told)
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.number}/"
-
-
-@dataclass
-class SiteState:
-    """What a site knows after a batch; JSON."""
-
-    own: dict[str, int] = field(default_factory=dict)
-    """By alias how far the site's own streams are."""
-    streams: dict[str, int] = field(default_factory=dict)
-    """The same of other sites' streams, as it was told."""
-    epochs: list[Epoch] = field(default_factory=lambda: [Epoch()])
-    """Those under way, oldest first."""
-    taken: dict[str, int] = field(default_factory=dict)
-    """By site the number of its last letter that was taken."""
-    sent: dict[str, int] = field(default_factory=dict)
-    """By site the number of the last letter to it."""
-    batches: dict[str, list[int]] = field(default_factory=dict)
-    """By site the batches whose letters it has not taken yet, oldest first; the last is that of letter `sent`."""
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By site what the last letter said."""
-    cuts: dict[str, int] = field(default_factory=dict)
-    """By name the time before which what is kept is dead."""
-    agreement: Agreement = field(default_factory=Agreement)
-    newest: int = 0
-    """The number of the newest epoch that it knows of."""
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> SiteState:
-        if not raw:
-            return cls()
-        epochs = [Epoch(**{**e, "told": Told(**e["told"])}) for e in raw["epochs"]]
-        return cls(**{**raw, "epochs": epochs, "agreement": Agreement.of(raw["agreement"])})
-
-    def begin(self, number: int, sequences: Sequences, since: int) -> None:
-        """A plan holds for heads from a time on; the one before, for those before it."""
-        if number > self.newest:
-            if self.epochs:
-                self.epochs[-1].until = since
-            self.epochs.append(Epoch(number, sequences, since))
-            self.newest = number
-
-    @property
-    def furthest(self) -> int:
-        """What other sites may have been told of this one's streams."""
-        return max(self.own.values(), default=NEVER)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+from watersmeet.sites.results import RESULTS, find_mark
+from watersmeet.sites.site_state import Epoch, SiteState, clone
+from watersmeet.sites.tree_paths import paths_of
 
 
 class Station:
@@ -110,10 +46,15 @@ class Station:
     def __init__(self, plan: Plan, site: int, units: int = 1) -> None:
         self.plan, self.site, self.units = plan, site, units
         self.names = plan.site_names
-        homes = paths_of(plan).homes
+        homes = paths_of(plan).homes[: len(plan.aliases)]
         self.homes = [n for n, home in enumerate(homes) if home == site]
         self.streams = {plan.inputs[n].stream for n in self.homes}
         self.retention = self._retention()
+        assert plan.sites is not None
+        self.decider = plan.sites.lines.decider or self.names[0]
+        given = plan.sites.lines.results_at
+        self.results_site = None if given is None else self.names.index(given)
+        self._paths: dict[int, Paths] = {}
 
     def _retention(self) -> dict[str, int]:
         """By alias how long a tuple is kept: what merging of segments goes by."""
@@ -129,7 +70,10 @@ class Station:
         return [n for n in range(len(self.names)) if n != self.site]
 
     def paths(self, epoch: Epoch) -> Paths:
-        return paths_of(self.plan.at(epoch.sequences))
+        """Those of an epoch's plan: its number says which that is."""
+        if epoch.number not in self._paths:
+            self._paths[epoch.number] = paths_of(self.plan.at(epoch.sequences))
+        return self._paths[epoch.number]
 
     def own(self, marks: Mapping[str, int], state: SiteState) -> dict[str, int]:
         """How far the site's streams are, by alias, under watermarks by stream; no further than it has promised."""
@@ -145,14 +89,21 @@ class Station:
         for epoch in state.epochs:
             paths = self.paths(epoch)
             frontiers = Frontiers(paths, self.site, streams, epoch.told)
-            out.append(Span(self.plan, paths, frontiers, epoch.prefix, epoch.own, self.units, epoch.since, epoch.until))
+            out.append(
+                Span(self.plan, paths, frontiers, epoch.prefix, epoch.reached, self.units, epoch.since, epoch.until)
+            )
         return out
+
+    def find_results_mark(self, state: SiteState, own: Mapping[str, int]) -> int:
+        """How far the results of all sites are, as far as this one knows."""
+        told = [state.results.get(self.names[n], NEVER) for n in self.others]
+        return min([find_mark(self.spans(state, own), own), *told])
 
     # ------------------------------------------------------------ before a batch
 
     def take(self, state: SiteState, letters: Iterable[Letter]) -> tuple[SiteState, list[Message]]:
         """The state of a batch that takes letters, and what they bring its units."""
-        after, inbox = deepcopy(state), list[Message]()
+        after, inbox = clone(state), list[Message]()
         for letter in letters:
             expected = after.taken.get(letter.sender, 0) + 1
             if letter.number != expected:
@@ -161,12 +112,23 @@ class Station:
                 )
             after.taken[letter.sender] = letter.number
             after.streams |= letter.streams
+            tables = letter.tables()
             self._forget(after, letter)
+            if "watch" in letter.news:
+                after.survey.watch(letter.news["watch"])
+            elif letter.news:
+                after.choice.hear(letter.sender, letter.news)
             self._agree(after, letter)
+            if RESULTS in letter.channels:
+                after.results[letter.sender] = letter.channels[RESULTS]
+            for kind in (k for k in tables if k.startswith(f"{MET} ")):
+                inbox += [Message(unit, kind, tables[kind]) for unit in range(self.units)]
+            if RESULTS in tables:
+                inbox.append(Message(letter.number % self.units, FOUND, tables[RESULTS]))
             for epoch in after.epochs:
                 own = _of_epoch(epoch, letter.channels)
                 epoch.told.hear(own)
-                for kind, table in _of_epoch(epoch, letter.items).items():
+                for kind, table in _of_epoch(epoch, tables).items():
                     inbox += self._deal(epoch, kind, table, own)
         return after, inbox
 
@@ -179,16 +141,18 @@ class Station:
         if agreed is not None:
             state.begin(**asdict(agreed))
 
-    def propose(self, state: SiteState, sequences: Sequences, ahead_us: int) -> None:
+    def propose(
+        self, state: SiteState, sequences: Sequences, ahead_us: int, expects: Mapping[str, float] | None = None
+    ) -> None:
         """Let all sites change to a plan, for heads that are so far ahead of all that is known."""
         known = [*state.streams.values(), *state.own.values()]
         if len(known) < len(self.plan.aliases) or state.agreement.proposed is not None:
             return  # somebody has not been heard of yet
         number = max(state.newest, state.agreement.ended) + 1
         if not self.others:
-            state.begin(number, sequences, add_span(max(known), ahead_us))
+            state.begin(number, sequences, add_span(max(known), ahead_us), dict(expects or {}))
             return
-        state.agreement.propose(Proposal(number, sequences, add_span(max(known), ahead_us)))
+        state.agreement.propose(Proposal(number, sequences, add_span(max(known), ahead_us), dict(expects or {})))
 
     def _forget(self, state: SiteState, letter: Letter) -> None:
         """Letters that the sender has taken need not be kept."""
@@ -213,9 +177,11 @@ class Station:
 
     # ------------------------------------------------------------ after a batch
 
-    def settle(self, state: SiteState, marks: Mapping[str, int]) -> tuple[SiteState, list[Span]]:
-        """The state after a batch that has reached these watermarks by stream, and how far everything is."""
-        after, own = deepcopy(state), self.own(marks, state)
+    def settle(
+        self, state: SiteState, marks: Mapping[str, int], measures: Iterable[Mapping[str, Any]] = ()
+    ) -> tuple[SiteState, list[Span]]:
+        """The state after a batch that has reached these watermarks by stream, and whose units have measured this; and how far everything is."""
+        after, own = copy(state), self.own(marks, state)
         spans = self.spans(state, own)
         after.own, after.cuts, under_way = own, {}, list[Epoch]()
         for n in self.homes:
@@ -223,18 +189,84 @@ class Station:
                 (span.frontiers.window_cut(n) for span in spans), default=own[self.plan.aliases[n]]
             )
         for epoch, span in zip(after.epochs, spans, strict=True):
-            epoch.own = dict(own)
+            epoch.reached = {span.paths.name(n): span.frontiers.of(n) for n in range(len(span.paths.homes))}
             epoch.told.answer(span.frontiers)
             is_over = epoch.until < LAST and span.frontiers.have_passed(epoch.until)
             after.cuts |= {epoch.prefix + name: LAST if is_over else cut for name, cut in self._cuts(span).items()}
             if not is_over:
                 under_way.append(epoch)
         after.epochs = under_way
+        after.ended = self._find_ended(spans)
+        for n in (n for n in list_preserved(self.plan) if n in self.homes):
+            alias = self.plan.aliases[n]
+            begin = state.fates.get(alias, [NEVER, NEVER])[1]
+            after.fates[alias] = [begin, max(begin, find_fate(spans, n))]
+            after.cuts |= {alias: min(after.cuts[alias], begin), name_notes(n): begin}
+        self._survey(state, after, list(measures))
         return after, spans
+
+    def _survey(self, before: SiteState, after: SiteState, measures: list[Mapping[str, Any]]) -> None:
+        """Take in what was measured; the deciding site chooses."""
+        placed = self.plan.sites
+        assert placed is not None
+        reached = max(after.own.values(), default=NEVER)
+        if placed.search is None or reached in (NEVER, LAST) or not after.epochs:
+            return
+        longest_s, newest = placed.placement.longest, after.epochs[-1]
+        advanced = {a: m - before.own[a] for a, m in after.own.items() if before.own.get(a, NEVER) > NEVER}
+        after.survey.note(measures, advanced, longest_s)
+        after.survey.follow(newest.number, newest.since, reached, max(advanced.values(), default=0), longest_s * 1e6)
+        if self.name == self.decider and after.agreement.proposed is None:
+            after.choice.follow(after.newest)
+            if len(after.epochs) == 1:
+                self._choose(after, reached / 1e6)
+
+    def _choose(self, state: SiteState, now_s: float) -> None:
+        outlook, before = self.look(state, now_s), state.newest
+        change = outlook.choose()
+        if change is not None:
+            self.propose(state, change.sequences, round(outlook.ahead_us), change.expects)
+            if state.agreement.proposed is not None:
+                state.choice.propose(state.agreement.proposed.number, change.why)
+            elif state.newest > before:
+                state.choice.propose(state.newest, change.why)
+
+    def look(self, state: SiteState, now_s: float = 0.0) -> Outlook:
+        """What the site knows of plans."""
+        newest = state.epochs[-1] if state.epochs else Epoch()
+        plan = self.plan.at(newest.sequences)
+        return Outlook(plan, self.name, state.survey, state.choice, newest.number, newest.expects, now_s)
+
+    def expect(self, before: SiteState, after: SiteState) -> dict[str, float]:
+        """By site the bytes that letters to it were expected to take in a batch; nothing before a plan has been chosen."""
+        known = [m - before.own[a] for a, m in after.own.items() if before.own.get(a, NEVER) > NEVER and m < LAST]
+        seconds, expects = max(known, default=0) / 1e6, after.epochs[-1].expects if after.epochs else {}
+        ours = {pair.split(">")[1]: size for pair, size in expects.items() if pair.split(">")[0] == self.name}
+        return {to: size * seconds for to, size in ours.items()}
+
+    def _find_ended(self, spans: list[Span]) -> dict[str, list[Any]]:
+        """Before which heads tuples of ROWS windows must have ended to be forgotten, at home and where copies are."""
+        out: dict[str, list[Any]] = {}
+        for source in self.plan.sequenced:
+            n = source.position
+            if n in self.homes:
+                sent = [
+                    span.prefix + kept.name_sent(n, leg.at) for span in spans for leg in span.paths.all if leg.to == n
+                ]
+                mark = min(span.frontiers.heads_at_home(n) for span in spans)
+                out[source.alias] = [name_ends(n), mark, *dict.fromkeys(sent)]
+                continue
+            for span in spans:
+                mark = span.frontiers.heads_at_copy(n)
+                out[span.prefix + kept.copy(n)] = [span.prefix + name_ends(n), mark]
+        return out
 
     def _cuts(self, span: Span) -> dict[str, int]:
         """By name the time before which is dead what a plan keeps besides windows."""
         out, frontiers = dict[str, int](), span.frontiers
+        for n in range(span.paths.arriving, len(span.paths.homes)):
+            if span.paths.homes[n] == self.site:
+                out[kept.window(n)] = frontiers.window_cut(n)
         for leg in span.paths.all:
             if leg.there == self.site and leg.how is not None:
                 out[kept.name_sent(leg.to, leg.at)] = frontiers.window_cut(leg.to)
@@ -255,10 +287,15 @@ class Station:
         return min(span.frontiers.ready[leg] for leg in legs if (leg.at, leg.classes) == (like.at, like.classes))
 
     def post(
-        self, state: SiteState, spans: Iterable[Span], batch: int, outs: Mapping[int, Iterable[pa.Table]]
+        self,
+        state: SiteState,
+        spans: Iterable[Span],
+        batch: int,
+        outs: Mapping[int, Iterable[pa.Table]],
+        due: Collection[str] = (),
     ) -> tuple[SiteState, list[Letter]]:
-        """The letters of a batch whose units have these things to send, by site; a site to which nothing is new gets none."""
-        after, letters, spans = deepcopy(state), list[Letter](), list(spans)
+        """The letters of a batch whose units have these things to send, by site; a site to which nothing is new gets none, unless a letter to it is due."""
+        after, letters, spans = copy(state), list[Letter](), list(spans)
         for site in self.others:
             name, items = self.names[site], collect(outs.get(site, ()))
             letter = Letter(
@@ -266,21 +303,44 @@ class Station:
                 name,
                 state.sent.get(name, 0) + 1,
                 streams=dict(state.own),
-                channels={span.prefix + c: m for span in spans for c, m in span.frontiers.says.get(site, {}).items()},
+                channels=self._channels(state, spans, site),
                 taken=state.taken.get(name, 0),
-                more=self._more(state),
+                more=self._more(after, name),
+                news=self._news(after, name),
                 items=items,
             )
-            if items or letter.says != state.said.get(name):
+            if items or letter.news or name in due or letter.says != state.said.get(name):
                 after.sent[name], after.said[name] = letter.number, letter.says
                 after.batches[name] = [*state.batches.get(name, []), batch]
                 letters.append(letter)
             after.cuts[kept.name_out(site)] = min(after.batches.get(name, []), default=batch + 1)
         return after, letters
 
-    def _more(self, state: SiteState) -> dict[str, Any]:
+    def count(self, state: SiteState, letter: Letter, blob: bytes) -> None:
+        """Note what a letter of this batch takes on the line."""
+        state.survey.count(letter.to, read_sizes(blob), len(blob))
+
+    def _channels(self, state: SiteState, spans: Iterable[Span], site: int) -> dict[str, int]:
+        """How far everything is that another site waits for."""
+        out = {span.prefix + c: m for span in spans for c, m in span.frontiers.says.get(site, {}).items()}
+        return out | {RESULTS: find_mark(spans, state.own)} if site == self.results_site else out
+
+    def _news(self, state: SiteState, to: str) -> dict[str, Any]:
+        """What is said once: surveys to the deciding site, and from there which values are to be watched."""
+        if to == self.decider:
+            return state.survey.tell()
+        watched, told = state.survey.watched, state.choice.watch_told
+        if self.name != self.decider or watched == told.get(to, {}):
+            return {}
+        told[to] = watched
+        return {"watch": watched}
+
+    def _more(self, state: SiteState, to: str) -> dict[str, Any]:
         """What a letter says of plans."""
-        epochs = [{"number": e.number, "sequences": e.sequences, "since": e.since} for e in state.epochs if e.number]
+        following = state.sent.get(to, 0) + 1
+        taken = following - 1 - len(state.batches.get(to, []))
+        unknown = [e for e in state.epochs if e.number and e.named.setdefault(to, following) > taken]
+        epochs = [asdict(Proposal(e.number, e.sequences, e.since, e.expects)) for e in unknown]
         return {**({"epochs": epochs} if epochs else {}), **state.agreement.says()}
 
 
@@ -289,10 +349,7 @@ def _of_epoch(epoch: Epoch, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(epoch.prefix): v for name, v in given.items() if name.startswith(epoch.prefix)}
 
 
-def collect(outs: Iterable[pa.Table]) -> dict[str, pa.Table]:
-    """What the units of a site send another, in one table of every kind."""
-    found: dict[str, list[pa.Table]] = {}
-    for table in outs:
-        for kind, body in zip(table.column(KIND).to_pylist(), table.column(BODY).to_pylist(), strict=True):
-            found.setdefault(kind, []).append(from_bytes(body))
-    return {kind: pa.concat_tables(tables).combine_chunks() for kind, tables in sorted(found.items())}
+def collect(outs: Iterable[pa.Table]) -> list[Item]:
+    """What the units of a site send another, by kind."""
+    columns = ([table.column(name).to_pylist() for name in (KIND, ROWS, BODY)] for table in outs)
+    return sorted(Item(*values) for found in columns for values in zip(*found, strict=True))

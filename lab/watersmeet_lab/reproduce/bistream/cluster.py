@@ -27,8 +27,8 @@ from watersmeet.plan.options import Options
 from watersmeet.plan.source_sql import PASS
 from watersmeet.query.stream import StreamSpec
 from watersmeet.routing.epochs import Epochs
-from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.units import enter
 from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.stores import MemoryStore

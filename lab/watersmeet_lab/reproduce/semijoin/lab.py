@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from watersmeet.sites.calibrate import calibrate
 from watersmeet.sites.planning.cost import PerTuple, Setting
 from watersmeet_lab.reproduce.semijoin.answer import Answer
+from watersmeet_lab.reproduce.semijoin.calibrate import calibrate
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,12 @@ import numpy as np
 
 from watersmeet.errors import OptionError
 from watersmeet.sites.planning.model import Algorithm, LinearPlan
+from watersmeet.sites.planning.trees import TreePlan
 from watersmeet_lab.simulate.network import Network, Simulation, Traffic
 from watersmeet_lab.simulate.sites.halves import NUMBER_BYTES, Done, Sent
 from watersmeet_lab.simulate.sites.model import Counts, Envelope, Joining, Outcome, SiteProtocol
 from watersmeet_lab.simulate.sites.one_way import ANSWERED, HALVES, HOPS, MIRRORED
 from watersmeet_lab.simulate.sites.streams import Base, Results, Streams, joint
-from watersmeet_lab.simulate.sites.trees import TreePlan
 from watersmeet_lab.simulate.sites.window import NONE, NOTHING, Arrival, Rows, together
 
 

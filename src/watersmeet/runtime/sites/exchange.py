@@ -1,26 +1,27 @@
-"""Where sites leave letters for each other: a folder that all of them reach, on any of the file systems of `rounds.systems`.
+"""Where sites leave letters for each other: what a carrier of letters does, and which one an address names.
 
-    exchange/
-        sites/paris.json                what a site is: its query, its run, its watersmeet
-        letters/paris/tokyo/17          the letter with this number
+    a path, hdfs:, s3: ...         `folder`    files of a folder that all sites reach
+    kafka:PREFIX@HOST:PORT         `topics`    a topic for each ordered pair of sites
 
-Invariant: a letter is put whole, once, and never changed; its sender deletes it when the receiver has said that it has taken it for good.
+Letters larger than a part travel in parts, so that a broker takes them, and that a slow line carries each of them in time.
+
+Invariant: a letter is put whole, after the commit of the batch that made it, and never changed. It may be there twice, and be seen once. Its sender forgets it when its
+receiver has said that it has taken it for good. A carrier that cannot be reached raises an OSError, and has lost nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
-from urllib.parse import quote, unquote
 
-from watersmeet.errors import OptionError
-from watersmeet.runtime.rounds.systems import check_reach, open_files
+PART_BYTES = 900_000
+"""Less than what a broker of Kafka takes in one message unless it was told otherwise."""
 
 
 class Exchange(Protocol):
     """A carrier of letters."""
+
+    address: str
 
     def greet(self, site: str, who: Mapping[str, Any]) -> None:
         """Say who a site is."""
@@ -28,69 +29,52 @@ class Exchange(Protocol):
     def greetings(self) -> dict[str, dict[str, Any]]:
         """Who the sites are that have been here."""
 
-    def put(self, sender: str, to: str, number: int, blob: bytes) -> None:
-        """Send a letter; one that is there already stays."""
-
-    def numbers(self, sender: str, to: str) -> list[int]:
-        """The letters of a pair of sites that are there, in order."""
-
-    def get(self, sender: str, to: str, number: int) -> bytes:
-        """A letter; a FileNotFoundError if it is not there."""
-
-    def drop(self, sender: str, to: str, number: int) -> None:
-        """Delete a letter that has been taken."""
-
-    def show(self, sender: str, to: str, number: int) -> str:
-        """Where a letter lies, for errors."""
-
-
-class FolderExchange:
-    """A folder."""
-
-    def __init__(self, address: Any) -> None:
-        if not isinstance(address, (str, os.PathLike)) or not os.fspath(address):
-            raise OptionError(
-                f"exchange={address!r}: give a folder that all sites reach, such as 's3://bucket/query' or '/mnt/shared/query'"
-            )
-        self.address = os.fspath(address)
-        self._files, self._root = open_files(self.address)
-        try:
-            self._files.make_folder(f"{self._root}/sites")
-        except OSError as error:
-            raise OptionError(
-                f"exchange={self.address!r} cannot be written ({error}); give a folder that all sites reach"
-            ) from error
-        check_reach(self._files, self._root, f"exchange={self.address!r}")
-
-    def greet(self, site: str, who: Mapping[str, Any]) -> None:
-        self._files.replace(f"{self._root}/sites/{quote(site, safe='')}.json", json.dumps(who).encode(), durably=True)
-
-    def greetings(self) -> dict[str, dict[str, Any]]:
-        out = {}
-        for name in self._files.lengths(f"{self._root}/sites"):
-            if name.endswith(".json") and not name.startswith("."):
-                blob = self._files.read(f"{self._root}/sites/{name}").to_pybytes()
-                out[unquote(name.removesuffix(".json"))] = json.loads(blob)
-        return out
+    def find_unsent(self, sender: str, to: str, numbers: Collection[int]) -> list[int]:
+        """Which of some letters are not there, or not whole, in order."""
 
     def put(self, sender: str, to: str, number: int, blob: bytes) -> None:
-        self._files.make_folder(self._folder(sender, to))
-        self._files.create(self._path(sender, to, number), blob, durably=True)
+        """Send a letter; one that is there already changes nothing."""
 
-    def numbers(self, sender: str, to: str) -> list[int]:
-        return sorted(int(name) for name in self._files.lengths(self._folder(sender, to)) if name.isdigit())
+    def fetch(self, sender: str, to: str, after: int) -> Iterator[tuple[int, bytes]]:
+        """The letters that are there, whole and numbered higher than one, each once, in order. Who stops early gets the rest the next time."""
 
-    def get(self, sender: str, to: str, number: int) -> bytes:
-        return self._files.read(self._path(sender, to, number)).to_pybytes()  # type: ignore[no-any-return]
-
-    def drop(self, sender: str, to: str, number: int) -> None:
-        self._files.delete(self._path(sender, to, number))
+    def forget(self, sender: str, to: str, until: int) -> None:
+        """Delete letters up to a number: they have been taken."""
 
     def show(self, sender: str, to: str, number: int) -> str:
-        return f"{self.address.rstrip('/')}/letters/{quote(sender, safe='')}/{quote(to, safe='')}/{number}"
+        """Where a letter is, for errors."""
 
-    def _folder(self, sender: str, to: str) -> str:
-        return f"{self._root}/letters/{quote(sender, safe='')}/{quote(to, safe='')}"
 
-    def _path(self, sender: str, to: str, number: int) -> str:
-        return f"{self._folder(sender, to)}/{number}"
+def split(blob: bytes) -> list[bytes]:
+    """A letter in parts.
+
+    >>> [len(part) for part in split(bytes(PART_BYTES + 1))]
+    [900000, 1]
+    """
+    return [blob[begin : begin + PART_BYTES] for begin in range(0, max(len(blob), 1), PART_BYTES)]
+
+
+class Parts:
+    """The parts that have come of letters; parts may come twice, and in any order.
+
+    >>> parts = Parts()
+    >>> [parts.add(7, n, 2, part) for n, part in ((1, b"b"), (1, b"b"), (0, b"a"))]
+    [None, None, b'ab']
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, dict[int, bytes]] = {}
+
+    def add(self, number: int, part: int, parts: int, body: bytes) -> bytes | None:
+        """One more part of a letter; the letter, if it was the last."""
+        found = self._found.setdefault(number, {})
+        found[part] = body
+        if len(found) < parts:
+            return None
+        del self._found[number]
+        return b"".join(found[n] for n in range(parts))
+
+    def drop(self, until: int) -> None:
+        """Parts of letters up to a number are no longer needed."""
+        for number in [n for n in self._found if n <= until]:
+            del self._found[number]

@@ -6,7 +6,10 @@
     4  manifest n: the site's state, with the numbers of letters
     5  put letters into the exchange, and delete from it those that have been taken
 
-Whatever dies between 4 and 5 is made good by the next batch, or by the next run: a letter that is there already stays.
+Whatever dies between 4 and 5 is made good by the next batch, or by the next run: a letter that is there already stays. So is a line that is cut, or an exchange that does not answer: the
+site goes on without it, with a warning, and its letters wait in the checkpoint.
+
+A site that has nothing to say says so now and then: it is not taken for dead, and letters that it has taken can go.
 
 Invariant: a letter is taken in exactly one committed batch, and sent only if the batch that made it is committed. Nobody waits for another site inside a batch.
 """
@@ -17,6 +20,7 @@ import logging
 import time
 import uuid
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,22 +28,28 @@ import pyarrow as pa
 
 from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Message
-from watersmeet.errors import CheckpointError, StreamError
+from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.supersteps import Account
 from watersmeet.runtime.sites.exchange import Exchange
-from watersmeet.sites.kept import name_out
 from watersmeet.sites.letter import Letter
-from watersmeet.sites.station import SiteState, Station
-from watersmeet.storage.manifest import BatchManifest, Intent
+from watersmeet.sites.one_way.kept import name_out
+from watersmeet.sites.site_state import SiteState
+from watersmeet.sites.station import Station
+from watersmeet.storage.manifest import REMEDY, BatchManifest, Intent
 
 logger = logging.getLogger(__name__)
 RUN = "run"
 """The file that has the name of this run, and the key of it in what sites say of themselves."""
 BATCH_BYTES = 256 * 2**20
 """A batch takes letters of about so many bytes; the others wait."""
+BATCH_S = 10.0
+"""A batch fetches letters for about so long: what a slow line has not brought by then waits, too."""
+GREET_S = 10.0
+"""So often it is looked who the others are."""
 STATE, TAKEN, RUNS = "state", "letters", "runs"
+EXCHANGE_REMEDY = "see that this site reaches the exchange, and that the exchange runs"
 
 
 @dataclass
@@ -56,11 +66,31 @@ class Correspondence:
     """By site since when nothing has come from it, by this process's clock."""
     shipped: list[list[Any]] = field(default_factory=list)
     """Sender, receiver, letters, rows and bytes of the latest batch."""
+    expected: list[list[Any]] = field(default_factory=list)
+    """Sender, receiver and bytes that were expected of the latest batch."""
     patience_s: float = 300.0
-    """A site that has been silent for so long is warned of, once."""
+    """A site that has been silent for so long is warned of, once. All sites have the same: a site that has nothing to say is heard of four times as often."""
+    posted: dict[str, int] = field(default_factory=dict)
+    """By site up to which letter all are in the exchange; a site is missing as long as this process has not looked."""
+    spoken: dict[str, float] = field(default_factory=dict)
+    """By site when the last letter was written to it, by this process's clock."""
+    is_reached: bool = True
+    """Whether the exchange answered when it was last asked."""
+    timed: list[tuple[str, str, int, float]] = field(default_factory=list)
+    """Sender, receiver, bytes and seconds of letters that were put or fetched since the last batch began."""
+    greeted: float = float("-inf")
+    """When it was last looked who the others are."""
 
     def begin(self) -> None:
-        """Say who this site is; refuse to begin anew where others go on."""
+        """Say who this site is; refuse to begin anew where others go on, and an exchange that does not answer."""
+        try:
+            self._begin()
+        except OSError as error:
+            raise OptionError(
+                f"exchange={self.exchange.address!r} cannot be used ({error}); {EXCHANGE_REMEDY}"
+            ) from error
+
+    def _begin(self) -> None:
         me, names = self.station.name, self.folder.names(LETTERS)
         run = self.folder.read(LETTERS, RUN).to_pybytes().decode() if RUN in names else uuid.uuid4().hex
         before = self.exchange.greetings()
@@ -73,13 +103,37 @@ class Correspondence:
         self.exchange.greet(me, self.who)  # the others refuse it, too, if it is not what they are
         self.check_others()
 
+    @contextmanager
+    def _at_exchange(self) -> Iterator[None]:
+        """Do something with the exchange; one that does not answer is warned of once, and asked again in the next batch."""
+        try:
+            yield
+        except OSError as error:
+            if self.is_reached:
+                logger.warning(
+                    "site %s does not reach its exchange %s (%s): it goes on without letters, which wait in its checkpoint; %s",
+                    self.station.name,
+                    self.exchange.address,
+                    error,
+                    EXCHANGE_REMEDY,
+                )
+            self.is_reached = False
+            return
+        if not self.is_reached:
+            logger.warning("site %s reaches its exchange %s again", self.station.name, self.exchange.address)
+        self.is_reached = True
+
     # ------------------------------------------------------------ before a batch
 
     def next(self, before: BatchManifest) -> dict[str, Any]:
         """The letters that a batch takes, and the state with them."""
-        self.check_others()
         state, runs = SiteState.of(before.sites.get(STATE, {})), dict(before.sites.get(RUNS, {}))
-        taken = list(self._fetch(state))
+        taken: list[tuple[str, int]] = []
+        with self._at_exchange():
+            if time.monotonic() - self.greeted >= GREET_S:
+                self.check_others()
+            for one in self._fetch(state):
+                taken.append(one)  # what was fetched before a line was cut is taken
         letters = [self._read(sender, number) for sender, number in taken]
         for letter in letters:
             if runs.setdefault(letter.sender, letter.run) != letter.run:
@@ -88,37 +142,40 @@ class Correspondence:
                 )
         self._note_silence({letter.sender for letter in letters})
         after, _ = self.station.take(state, letters)
+        for sender, receiver, size, seconds in self.timed:
+            after.survey.time(sender, receiver, size, seconds)
+        self.timed = []
         return {STATE: after.to_json(), TAKEN: [list(one) for one in taken], RUNS: runs}
 
     def _fetch(self, state: SiteState) -> Iterator[tuple[str, int]]:
-        """Copy letters to the checkpoint, of every sender in order, without gaps."""
-        me, size = self.station.name, 0
+        """Copy letters to the checkpoint, of every sender in order, without gaps, until a batch has enough."""
+        me, size, began = self.station.name, 0, time.monotonic()
         for site in self.station.others:
             sender = self.station.names[site]
-            expected = state.taken.get(sender, 0) + 1
-            there = [n for n in self.exchange.numbers(sender, me) if n >= expected]
-            if there and there[0] > expected:
-                raise CheckpointError(
-                    f"{self.exchange.show(sender, me, expected)} is missing, and letter {there[0]} is there: put it back, or begin anew at all sites with a new exchange and new checkpoints"
-                )
-            for number in there:
-                if number != expected or size > BATCH_BYTES:
-                    break
-                blob = self.exchange.get(sender, me, number)
+            expected, asked = state.taken.get(sender, 0) + 1, time.monotonic()
+            for number, blob in self.exchange.fetch(sender, me, expected - 1):
+                if number != expected:
+                    raise CheckpointError(
+                        f"{self.exchange.show(sender, me, expected)} is missing, and letter {number} is there: put it back, or begin anew at all sites with a new exchange and new checkpoints"
+                    )
+                self.timed.append((sender, me, len(blob), time.monotonic() - asked))
                 Letter.from_bytes(blob, self.exchange.show(sender, me, number))
                 self.folder.write(LETTERS, f"{sender}-{number}", blob, durably=True)
                 expected, size = expected + 1, size + len(blob)
                 yield sender, number
+                asked = time.monotonic()
+                if size > BATCH_BYTES or time.monotonic() - began > BATCH_S:
+                    break
 
     def _read(self, sender: str, number: int) -> Letter:
         """A letter that the checkpoint has."""
         name = f"{sender}-{number}"
+        path = self.folder.path(LETTERS, name)
         try:
             blob = self.folder.read(LETTERS, name).to_pybytes()
         except FileNotFoundError:
-            blob = self.exchange.get(sender, self.station.name, number)
-        letter = Letter.from_bytes(blob, self.folder.path(LETTERS, name))
-        return letter
+            raise CheckpointError(f"{path} is missing, which a batch has taken; {REMEDY}") from None
+        return Letter.from_bytes(blob, path)
 
     def messages(self, before: BatchManifest, intent: Intent) -> list[Message]:
         """What the letters of a batch bring its units."""
@@ -128,6 +185,7 @@ class Correspondence:
 
     def check_others(self) -> None:
         """Refuse sites that run another query, or another watersmeet."""
+        self.greeted = time.monotonic()
         for site, who in self.exchange.greetings().items():
             if site == self.station.name:
                 continue
@@ -146,18 +204,27 @@ class Correspondence:
         """The state after a batch, and its letters, which are files of the checkpoint until they have been taken."""
         station = self.station
         streams = {name: spec for name, spec in station.plan.streams.items() if name in station.streams}
-        state, spans = station.settle(SiteState.of(intent.sites[STATE]), watermarks(streams, after.maxima))
+        measures = [report.measured for report in account.reports.values()]
+        state, spans = station.settle(SiteState.of(intent.sites[STATE]), watermarks(streams, after.maxima), measures)
         outs = {site: self._outs(after, site, intent.batch) for site in station.others}
-        state, letters = station.post(state, spans, intent.batch, outs)
-        self.shipped = []
+        state, letters = station.post(state, spans, intent.batch, outs, due=self._due())
+        name, expects = station.name, station.expect(SiteState.of(before.sites.get(STATE, {})), state)
+        self.shipped, self.expected = [], [[name, to, size] for to, size in expects.items()]
         for letter in letters:
             letter.run = self.who[RUN]
-            blob, rows = letter.to_bytes(), sum(table.num_rows for table in letter.items.values())
+            blob = letter.to_bytes()
             self.folder.write(LETTERS, f"to-{letter.to}-{letter.number}", blob, durably=True)
-            self.shipped.append([station.name, letter.to, 1, rows, len(blob)])
+            station.count(state, letter, blob)
+            self.shipped.append([station.name, letter.to, 1, letter.rows, len(blob)])
+            self.spoken[letter.to] = time.monotonic()
         after.expire({name_out(site): intent.batch + 1 for site in station.others})
         after.sites = {STATE: state.to_json(), RUNS: intent.sites[RUNS]}
         return []
+
+    def _due(self) -> list[str]:
+        """The sites that have not been written to for long."""
+        now, others = time.monotonic(), [self.station.names[n] for n in self.station.others]
+        return [site for site in others if now - self.spoken.setdefault(site, now) > self.patience_s / 4]
 
     def _outs(self, after: BatchManifest, site: int, batch: int) -> list[pa.Table]:
         store = FileStore(self.folder, "")
@@ -166,23 +233,27 @@ class Correspondence:
 
     def after_commit(self, after: BatchManifest) -> None:
         """Send what the checkpoint has to send, and forget what has been taken."""
-        state = SiteState.of(after.sites.get(STATE, {}))
-        me, names = self.station.name, set(self.folder.names(LETTERS))
-        for site in self.station.others:
-            to = self.station.names[site]
-            last, waiting = state.sent.get(to, 0), len(state.batches.get(to, []))
-            there = set(self.exchange.numbers(me, to))
-            for number in range(last - waiting + 1, last + 1):
-                if number not in there:
-                    self.exchange.put(me, to, number, self.folder.read(LETTERS, f"to-{to}-{number}").to_pybytes())
-            for number in there:
-                if number <= last - waiting:
-                    self.exchange.drop(me, to, number)
-            needed = {f"to-{to}-{n}" for n in range(last - waiting + 1, last + 1)}
-            gone = {n for n in names if n.startswith(f"to-{to}-")} - needed
+        state, names = SiteState.of(after.sites.get(STATE, {})), set(self.folder.names(LETTERS))
+        for to in (self.station.names[n] for n in self.station.others):
+            last = state.sent.get(to, 0)
+            waiting = range(last - len(state.batches.get(to, [])) + 1, last + 1)
+            with self._at_exchange():
+                self._send(to, waiting)
+                self.exchange.forget(self.station.name, to, waiting.start - 1)
+            gone = {n for n in names if n.startswith(f"to-{to}-")} - {f"to-{to}-{n}" for n in waiting}
             gone |= {f"{to}-{n}" for n in range(1, state.taken.get(to, 0) + 1)} & names
             for name in gone:
                 self.folder.delete(LETTERS, name)
+
+    def _send(self, to: str, waiting: range) -> None:
+        """Put the letters that are not in the exchange; where that is not known, it is asked."""
+        me, known = self.station.name, self.posted.pop(to, None)
+        unsent = self.exchange.find_unsent(me, to, waiting) if known is None else [n for n in waiting if n > known]
+        for number in unsent:
+            blob, began = self.folder.read(LETTERS, f"to-{to}-{number}").to_pybytes(), time.monotonic()
+            self.exchange.put(me, to, number, blob)
+            self.timed.append((me, to, len(blob), time.monotonic() - began))
+        self.posted[to] = waiting.stop - 1
 
     def _note_silence(self, heard: Collection[str]) -> None:
         """Warn of sites from which nothing has come for long: results wait for them."""

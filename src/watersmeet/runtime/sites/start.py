@@ -8,7 +8,7 @@ Invariant: the same query text and the same options give the same plan at every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,17 +19,34 @@ from watersmeet.errors import OptionError, UnsupportedError
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.plan.model import InputPlan, Plan
+from watersmeet.plan.rules.tree import is_of_two_streams
+from watersmeet.runtime.kafka.address import NAME as KAFKA
 from watersmeet.runtime.rounds.checkpoint import LETTERS
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.handle import Handle, folder_of, launch, outlet_of, reach_stores, trigger_of
+from watersmeet.runtime.rounds.follow import check_sinks
+from watersmeet.runtime.rounds.handle import (
+    Handle,
+    check_apart,
+    folder_of,
+    launch,
+    outlet_of,
+    reach_stores,
+    trigger_of,
+)
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.sinks import FileSink, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Account, Supersteps
-from watersmeet.runtime.sites.exchange import FolderExchange
-from watersmeet.runtime.sites.letters import STATE, Correspondence
+from watersmeet.runtime.sites.exchange import Exchange
+from watersmeet.runtime.sites.folder import FolderExchange
+from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, STATE, Correspondence
+from watersmeet.runtime.sites.topics import TopicExchange
+from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.sites.dataflow import SiteFlows
 from watersmeet.sites.letter import FORMAT
+from watersmeet.sites.plan_change.choice import Outlook
+from watersmeet.sites.plan_change.explain import explain_choice
+from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
 from watersmeet.storage.manifest import BatchManifest, Intent
 
@@ -98,10 +115,28 @@ class SiteDecider(Decider):
             self.letters.after_commit(after)
 
     def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
-        return {"shipping": str(self.query.sites and self.query.sites.linear), "shipped": self.letters.shipped}
+        now = self._look(after).plan.sites
+        letters = self.letters
+        return {"shipping": str(now and now.plan), "shipped": letters.shipped, "expected": letters.expected}
+
+    def _look(self, manifest: BatchManifest) -> Outlook:
+        return self.letters.station.look(SiteState.of(manifest.sites.get(STATE, {})))
 
     def explain(self, runtime: str, detail: Detail, manifest: BatchManifest | None) -> Explanation:
-        return explain(self.query, runtime, detail, shipping_now=self.carried)
+        if manifest is None:
+            return explain(self.query, runtime, detail, shipping_now=self.carried)
+        now = explain_choice(self._look(manifest), self.letters.station.decider)
+        return explain(self.query, runtime, detail, shipping_now=self.carried, sites_now=now)
+
+
+def open_exchange(given: Any, sites: Sequence[str], at: str) -> Exchange:
+    """The carrier that an address names; raises if it cannot be reached."""
+    if not (isinstance(given, str) and given.startswith(f"{KAFKA}:")):
+        return FolderExchange(given)
+    try:
+        return TopicExchange(given, sites, at)
+    except OSError as error:
+        raise OptionError(f"exchange={given!r} cannot be used ({error}); {EXCHANGE_REMEDY}") from error
 
 
 def start_at(
@@ -115,39 +150,60 @@ def start_at(
     trigger: Any = None,
     name: str | None = None,
     partition_by: Any = None,
+    late: Any = None,
 ) -> Handle:
-    """Start one site's part of a query; `frames` are those of the streams that arrive here, by name."""
-    if plan.parts or plan.join.lookups:
-        raise UnsupportedError(
-            "outer, semi, anti and as-of joins, and joins with tables, do not run across sites yet; join tables at their site before, and run the others where all results are"
-        )
-    if plan.finish is not None:
-        raise UnsupportedError(
-            "DISTINCT and GROUP BY need all results at one place, and sites write what they find; leave them to a query over the results"
-        )
+    """Start one site's part of a query; `frames` are those of the streams that arrive here, by name, and `late` takes what is dropped of them."""
+    check_query(plan, at)
+    assert plan.sites is not None
     if "availableNow" in trigger_of(trigger):
         raise OptionError(
             "trigger='availableNow' ends when nothing more comes, and a site never knows that of the others; give a duration, such as '1 second'"
         )
     folder, to = folder_of(checkpoint), sink(sink_, partition_by=columns_given(partition_by))
+    lost = None if late is None else sink(late, "late")
+    check_apart(to, lost)
     check_names(to, [output.name for output in plan.join.results])
     spark = next(iter(frames.values())).sparkSession
+    check_sinks(spark, to, lost)
     probe_workers(spark)
-    reach_stores(spark, folder, to)
+    reach_stores(spark, folder, to, lost)
     folder.prepare(LETTERS)
     station = Station(plan, plan.site_names.index(at), max(1, plan.units_wanted))
     intake = SiteIntake(plan, station)
     shared = {k: v for k, v in plan.description().items() if k not in _HERE_ONLY}
+    patience_us = plan.sites.lines.patience_us
+    placed = plan.sites
+    shared["sites"] = [str(placed.plan), str(placed.search), station.decider, patience_us, placed.lines.results_at]
     who = {"fingerprint": fingerprint(shared), "format": FORMAT, "query": plan.title}
-    letters = Correspondence(station, FolderExchange(exchange), folder, who)
+    lend_settings(spark, [exchange] if isinstance(exchange, str) else [])
+    letters = Correspondence(
+        station, open_exchange(exchange, plan.site_names, at), folder, who, patience_s=patience_us / 1e6
+    )
     letters.begin()
     steps = Supersteps(
         SiteFlows(station, intake),
         outlet_of(plan, {}),
         frames,
         folder,
+        late=lost is not None,
         folder_of_results=to if isinstance(to, FileSink) else None,
+        folder_of_late=lost if isinstance(lost, FileSink) else None,
         ticks=True,
     )
     decider = SiteDecider(plan, letters)
-    return launch(Protocol(intake, steps, folder, to, decider), checkpoint, trigger, name)
+    return launch(Protocol(intake, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
+
+
+def check_query(plan: Plan, at: str) -> None:
+    """Refuse what sites cannot do."""
+    if plan.parts and not (is_of_two_streams(plan) and plan.finish is None):
+        kinds: list[str] = [part.node.kind for part in plan.parts]
+        raise UnsupportedError(
+            f"{kinds[0].upper()} JOIN of {' and '.join(plan.parts[0].node.aliases)}: sites do LEFT, FULL, SEMI and ANTI joins of two streams, without DISTINCT and GROUP BY; "
+            f"bring these streams to one site whole, and join them there with start() and no at="
+        )
+    if plan.join.tables:
+        table = next(iter(plan.join.tables))
+        raise UnsupportedError(
+            f"table {table}: sites join streams; join the table with its stream at the stream's own site, before it becomes a wm.Stream: wm.Stream(orders_df.join(table_df, ...), time=..., site={at!r})"
+        )

@@ -37,7 +37,7 @@ NUMBER_BYTES = 8
 
 @dataclass(frozen=True)
 class PerTuple:
-    """Seconds of processing for one tuple; `sites.calibrate` measures them. The defaults were measured once, on a server of 2026."""
+    """Seconds of processing for one tuple; the laboratory measures them. The defaults were measured once, on a server of 2026."""
 
     probe: float = 2.4e-8
     """c_p: one tuple met by a probe."""

@@ -7,7 +7,7 @@ Sites share what they have been sent:
 
     a: b SP-D    b: a SP-S      a's tuples go to b's site once: as a copy for b, from which a's own rows set out
 
-Appendix B prices every one-way join by itself. In rounds a copy belongs to a site (`sites.schedule`): every further join with it
+Appendix B prices every one-way join by itself. A copy belongs to a site (`sites.paths`): every further join with it
 is free of transmission, and so is a head's first step to a site that has a copy of its stream. So the plans that look cheapest one
 by one are priced again, and with them those that bring all streams to one site.
 
@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from watersmeet.errors import OptionError
 from watersmeet.sites.planning.cost import PRICES, Cost, PricedJoin, Setting
-from watersmeet.sites.planning.flow import StreamFlows
+from watersmeet.sites.planning.flow import StreamFlows, any_of
 from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearPlan, OneWayStep, Sequence, SiteQuery
 from watersmeet.sites.planning.statistics import Statistics
 
@@ -54,6 +54,20 @@ class PricedStep:
     seconds: float
 
 
+class Delivery(NamedTuple):
+    """What results cost that are shipped to one site, per second."""
+
+    shipments: float = 0.0
+    bytes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: tuple[float, ...]) -> Delivery:  # type: ignore[override]
+        return Delivery(*(x + y for x, y in zip(self, other, strict=True)))
+
+
+NOTHING_SHIPPED = Delivery()
+
+
 @dataclass(frozen=True)
 class Found:
     """A plan, its cost in seconds per second, and how it was found."""
@@ -63,15 +77,16 @@ class Found:
     search: Literal["greedy", "exhaustive", "random", "given"]
     estimates: Mapping[str, tuple[PricedStep, ...]] = field(hash=False)
     """By head."""
+    delivery: Delivery = NOTHING_SHIPPED
 
     @property
     def bytes(self) -> float:
         """Expected, per second."""
-        return sum(e.cost.bytes for steps in self.estimates.values() for e in steps)
+        return self.delivery.bytes + sum(e.cost.bytes for steps in self.estimates.values() for e in steps)
 
     @property
     def shipments(self) -> float:
-        return sum(e.cost.shipments for steps in self.estimates.values() for e in steps)
+        return self.delivery.shipments + sum(e.cost.shipments for steps in self.estimates.values() for e in steps)
 
 
 Way = tuple[float, tuple[tuple[int, Algorithm], ...]]
@@ -87,8 +102,11 @@ class Optimizer:
         statistics: Statistics,
         setting: Setting,
         algorithms: tuple[Algorithm, ...] = PAPER,
+        results_at: str | None = None,
     ) -> None:
         self.query, self.setting, self.algorithms = query, setting, algorithms
+        self.results_at = results_at
+        """The site that results are shipped to; None: they stay where they arise."""
         self.flows = StreamFlows(query, statistics, setting.interval_us)
         self.sites = [s.site for s in query.streams]
         line = setting.line
@@ -143,7 +161,23 @@ class Optimizer:
                 out.append(PricedStep(step, at, rows, cost, self._seconds(cost, at, to)))
                 done |= 1 << to
             estimates[alias] = tuple(out)
-        return Found(plan, sum(e.seconds for steps in estimates.values() for e in steps), search, estimates)
+        ends = [(head, plan.places(alias)[-1]) for head, alias in enumerate(self.query.aliases)]
+        delivery, joins = self.deliver(ends), sum(e.seconds for steps in estimates.values() for e in steps)
+        return Found(plan, joins + delivery.seconds, search, estimates, delivery)
+
+    def deliver(self, ends: Iterable[tuple[int, str]]) -> Delivery:
+        """What it costs to ship the results of heads, each from the site where they arise."""
+        out = NOTHING_SHIPPED
+        for head, at in ends:
+            if self.results_at not in (None, at):
+                flow, line = (
+                    self.flows.flow(head, (1 << len(self.sites)) - 1),
+                    self.setting.line(at, str(self.results_at)),
+                )
+                often = any_of(flow.heads, flow.alive) / self.flows.interval_s
+                size = flow.rows * flow.full_bytes / self.flows.interval_s
+                out += (often, size, often * line.latency_s + size / line.bytes_per_s)
+        return out
 
     def one_way(self, head: str, done: frozenset[str], to: str, algorithm: Algorithm) -> Cost:
         """One formula's answer: from a head joined with streams to another stream."""
@@ -190,7 +224,12 @@ class Optimizer:
             if width is not None:
                 cheapest = heapq.nsmallest(width, states.items(), key=lambda state: state[1][0][0])
                 states = dict(cheapest)
-        return heapq.nsmallest(best, (way for ways in states.values() for way in ways), key=_first)
+        whole = (
+            (seconds + self.deliver([(head, at)]).seconds, steps)
+            for (_, at), ways in states.items()
+            for seconds, steps in ways
+        )
+        return heapq.nsmallest(best, whole, key=_first)
 
     def _rename(self, ways: list[Way]) -> dict[str, Sequence]:
         names = self.query.aliases
@@ -246,15 +285,16 @@ def together(found: Found, optimizer: Optimizer) -> Found:
             there, copy = query.stream(e.step.to).site, (e.step.to, e.source)
             at_source = e.step.algorithm.at_source
             if e.source == there or (n == 0 and not at_source and (head, there) in whole):
-                e = _free(e)
+                e = free_of_shipping(e)
             elif at_source and copy in whole:
                 simple = optimizer.one_way(head, done, e.step.to, Algorithm.SP_S)
-                e = _free(e) if copy in seen else _reprice(e, simple, optimizer)
+                e = free_of_shipping(e) if copy in seen else _reprice(e, simple, optimizer)
                 seen.add(copy)
             out.append(e)
             done |= {e.step.to}
         estimates[head] = tuple(out)
-    return replace(found, estimates=estimates, seconds=sum(e.seconds for steps in estimates.values() for e in steps))
+    joins = sum(e.seconds for steps in estimates.values() for e in steps)
+    return replace(found, estimates=estimates, seconds=joins + found.delivery.seconds)
 
 
 def gather_at_sites(query: SiteQuery) -> Iterator[LinearPlan]:
@@ -281,7 +321,8 @@ def _to(query: SiteQuery, head: str, site: str) -> tuple[OneWayStep, ...] | None
     return tuple(steps)
 
 
-def _free(estimate: PricedStep) -> PricedStep:
+def free_of_shipping(estimate: PricedStep) -> PricedStep:
+    """A join whose two sides are at one site."""
     cost = Cost(0, 0, 0, 0, estimate.cost.processing_s)
     return replace(estimate, cost=cost, seconds=cost.processing_s)
 

@@ -5,7 +5,7 @@ frequent, and the number of equally frequent values that would join alike, if th
 common follows likewise from the chance that a tuple of each are equal.
 
 Implements: Tran and Lee (2010), table 4: r_i, w_i, f_i, f_ij, F, P.
-Departs from the paper: the values of two streams need not be nested; f_ij may be measured, see `sites.adapt`.
+Departs from the paper: the values of two streams need not be nested; f_ij may be measured, see `sites.plan_change.survey`.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ import pytest
 from tests.lab.simulate.sites.cases import SiteCase, found
 from watersmeet.errors import OptionError
 from watersmeet.sites.planning.model import Algorithm, LinearPlan, SiteQuery
+from watersmeet.sites.planning.trees import TreePlan
 from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import SiteProtocol
 from watersmeet_lab.simulate.sites.one_way import MIRRORED
 from watersmeet_lab.simulate.sites.run import SiteRun
-from watersmeet_lab.simulate.sites.trees import TreePlan
 
 MS = 1000
 QUERY = SiteQuery.of({"s1": "N1", "s2": "N2"}, ["s1.k = s2.k"], window_us=100 * MS)

@@ -9,10 +9,10 @@ from watersmeet.sites.planning.cost import Setting
 from watersmeet.sites.planning.model import Algorithm, SiteQuery
 from watersmeet.sites.planning.optimize import Optimizer
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
+from watersmeet.sites.planning.trees import TreeOptimizer, TreePlan
 from watersmeet_lab.simulate.sites import lockstep
 from watersmeet_lab.simulate.sites.run import SiteRun
 from watersmeet_lab.simulate.sites.streams import Streams, joint
-from watersmeet_lab.simulate.sites.trees import TreeOptimizer, TreePlan
 
 
 @pytest.mark.parametrize("rows", [False, True])

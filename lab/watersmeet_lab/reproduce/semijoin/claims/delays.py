@@ -7,6 +7,7 @@ import random
 from watersmeet.sites.planning.cost import Setting
 from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, SiteQuery
 from watersmeet.sites.planning.optimize import Optimizer
+from watersmeet.sites.planning.trees import Level, TreePlan
 from watersmeet_lab.reproduce.report import Claim, verdict
 from watersmeet_lab.reproduce.semijoin.answer import answer_of, ask_duckdb, verify
 from watersmeet_lab.reproduce.semijoin.data import TOPOLOGIES, Spec, query_of, statistics_of, streams_of
@@ -15,7 +16,6 @@ from watersmeet_lab.simulate.network import Link, Network
 from watersmeet_lab.simulate.sites.model import Constraint, Outcome, SiteProtocol
 from watersmeet_lab.simulate.sites.run import SiteRun
 from watersmeet_lab.simulate.sites.streams import Streams
-from watersmeet_lab.simulate.sites.trees import Level, TreePlan
 
 LATENCY_US = 25_000
 SLOW = Network(Link(latency_us=LATENCY_US))

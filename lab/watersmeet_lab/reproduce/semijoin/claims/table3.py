@@ -11,13 +11,13 @@ import statistics
 from time import perf_counter
 
 from watersmeet.sites.planning.optimize import Optimizer
+from watersmeet.sites.planning.trees import TreeOptimizer
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, verdict
 from watersmeet_lab.reproduce.semijoin.counting import Counter
 from watersmeet_lab.reproduce.semijoin.data import TOPOLOGIES, query_of, random_specs, statistics_of, streams_of
 from watersmeet_lab.reproduce.semijoin.lab import Lab
 from watersmeet_lab.simulate.sites.streams import measure
-from watersmeet_lab.simulate.sites.trees import TreeOptimizer
 
 PAPER_RATIOS = {"star": (1.02, 1.00), "chain": (1.06, 1.01), "cycle": (1.08, 1.01), "full": (1.14, 1.04)}
 """Mean and median of table 3."""

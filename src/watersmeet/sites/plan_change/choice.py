@@ -1,0 +1,291 @@
+"""Which plan the sites should have next: the deciding site prices plans under what all sites have measured, and corrects prices by what was counted.
+
+    surveys of all sites --> facts --> search, corrected --> another plan that pays clearly --> a proposal (`sites.plan_change.agree`)
+    counts of all sites  --> counted / expected, item by item --> corrections
+
+A plan that has been under way for a window has been counted, item by item, and so has every plan before it: their prices are what they have shipped. So a change that
+does not pay is taken back, and not tried again until its corrections are forgotten; a plan that has never run must promise more than one that has.
+
+A change costs: the new plan's copies and values are filled anew. It must bring that back within PAYBACK of the longest windows. Changes become rarer.
+
+Invariant: a choice is JSON; it follows from what the site has measured and was told, so a batch that is repeated chooses alike. Results never depend on it.
+Implements: Tran and Lee (2010), section 7's adaptivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from watersmeet.plan.model import Plan
+from watersmeet.sites.plan_change.survey import Survey
+from watersmeet.sites.planning.cost import LineCost
+from watersmeet.sites.planning.letters import Facts, Letters, StreamFacts
+from watersmeet.sites.planning.model import LinearPlan
+from watersmeet.sites.planning.placed import Sequences, write_plan
+from watersmeet.sites.planning.search import Corrections, PlanSearch, PricedPlan
+from watersmeet.sites.planning.values import KeyShares, Values, choose_watched
+
+MARGIN, COUNTED_MARGIN = 0.9, 0.97
+"""A change must bring the price below this share of what it is; if all of the other plan has been counted, below that."""
+PAYBACK = 20.0
+FIRST_BATCHES = 4
+"""Batches before the first change."""
+MOST_WAITING = 16
+"""Batches after which a first change does not wait any longer for the counts of watched values."""
+MOST_UNCOUNTED = 64
+"""Batches after which a change does not wait any longer for the counts of a site, whose streams may stand still."""
+MOST_AHEAD = 64.0
+RARER = 1.3
+"""After every change, so many times the batches before the next one."""
+FORGETTING = 200
+"""Windows after which a correction is forgotten."""
+MOST_FACTORS, MOST_CHANGES = 256, 8
+LEAST_FACTOR, MOST_FACTOR = 0.05, 20.0
+_SMALL_BYTES = 50.0
+"""Per second: an item of less is not worth a correction."""
+LETTER_BYTES = 200.0
+"""What a letter takes besides its items: numbers, and how far everything is."""
+NARROW = 5
+"""Of so many streams a search keeps fewer ways of each head."""
+
+
+@dataclass
+class Choice:
+    """What the deciding site remembers; JSON. Other sites have an empty one."""
+
+    heard: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By site: what it said of its streams, of its counts and of its lines."""
+    watch_told: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    """By site the values that it was asked to watch."""
+    factors: dict[str, list[float]] = field(default_factory=dict)
+    """By item: what was counted over what was expected, and the event time in seconds when that was."""
+    epoch: int = 0
+    batches: int = 0
+    """Since the plan has changed, or since the beginning."""
+    waits: float = FIRST_BATCHES
+    is_new: bool = False
+    """Whether something has been heard since the last search."""
+    ahead: float = 4.0
+    """Batches that a change is ahead of what is known."""
+    proposed: int = 0
+    """The number of the change that is proposed; 0: none."""
+    why: str = ""
+    changes: list[str] = field(default_factory=list)
+    """The last ones, in words, the newest last."""
+
+    def propose(self, number: int, why: str) -> None:
+        """A change has been proposed."""
+        self.proposed, self.why = number, why
+
+    def follow(self, newest: int) -> None:
+        """See what has become of it, the newest plan being this: adopted, or withdrawn since some stream had got there before. Then the next one is further ahead."""
+        if self.proposed and self.proposed <= newest:
+            self.changes = [*self.changes, self.why][-MOST_CHANGES:]
+        elif self.proposed:
+            self.ahead = min(2 * self.ahead, MOST_AHEAD)
+        self.proposed = 0
+
+    def hear(self, sender: str, news: Mapping[str, Any]) -> None:
+        """What a letter says for the first time."""
+        known = self.heard.setdefault(sender, {"streams": {}})
+        known["streams"] |= news.get("streams", {})
+        known |= {name: news[name] for name in ("counts", "lines") if name in news}
+        self.is_new = True
+
+
+class Change(NamedTuple):
+    """Another plan."""
+
+    sequences: Sequences
+    expects: dict[str, float]
+    """By 'sender>receiver' the bytes per second of its letters."""
+    why: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Everything that a choice depends on, at one site, after a batch."""
+
+    plan: Plan
+    """Under the present sequences."""
+    site: str
+    survey: Survey
+    choice: Choice
+    epoch: int
+    expects: Mapping[str, float]
+    """By 'sender>receiver' what was expected of the present plan when it was chosen, in bytes per second."""
+    now_s: float
+    """Event time."""
+
+    def facts(self) -> Facts | None:
+        """What has been measured of all streams; None while one is unknown."""
+        told = self._merge_told()
+        if not all(alias in told for alias in self.plan.aliases):
+            return None
+        streams = {
+            a: StreamFacts(max(said["rate"], 1e-6), said["each"], said["item"], max(said["interval"], 1e-6))
+            for a, said in told.items()
+        }
+        values, codes = {}, {}
+        for number, members in enumerate(self.plan.classes):
+            shares = {
+                a: KeyShares(**told[a]["keys"][str(number)]) for a in members.members if str(number) in told[a]["keys"]
+            }
+            if len(shares) < len(members.members):
+                return None
+            values[number] = Values.of(shares)
+            codes[number] = max(told[a]["codes"][str(number)] for a in shares)
+        return Facts(streams, values, codes)
+
+    def _merge_told(self) -> dict[str, dict[str, Any]]:
+        """By alias what is known of streams."""
+        told = {alias: seen.tell() for alias, seen in self.survey.streams.items() if seen.is_known}
+        for known in self.choice.heard.values():
+            told |= known["streams"]
+        return told
+
+    def watch(self) -> None:
+        """See that values that are frequent in one stream are counted in all."""
+        told = self._merge_told()
+        if not all(alias in told for alias in self.plan.aliases):
+            return
+        watched = {}
+        for number, members in enumerate(self.plan.classes):
+            shares = [
+                KeyShares(**told[a]["keys"][str(number)]) for a in members.members if str(number) in told[a]["keys"]
+            ]
+            if found := choose_watched(shares, self.survey.watched.get(str(number), ())):
+                watched[str(number)] = found
+        if watched != self.survey.watched:
+            self.survey.watch(watched)
+
+    def is_watched(self) -> bool:
+        """Whether all streams have said how often the watched values come."""
+        told = self._merge_told()
+        for number, members in enumerate(self.plan.classes):
+            for alias in members.members:
+                known = {int(h) for h, _ in told[alias]["keys"].get(str(number), {}).get("heavy", ())}
+                if not known.issuperset(self.survey.watched.get(str(number), ())):
+                    return False
+        return True
+
+    def counts(self) -> dict[str, dict[str, Any]]:
+        """By site what its letters have carried under the present plan, per second; none of a site that has not counted enough."""
+        out = {}
+        if self.survey.counts.epoch == self.epoch and self.survey.counts.is_known:
+            out[self.site] = self.survey.counts.tell()
+        for site, known in self.choice.heard.items():
+            if known.get("counts", {}).get("epoch") == self.epoch:
+                out[site] = known["counts"]
+        return out
+
+    def search(self, facts: Facts, *, corrected: bool = True) -> PlanSearch:
+        placed = self.plan.sites
+        assert placed is not None
+        factors = {name: factor for name, (factor, _) in self.choice.factors.items()} if corrected else {}
+        return PlanSearch(placed.query, Letters(placed.placement, facts), self.line, Corrections(factors))
+
+    def line(self, sender: str, receiver: str) -> LineCost:
+        """What is given of a line, else what both of its ends have measured, else what is assumed."""
+        placed = self.plan.sites
+        assert placed is not None
+        assumed, pair = placed.line(sender, receiver), f"{sender}>{receiver}"
+        views = [self.survey.fit_lines(), *(known.get("lines", {}) for known in self.choice.heard.values())]
+        seen = [view[pair] for view in views if pair in view]
+        latency, width = placed.lines.is_measured(sender, receiver)
+        per_byte = sum(one[1] for one in seen)
+        return LineCost(
+            sum(one[0] for one in seen) if latency and seen else assumed.latency_s,
+            1 / per_byte if width and per_byte else assumed.bytes_per_s,
+        )
+
+    @property
+    def ahead_us(self) -> float:
+        """How far ahead of all that is known a change should be: so far that no stream gets there before all have promised."""
+        told = [seen.seconds / seen.batches for seen in self.survey.streams.values() if seen.batches]
+        told += [said["interval"] for known in self.choice.heard.values() for said in known["streams"].values()]
+        return self.choice.ahead * max(told, default=1.0) * 1e6
+
+    @property
+    def longest_s(self) -> float:
+        assert self.plan.sites is not None
+        return self.plan.sites.placement.longest
+
+    # ------------------------------------------------------------ what is learnt, and what follows
+
+    def learn(self, facts: Facts) -> None:
+        """Compare what was counted with what was expected, item by item."""
+        counts, choice = self.counts(), self.choice
+        assert self.plan.sites is not None
+        assert isinstance(self.plan.sites.plan, LinearPlan)
+        expected = self.search(facts, corrected=False).price(self.plan.sites.plan)
+        for item in expected.items:
+            if item.sender in counts:
+                counted = counts[item.sender]["kinds"].get(item.receiver, {}).get(item.kind, 0.0)
+                factor = (counted + _SMALL_BYTES) / (item.bytes + _SMALL_BYTES)
+                choice.factors[item.name] = [min(max(factor, LEAST_FACTOR), MOST_FACTOR), self.now_s]
+        fresh = {n: f for n, f in choice.factors.items() if self.now_s - f[1] < FORGETTING * self.longest_s}
+        newest = sorted(fresh.items(), key=lambda item: (-item[1][1], item[0]))
+        choice.factors = dict(newest[:MOST_FACTORS])
+
+    def choose(self) -> Change | None:
+        """Another plan that pays clearly; None: the present one stays."""
+        choice, placed = self.choice, self.plan.sites
+        assert placed is not None
+        if choice.epoch != self.epoch:
+            choice.epoch, choice.batches, choice.waits = self.epoch, 0, choice.waits * RARER
+        choice.batches += 1
+        facts = self.facts() if self._is_time() else None
+        if facts is None or not isinstance(placed.plan, LinearPlan):
+            return None
+        choice.is_new = False
+        self.watch()
+        if not self.epoch and choice.batches < MOST_WAITING and not self.is_watched():
+            return None
+        counts = self.counts()
+        if counts:
+            self.learn(facts)
+        is_counted = not self.epoch or len(counts) == len(self.plan.site_names) or choice.batches >= MOST_UNCOUNTED
+        if choice.batches < choice.waits or not is_counted:
+            return None
+        search = self.search(facts)
+        standing = search.price(placed.plan)
+        best = search.find(placed.plan, narrow=len(self.plan.aliases) >= NARROW)
+        if not self._pays(best, standing):
+            return None
+        return Change(write_plan(best.plan), expect_bytes(best, facts), self._explain_change(best, standing))
+
+    def _is_time(self) -> bool:
+        """Whether there is something new to see: a search takes a while."""
+        return self.choice.is_new or self.choice.batches % 8 == 0 or not self.choice.heard
+
+    def _pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
+        if best.plan.sequences == standing.plan.sequences:
+            return False
+        is_counted = all(item.name in self.choice.factors for item in best.items)
+        if best.seconds > (COUNTED_MARGIN if is_counted else MARGIN) * standing.seconds:
+            return False
+        share = sum(item.bytes for item in best.items if item.kind.startswith("@")) / max(best.bytes, 1e-9)
+        fill_s = best.seconds * share * self.longest_s
+        return fill_s <= (standing.seconds - best.seconds) * PAYBACK * self.longest_s
+
+    def _explain_change(self, best: PricedPlan, standing: PricedPlan) -> str:
+        is_back = all(item.name in self.choice.factors for item in best.items)
+        why = "which was counted to be cheaper" if is_back else "which is expected to be cheaper"
+        return (
+            f"to {best.plan}, {why}: {best.seconds:.3g} s of line per second of the streams instead of {standing.seconds:.3g}"
+            f" ({best.bytes:,.0f} bytes/s instead of {standing.bytes:,.0f})"
+        )
+
+
+def expect_bytes(priced: PricedPlan, facts: Facts) -> dict[str, float]:
+    """By 'sender>receiver' the bytes per second of a plan's letters, with what letters take besides their items."""
+    placed, by_line = priced.plan.query, priced.by_line
+    sites = {s.alias: s.site for s in placed.streams}
+    intervals = {
+        site: min(facts.streams[a].interval for a, at in sites.items() if at == site) for site in sites.values()
+    }
+    pairs = [(x, y) for x in intervals for y in intervals if x != y]
+    return {f"{x}>{y}": round(by_line.get((x, y), 0.0) + LETTER_BYTES / intervals[x], 1) for x, y in pairs}

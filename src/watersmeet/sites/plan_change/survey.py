@@ -1,0 +1,310 @@
+"""What a site measures: its own streams, what its letters carry, and how long they take.
+
+    units --measure--> streams     tuples, their size in a letter, and how often the values of their keys come
+    letters --count--> counts      bytes of every kind of item under the newest plan, once it has been under way for a window
+    exchange --time--> lines       seconds for so many bytes
+
+What is old fades: a tuple counts for half after two of the longest windows, or after eight batches if these are longer.
+
+Invariant: a survey is JSON and bounded. It is a function of what the site's batches have measured, so a batch that is repeated has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import log2
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernels.hashing import combine
+from watersmeet.plan.model import Plan
+from watersmeet.sites.letter import write_item
+from watersmeet.sites.planning.values import ALL, HEAVY, SAMPLE, KeyShares, Sketch
+from watersmeet.storage.segment import Segment, key_columns
+
+_WEIGHED = 256
+"""Tuples of a batch that are compressed to see what they take."""
+_CODE_ITEM = 175
+"""Bytes of an item of codes, besides the codes."""
+HALVING_WINDOWS, HALVING_BATCHES = 2, 8
+SETTLING_BATCHES = 16
+"""A plan is counted when it has been under way for the longest window, or for so many batches if that is longer."""
+_TRANSFER_FADING, _LEAST_TRANSFERS, _LEAST_SPREAD = 0.98, 8, 0.2
+"""Of sizes: what they differ by, over their mean, if a bandwidth is to follow from them."""
+LEAST_COUNTED = 4
+"""Batches that are counted before anybody is told of them."""
+
+
+def measure(plan: Plan, position: int, new: Segment, watched: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The measure of a stream's new tuples, as JSON; keys by class, with the counts of watched values."""
+    own, keys = plan.inputs[position].keys, dict[str, Any]()
+    for c in own:
+        keys[str(c)] = _measure_key(new.key(key_columns(plan, own, [c])), watched.get(str(c), ()))
+    out = {"rows": new.rows, "low": new.min_ts, "high": new.max_ts, "keys": keys}
+    part = new.table.slice(0, _WEIGHED)
+    if part.num_rows > 1:
+        one, whole = (len(write_item(part.slice(0, n))) for n in (1, part.num_rows))
+        each = max(1.0, (whole - one) / (part.num_rows - 1))
+        out |= {"each": each, "item": max(0.0, one - each)}
+    return out
+
+
+def _measure_key(codes: np.ndarray, watched: Sequence[int]) -> dict[str, Any]:
+    hashes = combine(np.zeros(len(codes), np.int64), codes) & (ALL - 1)
+    values, counts = np.unique(hashes, return_counts=True)
+    below = int(values[SAMPLE]) if len(values) > SAMPLE else ALL
+    top = np.lexsort((values, -counts))[:HEAVY]
+    some = np.unique(codes)[:: max(1, len(values) // _WEIGHED)]
+    return {
+        "below": below,
+        "sample": np.column_stack([values[:SAMPLE], counts[:SAMPLE]]).tolist(),
+        "heavy": np.column_stack([values[top], counts[top]]).tolist(),
+        "watched": [[h, int(counts[values == h].sum())] for h in watched],
+        "code": max(0.5, (_weigh_codes(some) - _CODE_ITEM) / len(some)),
+    }
+
+
+def _weigh_codes(codes: np.ndarray) -> int:
+    return len(write_item(pa.table({"_code": pa.array(codes, pa.int64())})))
+
+
+@dataclass
+class StreamSurvey:
+    """One stream, older batches faded."""
+
+    rows: float = 0.0
+    seconds: float = 0.0
+    """Of event time."""
+    batches: float = 0.0
+    each: float = 0.0
+    item: float = 0.0
+    codes: dict[str, float] = field(default_factory=dict)
+    """By class of keys, the bytes of a code."""
+    keys: dict[str, Sketch] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> StreamSurvey:
+        return cls(**{**raw, "keys": {c: Sketch(**s) for c, s in raw["keys"].items()}})
+
+    def add(self, measures: Iterable[Mapping[str, Any]], seconds: float, longest_s: float) -> None:
+        """A batch: what units have measured, and the event time that it covers."""
+        factor = max(0.5 ** (seconds / max(HALVING_WINDOWS * longest_s, 1e-6)), 0.5 ** (1 / HALVING_BATCHES))
+        self.rows, self.seconds, self.batches = (x * factor for x in (self.rows, self.seconds, self.batches))
+        for sketch in self.keys.values():
+            sketch.fade(factor)
+        self.seconds, self.batches = self.seconds + seconds, self.batches + 1
+        for seen in measures:
+            self.rows += seen["rows"]
+            weight = min(1.0, seen["rows"] / max(self.rows, 1.0))
+            if "each" in seen:
+                self.each += (seen["each"] - self.each) * (weight if self.each else 1.0)
+                self.item += (seen["item"] - self.item) * (weight if self.item else 1.0)
+            for c, key in seen["keys"].items():
+                self.keys.setdefault(c, Sketch()).add(seen["rows"], key["below"], key["sample"], key["heavy"])
+                self.keys[c].watch(seen["rows"], key["watched"])
+                self.codes[c] = min(self.codes.get(c, 8.0), key["code"])
+
+    @property
+    def is_known(self) -> bool:
+        return self.rows >= 1 and self.seconds > 0 and self.each > 0
+
+    def tell(self) -> dict[str, Any]:
+        """What the deciding site is told."""
+        rate, interval = self.rows / self.seconds, self.seconds / self.batches
+        figures = {"rate": rate, "each": self.each, "item": self.item, "interval": interval}
+        return {
+            **{name: float(f"{value:.4g}") for name, value in figures.items()},
+            "codes": {c: round(size, 1) for c, size in self.codes.items()},
+            "keys": {c: asdict(sketch.to_shares()) for c, sketch in self.keys.items()},
+        }
+
+
+def is_news(told: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether what was told of a stream has changed so that a plan may depend on it."""
+    figures = ("rate", "each", "interval")
+    if (
+        any(not 0.85 < now[f] / max(told[f], 1e-12) < 1.18 for f in figures)
+        or now["keys"].keys() != told["keys"].keys()
+    ):
+        return True
+    return any(KeyShares(**now["keys"][c]).differs(KeyShares(**told["keys"][c])) for c in now["keys"])
+
+
+@dataclass
+class Counts:
+    """What letters have carried under one plan."""
+
+    epoch: int = -1
+    begins: int = 0
+    """The event time from which on it is counted."""
+    seconds: float = 0.0
+    batches: int = 0
+    kinds: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By receiver and kind, bytes."""
+    letters: dict[str, list[float]] = field(default_factory=dict)
+    """By receiver, letters and their bytes, all kinds and what they say."""
+
+    def advance(self, seconds: float, longest_s: float) -> None:
+        """A batch is over that covers so much event time."""
+        factor = max(0.5 ** (seconds / max(2 * HALVING_WINDOWS * longest_s, 1e-6)), 0.5 ** (1 / (2 * HALVING_BATCHES)))
+        self.seconds, self.batches = self.seconds * factor + seconds, self.batches + 1
+        self.kinds = {to: {k: v * factor for k, v in kinds.items()} for to, kinds in self.kinds.items()}
+        self.letters = {to: [v * factor for v in sums] for to, sums in self.letters.items()}
+
+    def add(self, to: str, sizes: Mapping[str, int], total: int, prefix: str) -> None:
+        """A letter."""
+        kinds = self.kinds.setdefault(to, {})
+        for kind, size in sizes.items():
+            if kind.startswith(prefix):
+                name = kind.removeprefix(prefix)
+                kinds[name] = kinds.get(name, 0.0) + size
+        letters, sum_bytes = self.letters.get(to, (0.0, 0.0))
+        self.letters[to] = [letters + 1, sum_bytes + total]
+
+    @property
+    def is_known(self) -> bool:
+        return self.batches >= LEAST_COUNTED and self.seconds > 0
+
+    def tell(self) -> dict[str, Any]:
+        """Per second, as the deciding site is told."""
+        return {
+            "epoch": self.epoch,
+            "batches": self.batches,
+            "kinds": {to: {k: _per(v, self.seconds) for k, v in kinds.items()} for to, kinds in self.kinds.items()},
+            "letters": {to: [_per(v, self.seconds) for v in sums] for to, sums in self.letters.items()},
+        }
+
+
+@dataclass
+class Transfers:
+    """How long letters of different sizes take on the way to the exchange, or from there; older ones faded."""
+
+    weight: float = 0.0
+    bytes: float = 0.0
+    seconds: float = 0.0
+    squares: float = 0.0
+    products: float = 0.0
+
+    def add(self, size: int, seconds: float) -> None:
+        for name, more in zip(
+            ("weight", "bytes", "seconds", "squares", "products"),
+            (1, size, seconds, size * size, size * seconds),
+            strict=True,
+        ):
+            setattr(self, name, getattr(self, name) * _TRANSFER_FADING + more)
+
+    def fit(self) -> list[float] | None:
+        """Seconds of latency, and per byte, by least squares; both in steps of a factor of two, so that chance changes nothing. None: too little is known.
+
+        >>> seen = Transfers()
+        >>> for size in (1_000, 50_000, 200_000, 100_000) * 3:
+        ...     seen.add(size, 0.06 + size / 1e6)
+        >>> seen.fit()
+        [0.0625, 9.5367431640625e-07]
+        """
+        if self.weight < _LEAST_TRANSFERS:
+            return None
+        mean, spread = self.bytes / self.weight, self.squares / self.weight - (self.bytes / self.weight) ** 2
+        slope = 0.0
+        if spread > (_LEAST_SPREAD * mean) ** 2:
+            slope = (self.products / self.weight - mean * self.seconds / self.weight) / spread
+        return [_halve(max(self.seconds / self.weight - slope * mean, 1e-6)), _halve(slope) if slope > 0 else 0.0]
+
+
+def _halve(value: float) -> float:
+    """The nearest power of two."""
+    return 2.0 ** round(log2(value))
+
+
+def _per(amount: float, seconds: float) -> float:
+    return float(f"{amount / max(seconds, 1e-9):.4g}")
+
+
+@dataclass
+class Survey:
+    """All that a site has measured; JSON."""
+
+    streams: dict[str, StreamSurvey] = field(default_factory=dict)
+    """By alias."""
+    counts: Counts = field(default_factory=Counts)
+    watched: dict[str, list[int]] = field(default_factory=dict)
+    """By class of keys, hashes of values that are frequent in some stream: units count them."""
+    lines: dict[str, Transfers] = field(default_factory=dict)
+    """By 'sender>receiver', as far as this site sees it: what it sends until the exchange has it, what it gets from the exchange."""
+    told_lines: dict[str, list[float]] = field(default_factory=dict)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By alias, what the deciding site was told last."""
+    batches: int = 0
+    tells_at: int = 2
+    """The number of batches after which streams are told of again, changed or not: the more is known, the less often."""
+    counted_at: int = LEAST_COUNTED
+    """The number of counted batches after which counts are told of."""
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Survey:
+        streams = {alias: StreamSurvey.of(seen) for alias, seen in raw["streams"].items()}
+        lines = {pair: Transfers(**sums) for pair, sums in raw["lines"].items()}
+        return cls(**{**raw, "streams": streams, "lines": lines, "counts": Counts(**raw["counts"])})
+
+    def note(self, measures: Iterable[Mapping[str, Any]], advanced_us: Mapping[str, int], longest_s: float) -> None:
+        """A batch: what units have measured of streams by alias, and by how much each stream has advanced."""
+        by_alias: dict[str, list[Mapping[str, Any]]] = {}
+        for seen in measures:
+            for alias, one in seen.items():
+                by_alias.setdefault(alias, []).append(one)
+        for alias, us in advanced_us.items():
+            if us > 0 or alias in by_alias:
+                self.streams.setdefault(alias, StreamSurvey()).add(by_alias.get(alias, ()), us / 1e6, longest_s)
+        self.batches += 1
+
+    def follow(self, epoch: int, since: int, reached: int, advanced_us: int, longest_us: float) -> None:
+        """Count under the newest plan, which holds since a time, when the site's streams have reached another."""
+        if epoch != self.counts.epoch:
+            interval = max((s.seconds / s.batches for s in self.streams.values() if s.batches), default=0.0) * 1e6
+            settling = min(longest_us, SETTLING_BATCHES * interval)
+            self.counts, self.counted_at = Counts(epoch, max(since, reached) + round(settling)), LEAST_COUNTED
+        elif reached >= self.counts.begins and advanced_us > 0:
+            self.counts.advance(advanced_us / 1e6, longest_us / 1e6)
+
+    def count(self, to: str, sizes: Mapping[str, int], total: int) -> None:
+        """A letter of this batch."""
+        if self.counts.batches:
+            self.counts.add(to, sizes, total, f"{self.counts.epoch}/")
+
+    def watch(self, watched: Mapping[str, list[int]]) -> None:
+        """Have values watched; how often they come is told soon."""
+        self.watched = dict(watched)
+        self.tells_at, self.told = min(self.tells_at, self.batches + 2), {}
+
+    def time(self, sender: str, receiver: str, size: int, seconds: float) -> None:
+        """A letter has taken so long, to the exchange or from there."""
+        self.lines.setdefault(f"{sender}>{receiver}", Transfers()).add(size, seconds)
+
+    def fit_lines(self) -> dict[str, list[float]]:
+        """What is known of lines, by 'sender>receiver'."""
+        return {pair: fit for pair, seen in self.lines.items() if (fit := seen.fit()) is not None}
+
+    def tell(self) -> dict[str, Any]:
+        """What the deciding site does not know yet; nothing where it would not matter."""
+        out: dict[str, Any] = {}
+        if (lines := self.fit_lines()) != self.told_lines and self.batches >= self.tells_at:
+            out["lines"] = self.told_lines = lines
+        now = {alias: seen.tell() for alias, seen in self.streams.items() if seen.is_known}
+        is_due = self.batches >= self.tells_at
+        news = {
+            a: said
+            for a, said in now.items()
+            if is_due and (a not in self.told or self.tells_at <= 64 or is_news(self.told[a], said))
+        }
+        if is_due:
+            self.tells_at = 2 * self.tells_at if self.tells_at <= 64 else self.batches + HALVING_BATCHES
+        if news:
+            self.told |= news
+            out["streams"] = news
+        if self.counts.is_known and self.counts.batches >= self.counted_at:
+            self.counted_at = min(2 * self.counts.batches, self.counts.batches + 64)
+            out["counts"] = self.counts.tell()
+        return out

@@ -1,0 +1,301 @@
+"""Find the plan whose letters are the cheapest, with what the legs of all heads share counted once.
+
+    ways of a head     the cheapest sequences as if it were alone, by (streams joined, site of the results); and all that ship whole tuples only
+    descent            from the cheapest ways, the present plan and those that gather all streams at one site: for one head after another the best way, the others' given,
+                       until no head finds a better one
+
+A site that is sent something of a stream has it for all heads: a whole copy is shipped once, and serves every leg from there to the stream, and the stream's own heads; tuples that match,
+and values, are shipped once, too.
+
+Corrections come of what was counted: an item that has been shipped at another rate than expected is expected at that rate.
+
+Invariant: the price of a plan is that of all its items together. Ties go to what comes first.
+Implements: Tran and Lee (2010), section 4.1; in place of algorithm 10, which prices every one-way join by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+from watersmeet.sites.planning.cost import LineCost
+from watersmeet.sites.planning.letters import CARRIED, LETTER_BYTES, Letters, Placement, Step
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep, SiteQuery
+
+WAYS, BEGINNINGS = 24, 6
+"""Sequences that are kept of a head, and of one state on the way to them."""
+MOST_SIMPLE = 4
+"""Of so many streams all sequences of simple joins are tried."""
+_SIMPLE = (Algorithm.SP_S, Algorithm.SP_D)
+_COPYING = AT_SOURCE
+_BLOOM = frozenset(a for a in Algorithm if a.value.startswith("SMB"))
+
+RESULTS = "results"
+"""The item of letters that has results."""
+
+Way = tuple[OneWayStep, ...]
+
+
+class Item(NamedTuple):
+    """An item of letters from one site to another, and how many bytes of it are expected per second."""
+
+    sender: str
+    receiver: str
+    kind: str
+    """As letters name it."""
+    name: str
+    """Of the same thing in any plan: the algorithm, then the rest."""
+    bytes: float
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """A plan with what its letters are expected to carry, per second of event time."""
+
+    plan: LinearPlan
+    items: tuple[Item, ...]
+    seconds: float
+    """Of line: what a change of plan can change."""
+
+    @property
+    def bytes(self) -> float:
+        return sum(item.bytes for item in self.items)
+
+    def on_wire(self, letters: float) -> float:
+        """Bytes per second on all lines, with what the carrier adds, if so many letters are sent per second."""
+        return self.bytes * CARRIED + letters * LETTER_BYTES
+
+    @property
+    def by_line(self) -> dict[tuple[str, str], float]:
+        """Bytes by sender and receiver."""
+        out: dict[tuple[str, str], float] = {}
+        for item in self.items:
+            out[item.sender, item.receiver] = out.get((item.sender, item.receiver), 0.0) + item.bytes
+        return out
+
+
+@dataclass
+class Corrections:
+    """What has been counted over what was expected, by item."""
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, name: str) -> float:
+        """Of an item; where it has never been counted, the mean of those of its algorithm and kind, half believed."""
+        if name in self.factors:
+            return self.factors[name]
+        alike = [f for n, f in self.factors.items() if n.split(":")[0] == name.split(":")[0]]
+        if not alike:
+            return 1.0
+        mean = 1.0
+        for factor in alike:
+            mean *= factor ** (1 / len(alike))
+        return min(max(mean**0.5, 0.5), 2.0)
+
+
+class PlanSearch:
+    """Prices and finds linear plans of one query."""
+
+    def __init__(
+        self,
+        query: SiteQuery,
+        letters: Letters,
+        line: Callable[[str, str], LineCost],
+        corrections: Corrections | None = None,
+    ) -> None:
+        self.query, self.letters, self.line = query, letters, line
+        self.placement: Placement = letters.placement
+        self.corrections = corrections or Corrections()
+        self._known: dict[str, float] = {}
+        self._widths: dict[tuple[str, str], float] = {}
+
+    def find(self, present: LinearPlan | None = None, *, narrow: bool = False) -> PricedPlan:
+        """The cheapest plan that is found; `narrow`: a head keeps few ways."""
+        ways = {head: list(self._ways(head, WAYS // 4 if narrow else WAYS)) for head in self.query.aliases}
+        begins = [{head: of_head[0] for head, of_head in ways.items()}, *self._gather(ways)]
+        if present is not None:
+            begins.append(dict(present.sequences))
+        best = min((self._descend(begin, ways) for begin in begins), key=lambda found: found[0])
+        return self.price(LinearPlan(self.query, best[1]))
+
+    def price(self, plan: LinearPlan) -> PricedPlan:
+        """A plan, priced."""
+        items = tuple(self._items(plan.sequences))
+        return PricedPlan(plan, items, sum(self._seconds(item) for item in items))
+
+    # ------------------------------------------------------------ what a plan ships
+
+    def _items(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[Item]:
+        """All items, what is shared once."""
+        legs = [leg for head, steps in sequences.items() for leg in self._legs(head, steps)]
+        whole = {(leg.to, leg.at) for leg in legs if leg.how is Algorithm.SP_S}
+        shared: dict[tuple[str, str, str], Item] = {}
+        for leg in legs:
+            if leg.number == 0 and leg.how not in AT_SOURCE and (leg.head, leg.there) in whole:
+                continue  # the head sets out from the copy
+            how = Algorithm.SP_S if leg.how in _COPYING and (leg.to, leg.at) in whole else leg.how
+            step = self.letters.step(leg.head, leg.done, leg.to, how)
+            yield from self._own_items(leg, how, step)
+            for item in self._shared_items(leg, how, step):
+                key = item.sender, item.receiver, item.kind
+                if key not in shared or item.bytes > shared[key].bytes:
+                    shared[key] = item
+        yield from shared.values()
+        yield from self._results(sequences)
+
+    def _results(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[Item]:
+        """What sites ship of results, each in one item."""
+        found: dict[str, list[str]] = {}
+        for head, steps in sequences.items():
+            end = self._end(head, steps)
+            if self.placement.results_at not in (None, end) and (head, steps[0].to) in self.placement.spans:
+                found.setdefault(end, []).append(head)
+        for end, heads in found.items():
+            size = sum(map(self.letters.results, heads))
+            name = f"results: of {' '.join(heads)} at {end}"
+            yield self._correct(Item(end, str(self.placement.results_at), RESULTS, name, size))
+
+    def _end(self, head: str, steps: Sequence[OneWayStep]) -> str:
+        """The site where a head's results arise."""
+        at = self.placement.sites[head]
+        for step in steps:
+            at = at if step.algorithm in AT_SOURCE else self.placement.sites[step.to]
+        return at
+
+    def _legs(self, head: str, steps: Sequence[OneWayStep]) -> Iterator[_Leg]:
+        """The legs of a head that lead from one site to another."""
+        at, done = self.placement.sites[head], frozenset({head})
+        for number, step in enumerate(steps):
+            there = self.placement.sites[step.to]
+            if at != there and (head, step.to) in self.placement.spans:
+                yield _Leg(head, number, done, step.to, step.algorithm, at, there)
+            at = at if step.algorithm in AT_SOURCE or at == there else there
+            done |= {step.to}
+
+    def _own_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
+        path = f"{'+'.join(sorted(leg.done))} of {leg.head} at {leg.at} to {leg.to}"
+        number = f"{self.placement.aliases.index(leg.head)} {leg.number}"
+        for verb, size, there in (("rows", step.rows, True), ("ask", step.asked, True), ("want", step.wanted, False)):
+            if size:
+                ends = (leg.at, leg.there) if there else (leg.there, leg.at)
+                yield self._correct(Item(*ends, f"{verb} {number}", f"{how.value} {verb}: {path}", size))
+
+    def _shared_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
+        n, classes = self.placement.aliases.index(leg.to), self.letters.classes(leg.done, leg.to)
+        place = f"{leg.to} at {leg.at}"
+        if step.copied:
+            yield self._correct(Item(leg.there, leg.at, f"@{n} copy", f"{how.value} copy: {place}", step.copied))
+        if step.told:
+            what = "filter" if how in _BLOOM else "values"
+            kind = f"@{n} {what} {','.join(map(str, classes))}"
+            yield self._correct(Item(leg.there, leg.at, kind, f"{what}: {place} {classes}", step.told))
+
+    def _correct(self, item: Item) -> Item:
+        if item.name not in self._known:
+            self._known[item.name] = self.corrections.of(item.name)
+        return item._replace(bytes=item.bytes * self._known[item.name])
+
+    def _seconds(self, item: Item) -> float:
+        pair = item.sender, item.receiver
+        if pair not in self._widths:
+            self._widths[pair] = self.line(*pair).bytes_per_s
+        return item.bytes / self._widths[pair]
+
+    # ------------------------------------------------------------ the search
+
+    def _ways(self, head: str, most: int) -> Iterator[Way]:
+        """The cheapest sequences of a head by itself, then those of simple joins."""
+        states: dict[tuple[frozenset[str], str], list[tuple[float, Way]]] = {
+            (frozenset({head}), self.placement.sites[head]): [(0.0, ())]
+        }
+        for _ in range(len(self.query.aliases) - 1):
+            wider: dict[tuple[frozenset[str], str], list[tuple[float, Way]]] = {}
+            for (done, at), begun in states.items():
+                for to in self._reach(done):
+                    there = self.placement.sites[to]
+                    for how in Algorithm if at != there else (Algorithm.SP_S,):
+                        more = self._price_alone(_Leg(head, 0, done, to, how, at, there))
+                        found = wider.setdefault((done | {to}, at if how in AT_SOURCE else there), [])
+                        found += [(seconds + more, (*steps, OneWayStep(to, how))) for seconds, steps in begun]
+            states = {key: heapq.nsmallest(BEGINNINGS, found, key=_price) for key, found in wider.items()}
+        whole = (
+            (seconds + self._ship_results(head, at), way) for (_, at), all_ in states.items() for seconds, way in all_
+        )
+        alone = heapq.nsmallest(most, whole, key=_price)
+        simple = self._simple(head) if len(self.query.aliases) <= MOST_SIMPLE else ()
+        yield from dict.fromkeys([*(way for _, way in alone), *simple])
+
+    def _reach(self, done: frozenset[str]) -> list[str]:
+        return [a for a in self.query.aliases if a not in done and self.query.between(done, a)]
+
+    def _price_alone(self, leg: _Leg) -> float:
+        if leg.at == leg.there or (leg.head, leg.to) not in self.placement.spans:
+            return 0.0
+        step = self.letters.step(leg.head, leg.done, leg.to, leg.how)
+        items = [*self._own_items(leg, leg.how, step), *self._shared_items(leg, leg.how, step)]
+        return sum(self._seconds(item) for item in items)
+
+    def _ship_results(self, head: str, at: str) -> float:
+        to = self.placement.results_at
+        return 0.0 if to in (None, at) else self.letters.results(head) / self.line(at, str(to)).bytes_per_s
+
+    def _simple(self, head: str) -> Iterator[Way]:
+        """All sequences of simple joins."""
+        for order in self._orders(frozenset({head})):
+            for ways in product(_SIMPLE, repeat=len(order)):
+                yield tuple(OneWayStep(to, how) for to, how in zip(order, ways, strict=True))
+
+    def _orders(self, done: frozenset[str]) -> Iterator[tuple[str, ...]]:
+        following = self._reach(done)
+        if not following:
+            yield ()
+        for to in following:
+            yield from ((to, *order) for order in self._orders(done | {to}))
+
+    def _gather(self, ways: Mapping[str, list[Way]]) -> Iterator[dict[str, Way]]:
+        """For every site a plan that brings all streams there, as far as the ways of heads allow."""
+        for site in dict.fromkeys(self.placement.sites.values()):
+            yield {
+                head: min(of_head, key=lambda way, h=head: self._distance(h, way, site))  # type: ignore[misc]
+                for head, of_head in ways.items()
+            }
+
+    def _distance(self, head: str, way: Way, site: str) -> int:
+        """How many steps of simple joins a way takes elsewhere than at a site; one of other joins is far."""
+        at, out = self.placement.sites[head], 0
+        for step in way:
+            at = at if step.algorithm in AT_SOURCE else self.placement.sites[step.to]
+            out += (at != site) + 100 * (step.algorithm not in _SIMPLE)
+        return out
+
+    def _descend(self, begin: Mapping[str, Way], ways: Mapping[str, list[Way]]) -> tuple[float, dict[str, Way]]:
+        """Improve a plan, head by head."""
+        plan, best, is_better = dict(begin), self._price_ways(begin), True
+        while is_better:
+            is_better = False
+            for head, of_head in ways.items():
+                for way in of_head:
+                    seconds = self._price_ways(plan | {head: way})
+                    if seconds < best * (1 - 1e-9):
+                        plan, best, is_better = plan | {head: way}, seconds, True
+        return best, plan
+
+    def _price_ways(self, ways: Mapping[str, Way]) -> float:
+        return sum(self._seconds(item) for item in self._items(ways))
+
+
+class _Leg(NamedTuple):
+    head: str
+    number: int
+    done: frozenset[str]
+    to: str
+    how: Algorithm
+    at: str
+    there: str
+
+
+def _price(way: tuple[float, Way]) -> float:
+    return way[0]
