@@ -13,7 +13,8 @@ import watersmeet as wm
 from tests.rounds.test_broken_queries import wide
 from tests.rounds.test_subscriptions import SPECS, Sink, sql
 from tests.rounds.test_subscriptions import Life as AnyLife
-from watersmeet.registry.limits import MOST_COLUMNS, MOST_CONDITIONS, MOST_ID_BYTES, MOST_STREAMS, MOST_TEXT
+from watersmeet.query.quotas import MOST_COLUMNS, MOST_CONDITIONS, MOST_STREAMS
+from watersmeet.registry.limits import MOST_ID_BYTES, MOST_TEXT
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.runtime.subscriptions import engines
 

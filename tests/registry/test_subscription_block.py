@@ -9,7 +9,8 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.probe_trie import NODE_FIELDS, TrieBuilder
-from watersmeet.registry.subscription import Registered, Subscription, Template
+from watersmeet.registry.subscription import Registered, Subscription
+from watersmeet.registry.template import Template
 
 NAMES = ("r", "s", "t")
 
@@ -49,8 +50,7 @@ def test_expiry_goes_by_the_widest_windows_of_the_living(made: list[Template], d
     block = Block(queries)
     assert block.hull() == widest(queries)
     gone = data.draw(st.sets(st.integers(0, len(queries) - 1)))
-    for n in gone:
-        block.strike(f"q{n}")
+    block.strike(f"q{n}" for n in gone)
     assert block.hull() == widest([q for n, q in enumerate(queries) if n not in gone])
 
 

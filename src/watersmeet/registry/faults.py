@@ -1,6 +1,7 @@
 """Whose fault an error in a unit is: the machine's, or that of the queries that the unit answers.
 
     disk full, no memory, a damaged or missing file, a module that cannot be loaded     the machine's: raised as it is
+    more than a quota                                                                   that of the queries that it names: QuotaError
     everything else                                                                     the queries': BrokenQueryError
 
 A unit does not know which of its queries breaks it, since they are compiled and evaluated together; the runtime finds out by running
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from watersmeet.errors import BrokenQueryError, CheckpointError, StreamError, WatersmeetError
+from watersmeet.errors import BrokenQueryError, CheckpointError, QuotaError, StreamError, WatersmeetError
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def blame_queries(items: Iterator[T]) -> Iterator[T]:
     try:
         yield from items
     except Exception as error:
-        if is_of_the_machine(error):
+        if isinstance(error, QuotaError) or is_of_the_machine(error):
             raise
         raise BrokenQueryError(_text(error)) from error
 

@@ -1,7 +1,6 @@
-"""How large a registered query may be. The limits are the same for all engines, and they are checked where a query is added.
+"""How large a registered query may be, and how much it may take. What can be told of a query is checked where it is added, the same for all engines.
 
-Queries are compiled together: arrays are as wide as the widest query of a block, so one that is very wide costs all the others. A self
-join of 100 streams took 1.5 GB of a worker's memory; with 16 it is some tens of MB.
+Quotas are a registry's own limits (`query.quotas`): sizes are checked here; answers and state are counted while batches run (`shared.meter`).
 
 Invariant: a query within the limits can be compiled by every engine; what an engine cannot compile, it says itself (`engines.accept`).
 """
@@ -11,18 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 from watersmeet.errors import OptionError, UnsupportedError
+from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
 from watersmeet.registry.subscription import Subscription
 
 MOST_ID_BYTES = 1_000
 """Every answer has the id of its query."""
 MOST_TEXT = 20_000
 """Characters of a query."""
-MOST_STREAMS = 16
-"""Aliases in FROM."""
-MOST_COLUMNS = 256
-"""Columns of the SELECT."""
-MOST_CONDITIONS = 256
-"""Equalities, constants and other conditions together."""
+
+
+def check_quotas(quotas: Any, engine: str) -> Quotas:
+    """The quotas of a registry, or an error that says what is wrong with them."""
+    if quotas is None:
+        return DEFAULT_QUOTAS
+    if not isinstance(quotas, Quotas):
+        raise OptionError(f"quotas={quotas!r}: give wm.Quotas(answers=..., state=...)")
+    if quotas.state is not None and engine == "rjoin":
+        raise OptionError("Quotas(state=...) with engine='rjoin': rewritten queries share their state; leave it out")
+    return quotas
 
 
 def check_id(id: Any) -> str:
@@ -49,12 +54,12 @@ def check_text(sql: Any) -> None:
         )
 
 
-def check_size(query: Subscription) -> None:
-    """Refuse a query that is larger than the limits."""
+def check_size(query: Subscription, quotas: Quotas) -> None:
+    """Refuse a query that is larger than the quotas."""
     conditions = len(query.template.edges) + len(query.constants) + len(query.residuals)
-    _refuse_more(len(query.template.streams), MOST_STREAMS, "streams in FROM", "run it with wm.sql")
-    _refuse_more(len(query.outputs), MOST_COLUMNS, "columns in SELECT", "select fewer, or in two queries")
-    _refuse_more(conditions, MOST_CONDITIONS, "conditions", "compute some of them in the stream's source")
+    _refuse_more(len(query.template.streams), quotas.streams, "streams in FROM", "run it with wm.sql")
+    _refuse_more(len(query.outputs), quotas.columns, "columns in SELECT", "select fewer, or in two queries")
+    _refuse_more(conditions, quotas.conditions, "conditions", "compute some of them in the stream's source")
 
 
 def _refuse_more(found: int, most: int, what: str, remedy: str) -> None:

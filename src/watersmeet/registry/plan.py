@@ -16,6 +16,7 @@ from typing import Any
 from watersmeet.plan.fingerprint import fingerprint
 from watersmeet.plan.model import TIME, InputPlan, WireColumn
 from watersmeet.query.expr import column
+from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
 from watersmeet.query.session import IN_UTC, UTC, Session
 from watersmeet.query.stream import StreamSpec
 
@@ -45,6 +46,7 @@ class RegistryPlan:
     engine: str = "shared"
     """What answers the queries: 'shared' or 'rjoin'."""
     session: Session = IN_UTC
+    quotas: Quotas = DEFAULT_QUOTAS
 
     @property
     def aliases(self) -> tuple[str, ...]:

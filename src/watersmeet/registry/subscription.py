@@ -5,12 +5,13 @@
     template    streams (r, s), edge 0.k = 1.j, closed window graph        shared: joined once for all queries that have it
     constants   0.v = 7                                                    found by a hash of the values
     residuals   1.w > ?   with the parameter 3                             evaluated for all queries of that form together
+    ranges      1.w from 4 on; lists in the same way                       found by a search, and decided by codes: that residual is not evaluated
     outputs     x = 0.x
     distinct    whether a row is answered once per bucket of event time: a template knows nothing of it
 
 Aliases are numbered in the order of their streams' names, so the order of FROM makes no difference.
 
-Invariant: a `Subscription` that exists can be run by every engine: its edges connect all aliases, its windows are not ROWS,
+Invariant: a `Subscription` that exists can be run by every engine: its edges connect all aliases (it may have one alias alone), its windows are not ROWS,
 all its expressions are portable (made of operations that are proven to answer as Spark does: the allow-list), and it
 is plain JSON. An equality of texts is an edge and a residual: codes find candidates, values decide. Where rows are told apart
 (DISTINCT), 0.0 stands for -0.0, so equal rows are written alike.
@@ -21,11 +22,9 @@ windows are the closed window graph instead of one length.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from watersmeet.errors import QueryError, TypeMismatchError, UnsupportedError
 from watersmeet.plan.finish import bucket_of
@@ -34,7 +33,9 @@ from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Join
 from watersmeet.query.predicate import Comparison, Equality, Predicate
 from watersmeet.query.stream import INTEGERS
-from watersmeet.query.window import UNBOUNDED, reach
+from watersmeet.query.window import UNBOUNDED, WindowGraph, reach
+from watersmeet.registry.ranges import read_condition
+from watersmeet.registry.template import Edge, Template
 
 _TEXT_LITERAL = r"'(?:[^']|'')*'"
 _PIECE = re.compile(
@@ -48,29 +49,19 @@ _TEXT = re.compile(r"\{0\} = '((?:[^'\\]|'')*)'")
 
 Column = tuple[int, str]
 """A column of the alias with a number."""
-Edge = tuple[int, str, int, str, Kind]
-"""`x.column = y.column`, compared by codes of a kind; x < y."""
 Constant = tuple[int, str, Kind, "int | str"]
 """`x.column = value`."""
+Range = tuple[int, str, Kind, int, int]
+"""`x.column` has a code from .. to .."""
+Listed = tuple[int, str, Kind, "tuple[int | str, ...]"]
+"""`x.column` is one of some values: codes, or texts of kind 'bytes'."""
 
 
-@dataclass(frozen=True)
-class Template:
-    """What queries share: streams by alias number, equalities, and the largest y.ts - x.ts for every pair."""
+class FormTypes(Types, Protocol):
+    """Who knows the types of expressions whose numbers are parameters."""
 
-    streams: tuple[str, ...]
-    edges: tuple[Edge, ...]
-    bounds: tuple[tuple[int, ...], ...]
-
-    @property
-    def text(self) -> str:
-        """The template as text: what templates are told apart and dealt out by."""
-        return repr((self.streams, self.edges, self.bounds))
-
-    @cached_property
-    def place(self) -> int:
-        """A number by which templates are dealt to units: the same wherever it is computed."""
-        return zlib.crc32(self.text.encode())
+    def type_of_form(self, expr: Expr, form: str, parameters: int) -> str:
+        """The Spark name of the type of an expression, given as `Computed` has it."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +99,15 @@ class Subscription:
     residuals: tuple[Computed, ...]
     outputs: tuple[AnswerColumn, ...]
     distinct: bool = False
+    ranges: tuple[Range, ...] = ()
+    lists: tuple[Listed, ...] = ()
+    decided: tuple[int, ...] = ()
+    """Which residuals hold wherever ranges and lists do."""
+
+    @property
+    def open_residuals(self) -> tuple[Computed, ...]:
+        """What is left to be evaluated."""
+        return tuple(r for n, r in enumerate(self.residuals) if n not in self.decided)
 
     @property
     def bucket_us(self) -> int | None:
@@ -123,6 +123,9 @@ class Subscription:
             "residuals": [_write_computed(r) for r in self.residuals],
             "outputs": [[o.name, o.type, *_write_computed(o.value)] for o in self.outputs],
             "distinct": self.distinct,
+            "ranges": self.ranges,
+            "lists": self.lists,
+            "decided": self.decided,
         }
 
     @classmethod
@@ -133,6 +136,9 @@ class Subscription:
             tuple(_read_computed(*r) for r in raw["residuals"]),
             tuple(AnswerColumn(name, kind, _read_computed(*rest)) for name, kind, *rest in raw["outputs"]),
             raw.get("distinct", False),
+            _tuples(raw.get("ranges", ())),
+            tuple((x, column, kind, tuple(values)) for x, column, kind, values in raw.get("lists", ())),
+            tuple(raw.get("decided", ())),
         )
 
 
@@ -152,7 +158,7 @@ class Registered:
     """The version that added it, or that of the snapshot that has it."""
 
 
-def subscription(join: Join, types: Types) -> Subscription:
+def subscription(join: Join, types: FormTypes) -> Subscription:
     """A bound query as a subscription; what engines cannot share is refused, with the reason."""
     _refuse(join)
     order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
@@ -164,20 +170,63 @@ def subscription(join: Join, types: Types) -> Subscription:
         edges += [edge] if edge is not None else []
         if edge is None or not exact(edge[-1]):
             residuals.append(make.compute(condition(predicate, types)))
-    _refuse_unconnected(order, edges)
+    if len(order) > 1:
+        _refuse_unconnected(order, edges)
     constants = tuple(sorted(c for f in join.filters if (c := _constant(join, number, f)) is not None))
     decided = {make.compute(f) for f in join.filters if (c := _constant(join, number, f)) is not None and exact(c[2])}
+    left = tuple(dict.fromkeys(r for r in residuals if r not in decided))
+    asked = _Asked.of(make, [f for f in join.filters if _constant(join, number, f) is None])
     return Subscription(
         Template(
             tuple(join.spec(a).name for a in order),
             tuple(sorted(set(edges))),
-            tuple(tuple(join.windows.hi(x, y) for y in order) for x in order),
+            _bounds(join.windows, order, join.distinct),
         ),
         constants,
-        tuple(dict.fromkeys(r for r in residuals if r not in decided)),
+        left,
         tuple(make.answer(o.name, o.expr) for o in join.select),
         join.distinct,
+        tuple((*place, *ends) for place, ends in sorted(asked.ranges.items())),
+        tuple(sorted(asked.lists, key=repr)),
+        tuple(n for n, r in enumerate(left) if r in asked.decided),
     )
+
+
+def _bounds(windows: WindowGraph, order: Sequence[str], distinct: bool) -> tuple[tuple[int, ...], ...]:
+    """The window graph; a stream by itself has none, and a row of it that is answered once is answered once for ever."""
+    if len(order) == 1:
+        return ((UNBOUNDED if distinct else 0,),)
+    return tuple(tuple(windows.hi(x, y) for y in order) for x in order)
+
+
+@dataclass
+class _Asked:
+    """The ranges and the list of a query's conditions; ranges of one column are one."""
+
+    ranges: dict[tuple[int, str, Kind], tuple[int, int]] = field(default_factory=dict)
+    lists: list[Listed] = field(default_factory=list)
+    decided: set[Computed] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, make: _Maker, filters: Iterable[Expr]) -> _Asked:
+        out = cls()
+        for expr in filters:
+            if len(expr.columns) == 1 and expr.portable:
+                out._take(make, expr, expr.columns[0])
+        return out
+
+    def _take(self, make: _Maker, expr: Expr, ref: ColumnRef) -> None:
+        found = read_condition(expr.spark_template, _type(make.join, ref))
+        if found is None or (found.values is not None and self.lists):  # a query is found by one list
+            return
+        place = make.number[ref.alias], ref.column, found.kind
+        if found.values is not None:
+            self.lists.append((*place, found.values))
+        else:
+            low, high = self.ranges.get(place, (found.low, found.high))
+            self.ranges[place] = max(low, found.low), min(high, found.high)
+        if found.exact:
+            self.decided.add(make.compute(expr))
 
 
 @dataclass(frozen=True)
@@ -186,12 +235,14 @@ class _Maker:
 
     join: Join
     number: Mapping[str, int]
-    types: Types
+    types: FormTypes
 
     def compute(self, expr: Expr) -> Computed:
+        return self._compute(expr)[0]
+
+    def _compute(self, expr: Expr) -> tuple[Computed, str]:
+        """An expression, and its type."""
         refuse_unlisted(expr)
-        if not expr.is_column:
-            self.types.type_of(expr)
         found: list[str] = []
 
         def piece(found_one: re.Match[str]) -> str:
@@ -203,16 +254,16 @@ class _Maker:
             return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {found_one['type']})"
 
         template = _PIECE.sub(piece, expr.duckdb_template)
-        return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found))
+        plain = expr.is_column
+        kind = _type(self.join, expr.columns[0]) if plain else self.types.type_of_form(expr, template, len(found))
+        return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found)), kind
 
     def answer(self, name: str, expr: Expr) -> AnswerColumn:
-        refuse_unlisted(expr)
-        kind = _type(self.join, expr.columns[0]) if expr.is_column else self.types.type_of(expr)
+        value, kind = self._compute(expr)
         if not is_plain(kind):
             raise UnsupportedError(
                 f"SELECT {expr}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
             )
-        value = self.compute(expr)
         if self.join.distinct and kind in ("float", "double"):
             value = replace(value, template=_ZERO.format(value.template, kind.upper()))
         return AnswerColumn(name, kind, value)
@@ -221,6 +272,10 @@ class _Maker:
 def _refuse(join: Join) -> None:
     if join.grouping is not None:
         raise UnsupportedError("aggregates are not supported in a subscription: aggregate the answers")
+    if join.tree is not None:
+        raise UnsupportedError(
+            "outer, semi, anti and as-of joins are not supported in a subscription: run the query by itself, with wm.sql"
+        )
     counted = [i.alias for i in join.inputs if i.rows is not None]
     if counted:
         raise UnsupportedError(f"[ROWS n] of {counted[0]!r} is not supported in a subscription: give a window of time")
@@ -294,23 +349,6 @@ def _read_computed(template: str, columns: Sequence[Sequence[Any]], parameters: 
 
 def _tuples(rows: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def hull(subscriptions: Iterable[Subscription]) -> dict[tuple[str, str], int]:
-    """For every ordered pair of streams the largest y.ts - x.ts that some query allows: what expiry goes by."""
-    out: dict[tuple[str, str], int] = {}
-    for template in {s.template for s in subscriptions}:
-        for x, row in enumerate(template.bounds):
-            for y, hi in enumerate(row):
-                if x != y:
-                    pair = template.streams[x], template.streams[y]
-                    out[pair] = max(out.get(pair, hi), hi)
-    return out
-
-
-def retention_us(hull: Mapping[tuple[str, str], int], stream: str) -> int:
-    """How long a stream's tuples can meet later ones."""
-    return max((hi for (x, _), hi in hull.items() if x == stream), default=UNBOUNDED)
 
 
 def refuse_unlisted(expr: Expr) -> None:

@@ -30,8 +30,10 @@ _KEPT_REFUSALS = 1_000
 
 Change = dict[str, Any]
 """{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"}, or {"action", "id", "sql", "reason"}: "refuse" for what was never
-taken in, "fail" for a query that has broken a batch."""
-LEAVES = ("remove", "fail")
+taken in, "fail" for a query that has broken a batch, "suspend" for one that took more than its quota."""
+BREAKS = ("fail", "suspend")
+"""The actions by which a query leaves because of what it did."""
+LEAVES = ("remove", *BREAKS)
 """The actions by which a query leaves."""
 Since = Sequence[Sequence[int]]
 """(batch, version) of the batches in which the version changed, ascending."""

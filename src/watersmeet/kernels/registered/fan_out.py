@@ -1,6 +1,6 @@
 """From combinations to the queries that want them, over addresses of segments (see `probe_trie`).
 
-Invariant: `admit` compares constants themselves; keys are hashes and only find candidates.
+Invariant: `admit` compares values and ranges themselves; keys are hashes and only find candidates.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ def span(tuples, ts, batch):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    "int64[::1](int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1])",
+    "Tuple((int64[::1], int64[::1]))(int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], boolean[::1], "
+    "int64[:,::1])",
 )
-def keys(tuples, combination, class_of, class_alias, class_column, codes):  # type: ignore[no-untyped-def]
-    """The key of every pair of a combination and a class: a hash of the class and of the values in its columns."""
-    out = np.empty(len(combination), np.int64)
+def keys(  # type: ignore[no-untyped-def]
+    tuples, combination, class_of, class_alias, class_column, range_alias, range_column, is_down, codes
+):
+    """Of every pair of a combination and a class: a hash of the class and of the values in its columns, and the value that its range is searched for."""
+    out, values = np.empty(len(combination), np.int64), np.zeros(len(combination), np.int64)
     for i in range(len(combination)):
         number = class_of[i]
         key = number
@@ -44,26 +47,39 @@ def keys(tuples, combination, class_of, class_alias, class_column, codes):  # ty
                 code = int64s(codes[class_column[number, n], member >> 32])[member & 0xFFFFFFFF]
                 key = np.int64(mix(uint64(key) ^ mix(uint64(code))))
         out[i] = key
-    return out
+        if range_alias[number] >= 0:
+            member = tuples[combination[i], range_alias[number]]
+            code = int64s(codes[range_column[number], member >> 32])[member & 0xFFFFFFFF]
+            values[i] = ~code if is_down[number] else code
+    return out, values
 
 
 @kernel(
-    "boolean[::1](int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], "
-    "int64[:,::1], int64[::1], int64[::1], uint8[::1])",
+    "boolean[::1](int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], "
+    "int64[:,::1], int64[::1], int64[::1], uint8[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])",
 )
 def admit(  # type: ignore[no-untyped-def]
-    tuples, combination, class_of, query, class_alias, class_column, codes, valid, constants, oldest, effect, active
-):
-    """Which pairs of a combination and a query hold: constants equal, query alive, all members new enough for it."""
-    out = np.empty(len(query), np.bool_)
-    for i in range(len(query)):
-        q, number, c = query[i], class_of[i], combination[i]
+    tuples, combination, class_of, entry, query_of, class_alias, class_column, codes, valid, constants, oldest, effect, active,
+    test_start, test_alias, test_column, test_low, test_high,
+):  # fmt: skip
+    """Which pairs of a combination and an entry hold: values equal, ranges kept, query alive, all members new enough for it."""
+    out = np.empty(len(entry), np.bool_)
+    for i in range(len(entry)):
+        e, number, c = entry[i], class_of[i], combination[i]
+        q = query_of[e]
         fits = active[q] != 0 and oldest[c] >= effect[q]
         for n in range(class_alias.shape[1]):
             if fits and class_alias[number, n] >= 0:
                 member = tuples[c, class_alias[number, n]]
                 column, segment, row = class_column[number, n], member >> 32, member & 0xFFFFFFFF
                 known = valid[column, segment] == 0 or uint8s(valid[column, segment])[row] != 0
-                fits = known and int64s(codes[column, segment])[row] == constants[q, n]
+                fits = known and int64s(codes[column, segment])[row] == constants[e, n]
+        for n in range(test_start[q], test_start[q + 1]):
+            if fits:
+                member = tuples[c, test_alias[n]]
+                column, segment, row = test_column[n], member >> 32, member & 0xFFFFFFFF
+                known = valid[column, segment] == 0 or uint8s(valid[column, segment])[row] != 0
+                code = int64s(codes[column, segment])[row]
+                fits = known and test_low[n] <= code and code <= test_high[n]
         out[i] = fits
     return out

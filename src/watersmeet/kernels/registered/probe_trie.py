@@ -119,6 +119,23 @@ _NODE, _LAST, _SEGMENT, _AT, _END, _LOW, _HIGH, _KEY, _SCANS = range(9)
 _FROM, _TO, _FIRST, _BEYOND, _WIDE = range(5)
 
 
+@kernel("void(int64[:,::1], int64[::1], int64[:,:,::1], uint8[::1], boolean[::1])")
+def silence(nodes, leaf_template, leaf_high, leaf_tests, alive):  # type: ignore[no-untyped-def]
+    """Have a walk pass over what leads to templates that are not alive: their periods are empty from now on."""
+    width = (nodes.shape[1] - _PERIOD) // 2
+    needed = np.zeros(len(nodes), np.bool_)
+    for node in range(len(nodes) - 1, -1, -1):  # children come after their parents
+        for leaf in range(nodes[node, _LEAVES], nodes[node, _LEAVES + 1]):
+            if alive[leaf_template[leaf]]:
+                needed[node] = True
+            else:
+                leaf_tests[leaf], leaf_high[leaf, 0, 0] = 1, -1
+        for child in range(nodes[node, _CHILDREN], nodes[node, _CHILDREN + 1]):
+            needed[node] |= needed[child]
+        if not needed[node]:
+            nodes[node, _PERIOD], nodes[node, _PERIOD + width] = 1, -1
+
+
 @kernel("int64(int64, int64, int64, int64, int64)", inline="always")
 def _lower_bound(stamps_at, hint, start, end, lowest):  # type: ignore[no-untyped-def]
     """The first position from start to end whose time is not before `lowest`, by doubling steps from a hint."""

@@ -28,7 +28,7 @@ from watersmeet.registry.plan import BATCH
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.subscription import retention_us
+from watersmeet.registry.template import retention_us
 from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
 

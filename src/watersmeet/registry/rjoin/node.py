@@ -35,6 +35,7 @@ from watersmeet.registry.rjoin.owner import answer_rows
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.distinct import AnsweredRows
+from watersmeet.registry.shared.meter import Meter
 from watersmeet.storage.manifest import REWRITTEN
 from watersmeet.storage.segment import Segment
 
@@ -190,8 +191,9 @@ class RingNode:
         """Answers of complete rows. What DISTINCT has seen is kept by the watermarks before the batch: later rounds go on with it."""
         if not len(complete):
             return
+        meter = Meter(self.plan.quotas)
         for block, chunks in answer_rows(self.plan, self.templates, self.compiled, self.memory.contents, complete):
-            for table in distinct.answer(block, chunks):
+            for table in distinct.answer(block, meter.count(block, chunks)):
                 turn.report.results += table.num_rows
                 yield table
 

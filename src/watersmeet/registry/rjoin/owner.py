@@ -1,7 +1,7 @@
 """Answers at the node that owns their query: combinations that are complete find the queries that want them.
 
-A class of a block (`registry.shared.block`) is a shape: a join and the columns of its constants. So a combination that was found for a shape goes
-to the queries of one class, and conditions, DISTINCT and the SELECT are evaluated as the shared plan does it.
+Classes of a block (`registry.shared.query_index`) are finer than shapes, a shape being a join and the columns of its constants. So a combination that was
+found for a shape goes to the queries of its classes, and conditions, DISTINCT and the SELECT are evaluated as the shared plan does it.
 
 Invariant: every combination arrives at one owner, once; the owner of a shape answers all its queries.
 Implements: Idreos, Liarou, Koubarakis (2008), section 3: answers are sent to Owner(q).
@@ -22,7 +22,7 @@ from watersmeet.registry.rjoin.index import STAND_IN
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
-from watersmeet.registry.shared.fan_out import Pairs, fan_out_classes
+from watersmeet.registry.shared.fan_out import Pairs, fan_out
 from watersmeet.registry.shared.visible import Visible
 from watersmeet.storage.segment import Segment
 
@@ -35,30 +35,34 @@ def answer_rows(
     rows = rows[~_doubtful(templates, rows) | _compare(plan, templates, contents, rows)]
     for block in compiled.blocks:
         class_of = _classes(block, templates)
-        mine = class_of[rows[:, TEMPLATE]] >= 0
+        mine = class_of[rows[:, TEMPLATE], 0] >= 0
         if not mine.any():
             continue
         part = rows[mine]
         taken = contents.find_tuples(layout, part)
         segments = {stream: [Segment.of(t.table)] for stream, t in taken.items()}
-        columns = {key: n for key, n in block.columns.items() if n in block.class_column}
+        compared = block.index.columns
+        columns = {key: n for key, n in block.columns.items() if n in compared}
         visible = Visible(plan, list(block.streams), columns, segments, {})
         first = {stream: int(visible.first[n]) << 32 for n, stream in enumerate(block.streams)}
         tuples = contents.places(layout, part, taken, first)
-        yield block, fan_out_classes(block, visible, class_of[part[:, TEMPLATE]], tuples)
+        first, count = class_of[part[:, TEMPLATE]].T.copy()
+        yield block, fan_out(block, visible, tuples, first, count)
 
 
 _CLASSES: WeakKeyDictionary[Block, tuple[Templates, int, np.ndarray]] = WeakKeyDictionary()
 
 
 def _classes(block: Block, templates: Templates) -> np.ndarray:
-    """By the number of a shape its class in a block, or -1; a block keeps what was found, shapes only grow within a generation."""
-    of, generation, found = _CLASSES.get(block, (None, 0, np.zeros(0, np.int64)))
+    """By the number of a shape the first of its classes in a block, or -1, and their number; a block keeps what was found, shapes only grow within a generation."""
+    nothing = np.zeros((0, 2), np.int64)
+    of, generation, found = _CLASSES.get(block, (None, 0, nothing))
     if of is not templates or generation != templates.generation:
-        found = np.zeros(0, np.int64)
+        found = nothing
     if len(found) < len(templates.shapes):
-        more = [block.class_of.get((s.join, s.wanted), -1) for s in templates.shapes[len(found) :]]
-        found = np.append(found, np.array(more, np.int64))
+        known = block.index.classes_of()
+        more = [known.get((s.join, s.wanted), (-1, 0)) for s in templates.shapes[len(found) :]]
+        found = np.concatenate([found, np.array(more, np.int64).reshape(-1, 2)])
         _CLASSES[block] = templates, templates.generation, found
     return found
 

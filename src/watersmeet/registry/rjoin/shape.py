@@ -23,7 +23,8 @@ from functools import cached_property
 from watersmeet.plan.types import Kind, kind_of
 from watersmeet.query.stream import INTEGERS, StreamSpec
 from watersmeet.registry.rjoin.catalogue import Place, Slot, merge_places
-from watersmeet.registry.subscription import Subscription, Template
+from watersmeet.registry.subscription import Subscription
+from watersmeet.registry.template import Template
 
 
 def name_code(column: str, kind: Kind) -> str:
@@ -120,6 +121,8 @@ def index_columns(shapes: Iterable[Shape]) -> dict[str, list[str]]:
     """By stream the coded columns under which queries of these shapes find their tuples, in the order of their names."""
     out: dict[str, set[str]] = {}
     for shape in set(shapes):
+        for stream in shape.streams:
+            out.setdefault(stream, set())
         for stream, column in shape.columns:
             out.setdefault(stream, set()).add(column)
     return {stream: sorted(columns) for stream, columns in sorted(out.items())}

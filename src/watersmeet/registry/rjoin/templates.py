@@ -26,9 +26,10 @@ from watersmeet.kernels.registered.rewriting import AT_SLOTS, BIND_AT, BOUND, NE
 from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
-from watersmeet.registry.shared.block import code_of
 from watersmeet.registry.shared.compiled import unit_of
-from watersmeet.registry.subscription import Registered, hull
+from watersmeet.registry.shared.query_index import code_of
+from watersmeet.registry.subscription import Registered
+from watersmeet.registry.template import hull
 
 Pose = tuple[int, tuple[int, ...]]
 """The number of a shape, and the codes of its constants."""
@@ -86,7 +87,7 @@ class Templates:
             living[known.shape] = min(living.get(known.shape, effect), effect)
         self._number(living)
         self._pose()
-        self.hull = hull(known.registered.query for known in self._queries.values())
+        self.hull = hull(known.registered.query.template for known in self._queries.values())
         self.indexed = index_columns(living)
         self.mask = self.index.mask(self.indexed)
 

@@ -1,31 +1,33 @@
 """Queries compiled together: one trie for their templates, and tables that lead from a combination to its queries.
 
-    combination of template t  -->  classes of t  -->  hash of (class, values of the class' columns)  -->  queries
+    combination of template t  -->  classes of t  -->  hash of (class, values of the class' columns)  -->  entries in order of their range
+                                                                                                           -->  queries
 
-A class is a template and the columns in which its queries ask for constants: with 10,000 queries `... AND a.user = <n>`
-a combination finds those that want it by one look-up, not by 10,000 comparisons.
+A class is a template, the columns in which its queries ask for constants or one of a list, and the column of their range: with 10,000 queries
+`... AND a.user = <n>` or `... AND a.total > <n>` a combination finds those that want it by one look-up, not by 10,000 comparisons. A query has
+an entry for every value of its list. Ranges of one end lie in the order of that end, so those that hold are found without looking at others.
 
-Invariant: a block never changes, except that queries are struck out. Every query has exactly one class.
+Invariant: a block never changes, except that queries are struck out. Every query has exactly one class, and a combination finds an entry of it at most
+once, since the values of a list are different.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import codes
-from watersmeet.kernels import hash_window
-from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.instants import NO_BOUND
-from watersmeet.plan.types import Kind
+from watersmeet.kernels.registered.probe_trie import silence
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.gates import Gate, gates
 from watersmeet.registry.shared.probe_trie import TrieBuilder
-from watersmeet.registry.subscription import Computed, Registered, Subscription, Template
+from watersmeet.registry.shared.query_index import QueryIndex
+from watersmeet.registry.subscription import Computed, Registered, Subscription
+from watersmeet.registry.template import Template
 
 MOST_GATES = 64
 """Every gate is an evaluation of every new tuple of its stream, and an index of its own."""
@@ -80,17 +82,14 @@ class Block:
         template_of = [numbers.setdefault(q.query.template, len(numbers)) for q in queries]
         for template, gates_of in zip(numbers, _gates(queries, template_of, len(numbers)), strict=True):
             builder.add(template, gates_of)
-        classes: dict[tuple[int, tuple[tuple[int, str, Kind], ...]], int] = {}
-        class_of = []
-        for registered, number in zip(queries, template_of, strict=True):
-            wanted = tuple((x, column, kind) for x, column, kind, _ in registered.query.constants)
-            class_of.append(classes.setdefault((number, wanted), len(classes)))
-        named = list(numbers)
-        self.class_of = {(named[t], wanted): n for (t, wanted), n in classes.items()}
-        """Classes by template and the columns of their constants."""
-        self._classes(builder, classes, np.array(class_of, np.int64), len(numbers))
+        index = QueryIndex([q.query for q in queries], template_of, builder)
+        self.index = index
         self.template_of = np.array(template_of, np.int64)
         self.trie, self.width = builder.build(), builder.width
+        self.probed = frozenset(np.unique(self.trie.nodes[:, 1]).tolist())
+        """Columns that are looked up: the others need no index."""
+        self.alone = {t.streams[0]: n for t, n in numbers.items() if len(t.streams) == 1}
+        """Templates of one stream by itself: at most one for each."""
         self._streams_of, self._bounds = builder.numbers(), builder.bounds()
         self.streams, self.columns = builder.streams, builder.columns
         self.template_streams = np.where(self._streams_of < 0, self._streams_of[:, :1], self._streams_of)
@@ -106,13 +105,32 @@ class Block:
     def alive(self) -> int:
         return int(self.active.sum())
 
-    def strike(self, id: str) -> None:
-        """A query leaves."""
-        self.active[self.at[id]] = 0
+    def strike(self, ids: Iterable[str]) -> None:
+        """Queries leave; templates that only they had are not joined any more."""
+        for id in ids:
+            self.active[self.at[id]] = 0
+        living = np.bincount(self.template_of[self.active != 0], minlength=self.templates) > 0
+        trie = self.trie
+        silence(trie.nodes, trie.leaf_template, trie.leaf_high, trie.leaf_tests, living)
+        self.alone = {stream: n for stream, n in self.alone.items() if living[n]}
 
     def template_over(self, marks: Mapping[str, int]) -> np.ndarray:
         """By template the time that no later combination's youngest member is before."""
         return np.array([marks[s] for s in self.streams], np.int64)[self.template_streams].min(axis=1)
+
+    def list_streams(self) -> set[str]:
+        """The streams that living queries read."""
+        used = np.unique(self._streams_of[np.unique(self.template_of[self.active != 0])])
+        names = list(self.streams)
+        return {names[n] for n in used if n >= 0}
+
+    @property
+    def templates(self) -> int:
+        return len(self._streams_of)
+
+    def list_ids(self, templates: np.ndarray) -> list[str]:
+        """The living queries of some templates."""
+        return [self.ids[n] for n in np.flatnonzero(np.isin(self.template_of, templates) & (self.active != 0))]
 
     def list_living(self) -> list[Registered]:
         return [q for q, alive in zip(self.queries, self.active, strict=True) if alive]
@@ -129,31 +147,6 @@ class Block:
         seen[x[pairs], y[pairs]] = True
         names = list(self.streams)
         return {(names[i], names[j]): int(widest[i, j]) for i, j in np.argwhere(seen)}
-
-    def _classes(self, builder: TrieBuilder, classes: dict, class_of: np.ndarray, templates: int) -> None:  # type: ignore[type-arg]
-        """Classes by template, their columns, and the index of queries by class and constants."""
-        depth = max((len(wanted) for _, wanted in classes), default=0)
-        self.class_alias = np.full((max(len(classes), 1), depth), -1, np.int64)
-        self.class_column = np.full((max(len(classes), 1), depth), -1, np.int64)
-        by_template = np.zeros(templates + 1, np.int64)
-        for (template, wanted), number in classes.items():
-            by_template[template + 1] += 1
-            streams = builder.templates[template].streams
-            for n, (x, column, kind) in enumerate(wanted):
-                self.class_alias[number, n] = x
-                self.class_column[number, n] = builder.column(streams[x], column, kind)
-        self.class_start = np.cumsum(by_template)
-        self.class_ids = np.array(sorted(classes.values(), key={n: t for (t, _), n in classes.items()}.__getitem__))
-        self.constants = np.zeros((len(self.queries), depth), np.int64)
-        for row, registered in enumerate(self.queries):
-            self.constants[row, : len(registered.query.constants)] = [
-                code_of(v) for *_, v in registered.query.constants
-            ]
-        keys = class_of.copy()
-        for n in range(depth):
-            used = self.class_alias[class_of, n] >= 0
-            keys[used] = combine(keys[used], np.ascontiguousarray(self.constants[used, n]))
-        self.index = hash_window.build(keys, np.zeros(len(keys), np.int64))
 
     def _forms(self) -> None:
         """Residuals and outputs by form; plain outputs by column."""
@@ -176,7 +169,7 @@ class Block:
         for row, registered in enumerate(self.queries):
             query = registered.query
             streams = query.template.streams
-            found = [residuals.use(streams, r) for r in query.residuals]
+            found = [residuals.use(streams, r) for r in query.open_residuals]
             uses += found
             self.residual_start[row + 1] = len(uses)
             for n, output in enumerate(query.outputs):
@@ -230,11 +223,6 @@ def _gates(queries: Sequence[Registered], template_of: Sequence[int], templates:
             break
         out[number] = made
     return out
-
-
-def code_of(value: int | str) -> int:
-    """The code of a constant."""
-    return value if isinstance(value, int) else int(codes(pa.array([value]), "bytes")[0])
 
 
 def _json_text(name: str) -> str:

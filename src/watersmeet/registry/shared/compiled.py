@@ -10,11 +10,13 @@ Invariant: the living queries of all blocks are exactly those of the batch; how 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from watersmeet.registry.shared.block import Block
-from watersmeet.registry.subscription import Registered, Template
+from watersmeet.registry.subscription import Registered
+from watersmeet.registry.template import Template
 from watersmeet.registry.versions import Queries, get_or_make
 
 _SMALL = 4
@@ -30,6 +32,13 @@ def unit_of(template: Template, units: int) -> int:
     return template.place % units
 
 
+def unit_of_query(known: Registered, units: int) -> int:
+    """Where a query is answered: those that watch one stream have one template, and are spread by their ids."""
+    if len(known.query.template.streams) > 1:
+        return unit_of(known.query.template, units)
+    return zlib.crc32(known.id.encode()) % units
+
+
 class Compiled:
     """The blocks of one unit."""
 
@@ -38,6 +47,7 @@ class Compiled:
         self._where: dict[str, tuple[Block, Registered]] = {}
         self.hull: dict[tuple[str, str], int] = {}
         """For every ordered pair of streams the largest y.ts - x.ts that some query allows: what expiry goes by."""
+        self._streams: set[str] = set()
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
 
@@ -46,17 +56,21 @@ class Compiled:
         try:
             self._become(queries)
         except BaseException:
-            self.blocks, self._where, self.hull, self.stands_for = [], {}, {}, None
+            self.blocks, self._where, self.hull, self._streams, self.stands_for = [], {}, {}, set(), None
             raise
 
     def _become(self, queries: Mapping[str, Registered]) -> None:
         gone = [id for id, (_, known) in self._where.items() if (q := queries.get(id)) is not known and q != known]
+        struck: dict[Block, list[str]] = {}
         for id in gone:
-            self._where.pop(id)[0].strike(id)
+            struck.setdefault(self._where.pop(id)[0], []).append(id)
+        for block, ids in struck.items():
+            block.strike(ids)
         fresh = [q for id, q in queries.items() if id not in self._where]
         if gone or fresh:
             self._settle(fresh)
             self.hull = {}
+            self._streams = {stream for block in self.blocks for stream in block.list_streams()}
             for block in self.blocks:
                 for pair, hi in block.hull().items():
                     self.hull[pair] = max(self.hull.get(pair, hi), hi)
@@ -74,7 +88,7 @@ class Compiled:
     @property
     def streams(self) -> set[str]:
         """The streams that some query reads."""
-        return {stream for stream, _ in self.hull}
+        return self._streams
 
 
 def find_compiled(registry: str, unit: int) -> Compiled:
@@ -87,6 +101,6 @@ def compile_share(registry: Queries, decided: Mapping[str, Any], unit: int, unit
     compiled = find_compiled(registry.name, unit)
     if compiled.stands_for != decided:
         live = registry.at(decided)
-        compiled.become({i: q for i, q in live.items() if unit_of(q.query.template, units) == unit})
+        compiled.become({i: q for i, q in live.items() if unit_of_query(q, units) == unit})
         compiled.stands_for = dict(decided)
     return compiled

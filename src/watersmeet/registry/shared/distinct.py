@@ -49,7 +49,8 @@ from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore
 
 QUERIES = "distinct"
 """In a manifest's extra: a sum over the queries whose rows are kept. If it has changed, some may have been removed."""
-_QUERY, _EFFECT = "_query", "_effect"
+QUERY_OF_ROW, _EFFECT = "_query", "_effect"
+"""Columns of rows that are kept: whose they are, and the batch in which that query took effect."""
 _OF_THE_PAIR = ["_number", "_youngest"]
 """Columns of rows before they leave: the query's number in its block, and the youngest member's time."""
 
@@ -169,7 +170,7 @@ class _Living:
         """Which kept rows are of living queries and of buckets that are not over."""
         if not len(self.names):
             return np.zeros(segment.rows, np.bool_)
-        found = pc.index_in(segment.column(_QUERY), self.names)
+        found = pc.index_in(segment.column(QUERY_OF_ROW), self.names)
         at = integers(found.fill_null(0))
         known = np.asarray(found.is_valid().to_numpy(zero_copy_only=False), np.bool_)
         known &= self.effect[at] == integers(segment.column(_EFFECT))
@@ -180,7 +181,7 @@ def _rows(block: Block, kind: str, pairs: Pairs) -> pa.Table:
     """The rows of pairs whose queries answer in the same types."""
     query = pairs.query
     columns: dict[str, pa.Array] = {
-        _QUERY: block.names.take(pa.array(query)),
+        QUERY_OF_ROW: block.names.take(pa.array(query)),
         _EFFECT: pa.array(block.effect[query]),
     }
     for n, type_ in enumerate(kind.split("|")[2:]):

@@ -1,16 +1,16 @@
 """From combinations of templates to pairs of a combination and a query.
 
-    combination --classes--> key --index of queries--> candidates --constants, arrival--> pairs --residuals--> answers
+    combination --classes--> key, value of the range --index of queries--> candidates --constants, ranges, arrival--> pairs --residuals--> answers
 
 Residuals of all queries that differ only in their numbers are one form, evaluated in one go over all their pairs.
 
-Invariant: a pair holds if and only if the query's constants and residuals are true for the combination (an error in the data
+Invariant: a pair holds if and only if the query's constants, ranges and residuals are true for the combination (an error in the data
 counts as NULL: one query's overflow must not stop the others) and all members arrived from the query's effect on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ from watersmeet.kernels import hash_window
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.registered.fan_out import admit, keys, span
 from watersmeet.kernels.registered.probe_trie import LIMIT
+from watersmeet.kernels.registered.ranges import stab
+from watersmeet.registry.ranges import LEAST
 from watersmeet.registry.shared.block import Block, Form
 from watersmeet.registry.shared.visible import Taken, Visible
 
@@ -67,41 +69,27 @@ class Pairs:
 
 
 def fan_out(
-    block: Block, visible: Visible, templates: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
+    block: Block, visible: Visible, tuples: np.ndarray, first: np.ndarray, count: np.ndarray, limit: int = LIMIT
 ) -> Iterator[Pairs]:
-    """All answers among a chunk of combinations of templates, in bounded chunks."""
-    first = block.class_start[templates]
-    count = block.class_start[templates + 1] - first
-    yield from _among(block, visible, tuples, pairs(first, count, block.class_ids, limit), limit)
-
-
-def fan_out_classes(
-    block: Block, visible: Visible, classes: np.ndarray, tuples: np.ndarray, limit: int = LIMIT
-) -> Iterator[Pairs]:
-    """The same of combinations that have been found for one class each."""
-    every = np.arange(len(classes))
-    yield from _among(
-        block, visible, tuples, ((e, classes[e]) for e in np.array_split(every, 1 + len(every) // limit)), limit
-    )
-
-
-def _among(
-    block: Block, visible: Visible, tuples: np.ndarray, wanted_by: Iterable[tuple[np.ndarray, np.ndarray]], limit: int
-) -> Iterator[Pairs]:
-    """All answers among combinations that classes may want."""
+    """All answers among a chunk of combinations, each of which `count` classes from `first` on may want, in bounded chunks."""
+    index = block.index
     youngest, oldest = span(tuples, visible.ts, visible.batch)
-    for combination, class_of in wanted_by:
-        key = keys(tuples, combination, class_of, block.class_alias, block.class_column, visible.codes)
-        nothing = np.zeros(len(key), np.int64)
-        begin, found = hash_window.probe(block.index, key, nothing, nothing)
-        for wanted, query in pairs(begin, found, block.index.rows, limit):
+    for combination, class_of in pairs(first, count, np.arange(len(index.classes)), limit):
+        key, value = keys(
+            tuples, combination, class_of, index.alias, index.column, index.range_alias, index.range_column, index.is_down,
+            visible.codes,
+        )  # fmt: skip
+        begin, found = hash_window.probe(index.hashed, key, np.full(len(key), LEAST), value)
+        for wanted, entry in stab(index.tree, index.hashed.rows, begin, found, value, limit):
             combination_of, class_at = combination[wanted], class_of[wanted]
             keep = admit(
-                tuples, combination_of, class_at, query, block.class_alias, block.class_column, visible.codes, visible.valid,
-                block.constants, oldest, block.effect, block.active,
+                tuples, combination_of, class_at, entry, index.query_of, index.alias, index.column, visible.codes, visible.valid,
+                index.values, oldest, block.effect, block.active,
+                index.test_start, index.test_alias, index.test_column, index.test_low, index.test_high,
             )  # fmt: skip
             if keep.any():
-                for part in _take(visible, tuples, youngest, combination_of[keep], query[keep]).blocks():
+                query = index.query_of[entry[keep]]
+                for part in _take(visible, tuples, youngest, combination_of[keep], query).blocks():
                     yield from _filter_held(block, part)
 
 

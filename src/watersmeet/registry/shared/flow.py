@@ -31,9 +31,10 @@ from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
-from watersmeet.registry.shared.fan_out import fan_out
+from watersmeet.registry.shared.fan_out import Pairs, fan_out
+from watersmeet.registry.shared.meter import Meter
 from watersmeet.registry.shared.visible import Visible
-from watersmeet.registry.subscription import retention_us
+from watersmeet.registry.template import retention_us
 from watersmeet.registry.versions import Queries
 from watersmeet.storage.segment import Segment, Settler
 
@@ -85,27 +86,44 @@ class Answer:
         used = compiled.streams
         new = {s: self._on_time(turn, s, used) for s in self.plan.streams}
         old = {s: [store.read(i) for i in state.segments.get(s, [])] for s in used}
-        distinct = AnsweredRows(state, store)
+        distinct, meter = AnsweredRows(state, store), Meter(self.plan.quotas)
         for block in compiled.blocks:
-            for table in self._answers(block, old, new, distinct):
+            for table in self._answers(block, old, new, distinct, meter):
                 turn.report.results += table.num_rows
                 yield table
         distinct.settle(compiled.blocks, turn.clock.after)
         self._settle(turn, new, compiled)
+        meter.weigh(compiled.blocks, state, store, turn.clock.after)
 
     def _answers(
-        self, block: Block, old: Mapping[str, list[Segment]], new: Mapping[str, Segment | None], distinct: AnsweredRows
+        self,
+        block: Block,
+        old: Mapping[str, list[Segment]],
+        new: Mapping[str, Segment | None],
+        distinct: AnsweredRows,
+        meter: Meter,
     ) -> Iterator[pa.Table]:
         if all(new[s] is None for s in block.streams):
             return
-        visible = Visible(self.plan, list(block.streams), block.columns, old, new)
-        found = _gather(self._combinations(block, visible), LIMIT // 2)
-        chunks = (pairs for templates, tuples in found for pairs in fan_out(block, visible, templates, tuples))
-        yield from distinct.answer(block, chunks)
+        visible = Visible(self.plan, list(block.streams), block.columns, old, new, block.probed)
+        found = _gather(meter.count_combinations(block, self._combinations(block, visible)), LIMIT // 2)
+        chunks = (pairs for templates, tuples in found for pairs in self._fan_out(block, visible, templates, tuples))
+        yield from distinct.answer(block, meter.count(block, chunks))
+
+    def _fan_out(self, block: Block, visible: Visible, templates: np.ndarray, tuples: np.ndarray) -> Iterator[Pairs]:
+        first = block.index.start[templates]
+        return fan_out(block, visible, tuples, first, block.index.start[templates + 1] - first)
 
     def _combinations(self, block: Block, visible: Visible) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for number in range(len(block.streams)):
-            yield from walk(block.trie, block.width, visible.kernel, number, visible.new_rows(number))
+        """What the tries find; a new tuple by itself is one for the queries that watch its stream alone."""
+        for number, stream in enumerate(block.streams):
+            rows = visible.new_rows(number)
+            yield from walk(block.trie, block.width, visible.kernel, number, rows)
+            for begin in range(0, len(rows) if stream in block.alone else 0, LIMIT):
+                part = rows[begin : begin + LIMIT]
+                tuples = np.full((len(part), block.width), -1, np.int64)
+                tuples[:, 0] = (visible.first[number + 1] - 1) << 32 | part
+                yield np.full(len(part), block.alone[stream]), tuples
 
     def _on_time(self, turn: Turn, stream: str, used: set[str]) -> Segment | None:
         """A stream's new tuples less the late ones, with their batch; the first unit books these."""

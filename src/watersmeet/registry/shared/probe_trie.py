@@ -36,7 +36,7 @@ import numpy as np
 
 from watersmeet.plan.types import Kind
 from watersmeet.registry.shared.gates import Gate
-from watersmeet.registry.subscription import Template
+from watersmeet.registry.template import Template
 
 CodedColumn = tuple[str, str, Kind, "Gate | None"]
 """Stream, column, how it is coded, and what its tuples must satisfy to have a place in the index."""

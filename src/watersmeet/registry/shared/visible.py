@@ -9,7 +9,7 @@ Invariant: the arrays behind all addresses live as long as this object does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,9 @@ class Visible:
         columns: Mapping[CodedColumn, int],
         old: Mapping[str, Sequence[Segment]],
         new: Mapping[str, Segment | None],
+        probed: Collection[int] = (),
     ) -> None:
+        """probed: the columns that are looked up by value; the others are only read."""
         self.plan, self.streams = plan, list(streams)
         self.segments: list[Segment | None] = []
         self.stream_of: list[int] = []
@@ -56,7 +58,7 @@ class Visible:
                 None if gate is None else (gate[0].format(*(quote(wire_name(spec, c)) for c in gate[1])), plan.timezone)
             )
             for at in range(first[where], first[where + 1]):
-                self._lay(number, at, wire_name(spec, column), kind, asked)
+                self._lay(number, at, wire_name(spec, column), kind, asked, number in probed)
         ts = [0 if s is None else self._address(s.ts) for s in self.segments]
         self.first = np.array(first, np.int64)
         self.ts = np.array(ts, np.int64)
@@ -80,11 +82,11 @@ class Visible:
         last = self.segments[self.first[stream + 1] - 1]
         return np.empty(0, np.int64) if last is None else np.argsort(last.ts, kind="stable")
 
-    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: ZonedCondition | None) -> None:
+    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: ZonedCondition | None, is_probed: bool) -> None:
         segment = self.segments[at]
         if segment is None:
             return
-        coded = segment.code_column(wire, kind, gate)
+        coded = segment.code_column(wire, kind, gate, is_probed)
         self._kept.append(coded)
         self.codes[number, at] = address(coded.codes)
         if coded.valid is not None:

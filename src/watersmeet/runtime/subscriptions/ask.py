@@ -38,7 +38,8 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import BATCH, RegistryPlan, wire_name
 from watersmeet.registry.rjoin.index import ID
 from watersmeet.registry.shared.compiled import unit_of
-from watersmeet.registry.subscription import Registered, condition, hull, refuse_unlisted_in
+from watersmeet.registry.subscription import Registered, condition, refuse_unlisted_in
+from watersmeet.registry.template import hull
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.subscriptions.registry import types_of
 from watersmeet.sql.parse import parse
@@ -97,10 +98,10 @@ def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Ma
     """What is kept, after a batch that answered these queries and reached these maxima."""
     marks = watermarks(plan.streams, maxima)
     found: dict[str, dict[int, set[tuple[int, int]]]] = {}
-    by_template = {(q.query.template, q.effect): q.query for q in queries.values()}
-    for (template, effect), query in by_template.items():
+    by_template = {(q.query.template, q.effect) for q in queries.values()}
+    for template, effect in by_template:
         unit = unit_of(template, plan.units)
-        for stream, cut in stream_cuts(hull([query]), marks).items():
+        for stream, cut in stream_cuts(hull([template]), marks).items():
             found.setdefault(stream, {}).setdefault(unit, set()).add((effect, cut))
     return {s: {unit: Region.of(needs) for unit, needs in sorted(units.items())} for s, units in found.items()}
 

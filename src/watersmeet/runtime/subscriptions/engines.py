@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from watersmeet.dataflow.contract import Flows
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, UnsupportedError
 from watersmeet.registry.limits import check_size
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.rjoin.flow import RJoinFlows
@@ -39,6 +39,10 @@ def engine_of(plan: RegistryPlan, queries: Queries) -> Flows:
 
 def accept(plan: RegistryPlan, query: Subscription) -> None:
     """Raise if the catalogue's engine cannot answer a query."""
-    check_size(query)
+    check_size(query, plan.quotas)
     if plan.engine == "rjoin":
+        if len(query.template.streams) == 1:
+            raise UnsupportedError(
+                f"engine='rjoin' rewrites joins, and the query reads only {query.template.streams[0]!r}: register it with engine='shared'"
+            )
         check_shape(code_streams(plan.streams), Shape.of(query))

@@ -22,13 +22,11 @@ from pyspark.sql import functions as F
 from watersmeet.errors import CheckpointError, StreamError
 from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
-from watersmeet.runtime.subscriptions.log import Fed, FolderLog
+from watersmeet.runtime.subscriptions.log import FEED, Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.storage.manifest import REMEDY
 
 COLUMNS = ("id", "action", "sql")
-FEED = "feed"
-"""The feed's checkpoint in the other."""
 
 
 class Feed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,10 @@ from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.expressions.evaluator import knows
+from watersmeet.query.quotas import Quotas
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.limits import check_quotas
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.progress import Progress
@@ -40,9 +43,10 @@ from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.feed import Feed
+from watersmeet.runtime.subscriptions.front import RegistryFront
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import FolderLog
-from watersmeet.runtime.subscriptions.registry import Entry, Registry, RegistryFront
+from watersmeet.runtime.subscriptions.registry import Entry, Registry
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
 
@@ -72,6 +76,7 @@ class Subscriptions(RegistryFront):
         per_query: bool = False,
         units: Any = "auto",
         engine: Any = "auto",
+        quotas: Quotas | None = None,
         name: str | None = None,
     ) -> None:
         if not all(f.isStreaming for f in frames.values()):
@@ -86,11 +91,12 @@ class Subscriptions(RegistryFront):
         folder.prepare()
         log.prepare()
         self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
+        self._plan = replace(self._plan, quotas=check_quotas(quotas, self._plan.engine))
         self._registry = Registry(specs, log, partial(engines.accept, self._plan), session)
         for last in folder.numbers(MANIFESTS)[-1:]:
             self._resume(folder.load(MANIFESTS, last, BatchManifest))
         self._latest = Latest(self._plan, folder)
-        self._sink = answer_sink(sink, per_query, self._registry.find)
+        self._sink = answer_sink(sink, per_query, self._registry)
         check_sinks(self._spark, self._sink)
         self._feed = None if feed is None else Feed(feed, self._registry, log, absolute(os.fspath(checkpoint)))
         self._handle: Handle | None = None
@@ -108,7 +114,7 @@ class Subscriptions(RegistryFront):
             self._registry.resume(manifest.queries)
 
     def list(self) -> list[Entry]:
-        """All registered queries, then what the feed was refused and what has failed lately."""
+        """All registered queries, then what the feed was refused, what has failed and what was suspended lately."""
         if self._handle is not None and is_connect(self._spark):
             self._resume(self._handle.latest)
         return super().list()

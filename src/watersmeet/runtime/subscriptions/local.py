@@ -22,16 +22,19 @@ from watersmeet.dataflow.contract import Dataflow, Report
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.operators.enter import rows_kept
 from watersmeet.plan.model import TIME
+from watersmeet.query.quotas import Quotas
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.limits import check_quotas
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
 from watersmeet.registry.versions import MemoryLog, Queries, forget
 from watersmeet.runtime.arrow_types import normal, session_in
-from watersmeet.runtime.in_process import InProcess, enter
 from watersmeet.runtime.spark.failures import run_without_culprits
 from watersmeet.runtime.subscriptions import engines
 from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
-from watersmeet.runtime.subscriptions.registry import Registry, RegistryFront
+from watersmeet.runtime.subscriptions.front import RegistryFront
+from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.runtime.units import InProcess, enter
 from watersmeet.runtime.wires import mark_ahead
 from watersmeet.storage.manifest import Identity
 
@@ -57,11 +60,13 @@ class LocalSubscriptions(RegistryFront):
         units: int = 1,
         engine: str = engines.DEFAULT,
         timezone: str = UTC,
+        quotas: Quotas | None = None,
     ) -> None:
         if not isinstance(units, int) or isinstance(units, bool) or units < 1:
             raise OptionError(f"units={units!r}: give a whole number of 1 or more")
         session = session_in(timezone)
-        self.plan, self._schemas = RegistryPlan(specs, units, engines.check_engine(engine), session), dict(schemas)
+        given = check_quotas(quotas, engines.check_engine(engine))
+        self.plan, self._schemas = RegistryPlan(specs, units, engine, session, given), dict(schemas)
         self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query), session)
         self._view = Queries(self._registry.log)
         self._flows = engines.engine_of(self.plan, self._view)

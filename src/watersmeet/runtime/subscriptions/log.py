@@ -29,6 +29,8 @@ from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.storage.manifest import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
+FEED = "feed"
+"""The feed's checkpoint in the other."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,14 @@ class FolderLog:
             self.folder.save(SNAPSHOTS, _HEAD, Head())
             self.folder.save(SNAPSHOTS, _IDENTITY, RegistryName(uuid.uuid4().hex))
         return self.folder.load(SNAPSHOTS, _IDENTITY, RegistryName).registry
+
+    def check(self) -> None:
+        """Raise if one of its files without a number is missing or damaged, or if the latest version cannot be read from the latest snapshot on; nothing is written."""
+        for name, kind in ((_IDENTITY, RegistryName), (_UNITS, EngineChoice), (_HEAD, Head)):
+            self.folder.load(SNAPSHOTS, name, kind)
+        self.snapshot(self.latest())
+        for _ in self.changes(self.latest()):
+            pass
 
     def placement(self, units: int, engine: str) -> tuple[int, str]:
         """How many units there are, and what engine: as chosen at first."""

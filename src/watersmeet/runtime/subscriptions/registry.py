@@ -3,7 +3,7 @@
     add, remove, take_in      users and the feed
     intend      a new batch: the version of the registry
     amend       a batch that is repeated: its own version, less the queries that have failed or were removed since
-    strike      a query that breaks the batch: it leaves the registry, and the list says why
+    strike      a query that breaks the batch: it leaves the registry, and the list says why; suspend: queries that take more than their quota
 
 Invariant: a version never changes. What is refused or has failed is said, and takes no part; one bad query never touches another. A
 batch that is repeated answers the queries of its intent, or fewer; never one that was added since.
@@ -31,6 +31,7 @@ from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.rjoin.shape import Shape, index_columns
 from watersmeet.registry.subscription import NOT_YET, Registered, Subscription, subscription
 from watersmeet.registry.versions import (
+    BREAKS,
     LEAVES,
     STRUCK,
     Change,
@@ -44,7 +45,11 @@ from watersmeet.runtime.arrow_types import DuckDBTypes
 from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import REMEDY
 
-_SAID: dict[str, Literal["refused", "failed"]] = {"refuse": "refused", "fail": "failed"}
+_SAID: dict[str, Literal["refused", "failed", "suspended"]] = {
+    "refuse": "refused",
+    "fail": "failed",
+    "suspend": "suspended",
+}
 _MOST_SHOWN = 1_000
 Changes = list[Change]
 Read = dict[str, list[str]]
@@ -57,12 +62,12 @@ class Entry:
 
     id: str
     sql: str
-    state: Literal["waiting", "running", "refused", "failed"]
-    """Waiting: it takes effect in the next batch. Failed: it broke a batch, and is not answered from that batch on."""
+    state: Literal["waiting", "running", "refused", "failed", "suspended"]
+    """Waiting: it takes effect in the next batch. Failed: it broke a batch, and is not answered from that batch on. Suspended: the same, because it took more than its quota."""
     since: int | None = None
     """The batch from which on it sees tuples."""
     reason: str | None = None
-    """Why it was refused, or has failed."""
+    """Why it was refused or suspended, or has failed."""
     unbounded: bool = False
     """Whether some pair of its streams has no window: then their tuples are kept for ever."""
     distinct: str | None = None
@@ -114,7 +119,7 @@ class Registry:
     def bind(self, sql: str) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
         check_text(sql)
-        join = parse(sql, self._specs, self._session)
+        join = parse(sql, self._specs, self._session, lone=True)
         query = subscription(join, types_of(join))
         if self._accept is not None:
             self._accept(query)
@@ -159,14 +164,24 @@ class Registry:
 
         self._write(plan)
 
-    def fail(self, id: str, reason: str, version: int) -> None:
-        """A query of a version has broken a batch: it leaves, and the list says why. A later one of that id has not."""
+    def replace(self, id: str, sql: str) -> None:
+        """Another query in the place of one, in one version."""
+        query = self.bind(sql)
 
         def plan() -> list[Change]:
-            known = self._state.queries.get(id)
-            if known is None or known.version > version:
-                return []
-            return [{"action": "fail", "id": id, "sql": known.sql, "reason": reason}]
+            if id not in self._state.queries:
+                raise QueryError(f"no query {id!r} is registered; list() shows those that are, add() takes new ones")
+            return [{"action": "remove", "id": id}, {"action": "add", "id": id, "sql": sql, "query": query.to_json()}]
+
+        self._write(plan)
+
+    def put_out(self, action: str, ids: Sequence[str], reason: str, version: int) -> None:
+        """Queries of a version leave because of what they did, and the list says why. Later ones of these ids have not done it."""
+
+        def plan() -> list[Change]:
+            found = (self._state.queries.get(id) for id in ids)
+            gone = [known for known in found if known is not None and known.version <= version]
+            return [{"action": action, "id": known.id, "sql": known.sql, "reason": reason} for known in gone]
 
         self._write(plan)
 
@@ -212,7 +227,7 @@ class Registry:
             return {"action": "refuse", "id": _show(id), "sql": _show(sql), "reason": said}
 
     def list(self) -> list[Entry]:
-        """All registered queries, then what the feed was refused and what has failed lately."""
+        """All registered queries, then what the feed was refused, what has failed and what was suspended lately."""
         with self._lock:
             self.refresh()
             found = [
@@ -255,7 +270,7 @@ class Registry:
         with self._lock:
             self.refresh()
             later = [] if queries["version"] == self.version else self.log.changes(queries["version"])
-            actions = ("fail",) if is_written else LEAVES
+            actions = BREAKS if is_written else LEAVES
             gone = {change["id"] for _, changes, _ in later for change in changes if change["action"] in actions}
         return _strike_out(queries, [id for id in self.ids(queries) if id in gone]) if gone else dict(queries)
 
@@ -265,8 +280,17 @@ class Registry:
 
     def strike(self, queries: Mapping[str, Any], id: str, reason: str) -> dict[str, Any]:
         """A query has broken a batch: it fails; the batch without it."""
-        self.fail(id, reason, queries["version"])
+        self.put_out("fail", [id], reason, queries["version"])
         return _strike_out(queries, [id])
+
+    def suspend(self, queries: Mapping[str, Any], ids: Sequence[str], reason: str) -> dict[str, Any]:
+        """Queries have taken more than their quota: they are suspended; the batch without them."""
+        self.put_out("suspend", ids, reason, queries["version"])
+        return _strike_out(queries, ids)
+
+    def stop_one(self, id: str, reason: str) -> None:
+        """A query of the batch that runs fails for what happens to its answers; the batch keeps it, the next one does without."""
+        self.put_out("fail", [id], reason, self._read[0]["version"])
 
     def read(self, queries: Mapping[str, Any]) -> Read:
         """The streams that the queries of a batch read, and the columns that they compare."""
@@ -293,6 +317,11 @@ class Registry:
     def failures(self) -> Mapping[str, str]:
         """What has failed lately: reasons by id."""
         return self._reasons("fail")
+
+    @property
+    def suspensions(self) -> Mapping[str, str]:
+        """What was suspended lately: reasons by id."""
+        return self._reasons("suspend")
 
     def _reasons(self, action: str) -> dict[str, str]:
         with self._lock:
@@ -347,31 +376,6 @@ class Registry:
                 if self.log.append(self.version + 1, changes, fed):
                     self._state.apply(self.version + 1, changes, fed)
                     return changes
-
-
-class RegistryFront:
-    """What users do with a registry, in process and on Spark alike."""
-
-    _registry: Registry
-
-    def add(self, sql: str, id: str | None = None) -> str:
-        """Register a query; its id. It sees tuples from the next batch on. A bad query is refused: the error says why."""
-        return self._registry.add_all([(id, sql)])[0]
-
-    def add_all(self, queries: Sequence[str] | Mapping[str, str]) -> list[str]:
-        """Register many queries at once, all or none; a mapping gives their ids."""
-        if isinstance(queries, str):
-            raise OptionError("give a list of queries, or a mapping of ids to queries; add() takes one")
-        named = queries.items() if isinstance(queries, Mapping) else ((None, sql) for sql in queries)
-        return self._registry.add_all(list(named))
-
-    def remove(self, id: str) -> None:
-        """Remove a query: from the next batch on it is not answered, nor in one that is repeated after a restart."""
-        self._registry.remove(id)
-
-    def list(self) -> list[Entry]:
-        """All registered queries, then what the feed was refused and what has failed lately."""
-        return self._registry.list()
 
 
 def _strike_out(queries: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:

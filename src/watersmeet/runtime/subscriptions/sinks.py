@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -36,10 +36,21 @@ from watersmeet.runtime.rounds.results.parts import PartFiles
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
 from watersmeet.runtime.spark.jobs import hold
 
-Find = Callable[[str], Subscription]
+
+class Live(Protocol):
+    """The queries of the batch that runs."""
+
+    def find(self, id: str) -> Subscription:
+        """One of them."""
+
+    def stop_one(self, id: str, reason: str) -> None:
+        """It fails, from the next batch on."""
+
+
 FOLDER = "query_folder"
 _PLAIN = re.compile(r"[a-z0-9-]+")
 _LONGEST, _CUT = 160, 100
+_MOST_SHOWN = 500
 
 
 def ddl_of(query: Subscription) -> str:
@@ -85,12 +96,12 @@ def answers_of(rows: DataFrame, id: str, query: Subscription) -> DataFrame:
     return cast_answers(rows.where(F.col(QUERY) == id), query)
 
 
-def answer_sink(given: Any, per_query: bool, find: Find) -> Sink:
-    """The sink that a user means; `find` knows the queries."""
+def answer_sink(given: Any, per_query: bool, live: Live) -> Sink:
+    """The sink that a user means."""
     if not per_query:
         return sink(given)
     if callable(given):
-        return EachSink(given, find)
+        return EachSink(given, live)
     if isinstance(given, (str, os.PathLike)) and os.fspath(given) and given not in ("console", "memory", "noop"):
         return SubFolders(absolute(folder_of(os.fspath(given))))
     raise OptionError(f"sink={given!r} with per_query=True: give a folder, or a function (id, rows, batch_id)")
@@ -105,10 +116,13 @@ class SubFolders(FileSink):
 
 
 class EachSink:
-    """A user's function, called for every query that has answers in a batch; rows are computed, and kept until it returns."""
+    """A user's function, called for every query that has answers in a batch; rows are computed, and kept until it returns.
 
-    def __init__(self, function: Callable[[str, DataFrame, int], Any], find: Find) -> None:
-        self.function, self.find = function, find
+    If it raises, the query has failed and the others go on, unless the rows cannot be read any more: then Spark is the reason.
+    """
+
+    def __init__(self, function: Callable[[str, DataFrame, int], Any], live: Live) -> None:
+        self.function, self.live = function, live
 
     def has(self, batch_id: int, spark: Any) -> bool:
         return False
@@ -116,4 +130,10 @@ class EachSink:
     def write(self, rows: DataFrame, batch_id: int) -> None:
         with hold(rows) as held:
             for id in sorted(row[0] for row in held.select(QUERY).distinct().collect()):
-                self.function(id, cast_answers(held.where(F.col(QUERY) == id), self.find(id)), batch_id)
+                try:
+                    self.function(id, cast_answers(held.where(F.col(QUERY) == id), self.live.find(id)), batch_id)
+                except Exception as error:
+                    held.select(QUERY).where(F.col(QUERY) == id).take(1)
+                    said = (str(error).splitlines() or [""])[0][:_MOST_SHOWN]
+                    reason = f"its sink function raised {type(error).__name__} in batch {batch_id}: {said}"
+                    self.live.stop_one(id, reason)

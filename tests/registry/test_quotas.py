@@ -1,0 +1,136 @@
+"""Quotas of registered queries: who takes more is suspended, and the others are answered as if it had never been."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+from tests.rounds.test_subscriptions import SCHEMA, SPECS, Life, Sink, answers, batch_of, in_memory, sql
+from watersmeet.kernels.registered.probe_trie import walk
+
+ENGINES = pytest.mark.parametrize("engine", ["shared", "rjoin"])
+CROSS = "SELECT r.id AS x, s.id AS y FROM r, s, r z WHERE r.k = s.k AND z.k = s.k WINDOW = 100 SECONDS"
+
+
+def registry(quotas: wm.Quotas, engine: str = "shared") -> Any:
+    streams = {n: wm.Stream(SCHEMA.empty_table(), time="ts") for n in SPECS}
+    return wm.local.subscriptions(streams, engine=engine, quotas=quotas, units=2)
+
+
+def of(out: pa.Table) -> Counter[tuple[str, str]]:
+    return Counter(zip(out["query"].to_pylist(), out["answer"].to_pylist(), strict=True))
+
+
+@ENGINES
+def test_a_query_with_too_many_answers_is_suspended_and_the_others_are_answered(engine: str) -> None:
+    subs, twin = registry(wm.Quotas(answers=30), engine), in_memory()
+    for one in (subs, twin):
+        one.add(sql(4), id="small")
+    subs.add(CROSS, id="large")
+    for number in range(5):
+        assert Counter({p: n for p, n in of(subs.push(batch_of(number))).items() if p[0] == "small"}) == answers(
+            twin, number
+        )
+    (entry,) = (e for e in subs.list() if e.id == "large")
+    assert entry.state == "suspended"
+    assert entry.reason is not None
+    assert "more than 30 answers in one micro-batch" in entry.reason
+    assert "answers=" in entry.reason
+    subs.remove("large")
+    assert [e.id for e in subs.list()] == ["small"]
+
+
+def test_a_join_that_explodes_is_suspended_though_it_answers_nothing() -> None:
+    subs = registry(wm.Quotas(combinations=50))
+    where = " AND ".join(f"a.k = {x}.k" for x in "bcdefgh")
+    bomb = f"SELECT a.id AS x FROM {', '.join(f'r {x}' for x in 'abcdefgh')} WHERE {where} AND a.id + b.id < 0"
+    subs.add_all({"small": sql(1), "bomb": f"{bomb} WINDOW = 100 SECONDS", "other": f"{bomb} WINDOW = 99 SECONDS"})
+    assert {id for id, _ in of(subs.push(batch_of(0)))} == {"small"}
+    assert {e.id: e.state for e in subs.list()} == {"small": "running", "bomb": "suspended", "other": "suspended"}
+    assert "more than 50 combinations in one micro-batch" in str(subs.list()[-1].reason)
+
+
+def test_what_leaves_is_not_joined_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def count(*args: Any) -> Any:
+        for templates, tuples in walk(*args):
+            made.append(len(templates))
+            yield templates, tuples
+
+    monkeypatch.setattr("watersmeet.registry.shared.flow.walk", count)
+    subs = registry(wm.Quotas())
+    subs.add_all({**{f"q{n}": sql(n + 1) for n in range(8)}, "cross": CROSS})
+    subs.push(batch_of(0))
+    subs.remove("cross")
+    for n in range(1, 8):
+        subs.remove(f"q{n}")
+    del made[:]
+    out = subs.push(batch_of(1))
+    assert sum(made) == out.num_rows == Counter(out["query"].to_pylist())["q0"] > 0
+
+
+def test_a_query_with_too_much_state_is_suspended_and_its_tuples_are_dropped() -> None:
+    subs = registry(wm.Quotas(state=30))
+    subs.add_all({"short": sql(4), "long": sql(1_000), "longer": CROSS.replace("100 S", "1000 S")})
+    for number in range(3):
+        subs.push(batch_of(number))
+    assert {e.state for e in subs.list()} == {"running"}
+    for number in range(3, 8):
+        subs.push(batch_of(number))
+    found = {e.id: e.state for e in subs.list()}
+    assert found == {"short": "running", "long": "suspended", "longer": "suspended"}
+    assert all(sum(r.retained.values()) <= 30 for r in subs.reports)
+
+
+def test_rows_of_distinct_count_as_state() -> None:
+    subs = registry(wm.Quotas(state=20))
+    subs.add("SELECT DISTINCT r.id AS x FROM r, s WHERE r.k = s.k", id="distinct")
+    subs.add("SELECT r.id AS x FROM r, s WHERE r.k = s.k WINDOW = 1 SECOND", id="plain")
+    for number in range(2):
+        subs.push(batch_of(number))
+    assert {e.id: e.state for e in subs.list()} == {"plain": "running", "distinct": "suspended"}
+
+
+def test_a_suspension_survives_a_restart_and_is_told_with_the_progress(tmp_path: Path) -> None:
+    quotas = wm.Quotas(answers=30)
+    life = Life(tmp_path, Sink(), quotas=quotas)
+    life.registry.add_all([("small", sql(4)), ("large", CROSS)])
+    life.batch(0)
+    life.batch(1)
+    assert set(life.last.suspended) == {"large"}
+    assert not life.last.failed
+    again = Life(tmp_path, life.sink, quotas=quotas)
+    again.batch(2)
+    assert {e.id: e.state for e in again.registry.list()} == {"small": "running", "large": "suspended"}
+    assert {id for id, _ in life.sink.batches[2]} == {"small"}
+
+
+def test_sizes_are_refused_by_add() -> None:
+    subs = registry(wm.Quotas(streams=2, columns=1, conditions=2))
+    with pytest.raises(wm.UnsupportedError, match="3 streams in FROM, and a subscription has 2 at most"):
+        subs.add(CROSS)
+    with pytest.raises(wm.UnsupportedError, match="2 columns in SELECT"):
+        subs.add(sql(3))
+    with pytest.raises(wm.UnsupportedError, match="3 conditions"):
+        subs.add("SELECT r.id FROM r, s WHERE r.k = s.k AND r.id > 3 AND s.id > 5")
+
+
+@pytest.mark.parametrize(
+    "given", [{"answers": 0}, {"state": -1}, {"columns": 257}, {"streams": True}, {"answers": 2.5}]
+)
+def test_quotas_that_are_none(given: dict[str, Any]) -> None:
+    with pytest.raises(wm.OptionError, match=next(iter(given))):
+        wm.Quotas(**given)
+
+
+def test_what_is_no_quota_or_cannot_be_counted() -> None:
+    with pytest.raises(wm.OptionError, match=r"give wm\.Quotas"):
+        registry(3)  # type: ignore[arg-type]
+    with pytest.raises(wm.OptionError, match="engine='rjoin'"):
+        registry(wm.Quotas(state=5), "rjoin")
