@@ -1,8 +1,13 @@
-"""A site's letters, batch by batch, without Spark: what is taken and sent, and every way in which an exchange can be wrong."""
+"""A site's letters, batch by batch, without Spark, by both carriers: what is taken and sent, and every way in which an exchange can be wrong."""
 
 from __future__ import annotations
 
 import logging
+import pickle
+import random
+import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +15,28 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from watersmeet.errors import CheckpointError, StreamError
+from tests.runtime.carriers import Faulty, running_address
+from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.supersteps import Account
-from watersmeet.runtime.sites.exchange import FolderExchange
+from watersmeet.runtime.sites import exchange as exchange_module
+from watersmeet.runtime.sites import letters as letters_module
 from watersmeet.runtime.sites.letters import Correspondence
+from watersmeet.runtime.sites.start import open_exchange
+from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
 from watersmeet.storage.manifest import BatchManifest, Intent
 
 TEXT = "SELECT a.k FROM s a, t b WHERE a.k = b.k WINDOW = 3 SECONDS"
+SITES = ("paris", "tokyo")
+
+
+@pytest.fixture(params=["folder", "topics"])
+def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An exchange in which it is looked in every batch who the others are."""
+    monkeypatch.setattr(letters_module, "GREET_S", 0.0)
+    with running_address(request.param, tmp_path, SITES) as found:
+        yield found
 
 
 def plan(text: str = TEXT) -> Any:
@@ -30,13 +48,16 @@ def plan(text: str = TEXT) -> Any:
 class Site:
     """A site that gets no rows: its streams go on by themselves."""
 
-    def __init__(self, folder: Path, at: str, text: str = TEXT, checkpoint: str = "ck") -> None:
+    def __init__(
+        self, folder: Path, address: str, at: str, text: str = TEXT, checkpoint: str = "ck", **who: Any
+    ) -> None:
         own = plan(text)
         state = StateFolder.under(str(folder / f"{checkpoint}-{at}"))
         state.prepare(LETTERS)
-        who = {"fingerprint": own.fingerprint(), "format": 1, "query": text}
+        said = {"fingerprint": own.fingerprint(), "format": 1, "query": text} | who
         station = Station(own, own.site_names.index(at))
-        self.letters = Correspondence(station, FolderExchange(folder / "exchange"), state, who)
+        self.line = Faulty(address, SITES, at)
+        self.letters = Correspondence(station, self.line, state, said)
         self.stream = "s" if at == "paris" else "t"
         self.latest = BatchManifest(-1, "id", "", "")
         self.letters.begin()
@@ -53,82 +74,267 @@ class Site:
         return intent.sites["letters"]  # type: ignore[no-any-return]
 
 
-def test_letters_are_taken_in_order_each_once_and_go_when_they_have_been_taken(tmp_path: Path) -> None:
-    paris, tokyo = Site(tmp_path, "paris"), Site(tmp_path, "tokyo")
+def both(folder: Path, address: str) -> tuple[Site, Site]:
+    return Site(folder, address, "paris"), Site(folder, address, "tokyo")
+
+
+def numbers(address: str, sender: str, to: str) -> list[int]:
+    """The letters that are in an exchange."""
+    return [number for number, _ in open_exchange(address, SITES, to).fetch(sender, to, 0)]
+
+
+def test_letters_are_taken_in_order_each_once_and_go_when_they_have_been_taken(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
     assert paris.play(10) == []
     assert paris.play(20) == []
     assert tokyo.play(10) == [["paris", 1], ["paris", 2]]
     assert tokyo.play(15) == []
-    assert paris.letters.exchange.numbers("paris", "tokyo") == [1, 2]
+    assert numbers(address, "paris", "tokyo") == [1, 2]
     assert paris.play(30) == [["tokyo", 1], ["tokyo", 2]]
-    assert paris.letters.exchange.numbers("paris", "tokyo") == [3]
+    assert tokyo.play(20) == [["paris", 3]]
+    if not address.startswith("kafka:"):  # the played broker deletes nothing
+        assert numbers(address, "paris", "tokyo") == [3]
 
 
-def test_a_batch_that_was_not_committed_is_played_again_with_the_same_letters(tmp_path: Path) -> None:
-    paris, tokyo = Site(tmp_path, "paris"), Site(tmp_path, "tokyo")
+def test_letters_are_timed_on_their_way_and_a_replay_has_the_same_times(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
+    for time_ in (10, 20, 30):
+        paris.play(time_)
+        tokyo.play(time_)
+    intent = Intent(9, "id", "", 8, {}, sites=paris.letters.next(paris.latest))
+    seen = SiteState.of(intent.sites["state"]).survey.lines
+    assert set(seen) == {"paris>tokyo", "tokyo>paris"}
+    assert all(line.weight > 1 and line.seconds > 0 and line.bytes > 100 for line in seen.values())
+    for _ in range(2):  # the intent has them: what is decided from them is decided alike again
+        after = BatchManifest(9, "id", "", "", maxima={"s": 40})
+        paris.letters.settle(paris.latest, after, intent, Account())
+        assert SiteState.of(after.sites["state"]).survey.lines == seen
+
+
+def test_a_letter_in_parts_arrives_whole(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_module, "PART_BYTES", 100)
+    paris, tokyo = both(tmp_path, address)
+    for time_ in (10, 20):
+        paris.play(time_)
+    assert tokyo.play(10) == [["paris", 1], ["paris", 2]]
+    assert tokyo.letters.exchange.find_unsent("paris", "tokyo", range(1, 4)) == [3]
+
+
+def test_a_letter_of_which_a_part_is_missing_is_sent_again(
+    tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paris, tokyo = both(tmp_path, address)
+    own, whole = paris.line.inner, bytes(range(250))
+    monkeypatch.setattr(exchange_module, "PART_BYTES", 100)
+    _put_beginning(own, whole)
+    assert list(tokyo.line.inner.fetch("paris", "tokyo", 0)) == []
+    assert own.find_unsent("paris", "tokyo", range(1, 3)) == [1, 2]
+    own.put("paris", "tokyo", 1, whole)
+    assert list(tokyo.line.inner.fetch("paris", "tokyo", 0)) == [(1, whole)]
+
+
+def _put_beginning(exchange: Any, whole: bytes) -> None:
+    """The first part of letter 1, and then the sender dies."""
+    if hasattr(exchange, "_producer"):
+        exchange._send(exchange._name("paris", "tokyo"), [(b"1 0/3", whole[:100])])
+        return
+    folder = Path(exchange.address) / "letters" / "paris" / "tokyo"
+    folder.mkdir(parents=True)
+    (folder / "1.0-3").write_bytes(whole[:100])
+
+
+def test_repeated_letters_are_taken_once(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
+    paris.line.times = 3
+    assert tokyo.play(5) == []
+    for time_, number in ((10, 1), (20, 2), (30, 3)):
+        paris.play(time_)
+        assert tokyo.play(time_) == [["paris", number]]
+
+
+def test_a_batch_that_was_not_committed_is_played_again_with_the_same_letters(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
     paris.play(10)
     assert tokyo.play(10, commits=False) == [["paris", 1]]
-    assert tokyo.letters.exchange.numbers("tokyo", "paris") == []
+    assert numbers(address, "tokyo", "paris") == []
     assert tokyo.play(10) == [["paris", 1]]
-    assert tokyo.letters.exchange.numbers("tokyo", "paris") == [1]
+    assert numbers(address, "tokyo", "paris") == [1]
 
 
-def test_a_site_that_died_before_it_sent_sends_when_it_goes_on(tmp_path: Path) -> None:
-    paris = Site(tmp_path, "paris")
+def test_a_site_that_died_before_it_sent_sends_when_it_goes_on(tmp_path: Path, address: str) -> None:
+    paris = Site(tmp_path, address, "paris")
     paris.play(10)
-    path = tmp_path / "exchange" / "letters" / "paris" / "tokyo" / "1"
-    path.unlink()
-    paris.letters.after_commit(paris.latest)
-    assert path.exists()
+    paris.line.is_cut = True
+    paris.play(20)
+    assert numbers(address, "paris", "tokyo") == [1]
+    again = Site(tmp_path, address, "paris")
+    again.letters.after_commit(paris.latest)
+    assert numbers(address, "paris", "tokyo") == [1, 2]
 
 
-def test_a_letter_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
-    paris, tokyo = Site(tmp_path, "paris"), Site(tmp_path, "tokyo")
-    for time in (10, 20, 30):
-        paris.play(time)
-    folder = tmp_path / "exchange" / "letters" / "paris" / "tokyo"
-    whole = (folder / "1").read_bytes()
-    (folder / "1").write_bytes(whole[:-9] + b"?" + whole[-8:])
-    with pytest.raises(CheckpointError, match=r"letters/paris/tokyo/1 is damaged"):
-        tokyo.play(10)
-    (folder / "1").write_bytes(whole[:8])
-    with pytest.raises(CheckpointError, match=r"letters/paris/tokyo/1 is no letter of a site, or it was cut"):
-        tokyo.play(10)
-    (folder / "1").unlink()
-    with pytest.raises(CheckpointError, match=r"letters/paris/tokyo/1 is missing, and letter 2 is there"):
-        tokyo.play(10)
-    (folder / "1").write_bytes(whole)
-    assert len(tokyo.play(10)) == 3
+def test_a_cut_line_is_warned_of_and_loses_nothing(
+    tmp_path: Path, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    paris, tokyo = both(tmp_path, address)
+    paris.play(10)
+    tokyo.play(10)
+    with caplog.at_level(logging.WARNING):
+        paris.line.is_cut = True
+        for time_ in (20, 30):
+            assert paris.play(time_) == []
+        paris.line.is_cut = False
+        assert paris.play(40) == [["tokyo", 1]]
+    assert tokyo.play(20) == [["paris", n] for n in (2, 3, 4)]
+    cut, well = [record.getMessage() for record in caplog.records]
+    assert cut.startswith(f"site paris does not reach its exchange {address} (the line is cut)")
+    assert "see that this site reaches the exchange" in cut
+    assert well == f"site paris reaches its exchange {address} again"
 
 
-def test_sites_that_run_another_query_are_refused_by_both(tmp_path: Path) -> None:
-    paris = Site(tmp_path, "paris")
-    with pytest.raises(StreamError, match="site paris runs another query"):
-        Site(tmp_path, "tokyo", TEXT.replace("3 SECONDS", "4 SECONDS"))
-    with pytest.raises(StreamError, match=r"site tokyo runs another query.*run the same at all sites"):
+def test_a_letter_that_is_missing_or_damaged_is_named(tmp_path: Path, address: str) -> None:
+    where = "letter {} in the topic calls.paris.tokyo" if address.startswith("kafka:") else "letters/paris/tokyo/{}"
+    paris, tokyo = both(tmp_path, address)
+    paris.line.changed = {
+        2: lambda blob: blob[:-9] + bytes([blob[-9] ^ 1]) + blob[-8:],
+        3: lambda blob: blob[:8],
+    }
+    paris.line.lost = {4}
+    for time_ in (10, 20, 30, 40, 50):
+        paris.play(time_)
+    for number, said in (
+        (2, "is damaged"),
+        (3, "is no letter of a site, or it was cut"),
+        (4, "is missing, and letter 5"),
+    ):
+        tokyo.latest.sites = _having_taken(tokyo, number - 1)
+        with pytest.raises(CheckpointError, match=f"{where.format(number)}.*{said}"):
+            tokyo.play(10)
+
+
+def _having_taken(site: Site, number: int) -> dict[str, Any]:
+
+    return {"state": SiteState(taken={"paris": number}).to_json(), "runs": {}}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"text": TEXT.replace("3 SECONDS", "4 SECONDS")}, "another query"),
+        ({"format": 2}, "another version of watersmeet"),
+    ],
+)
+def test_sites_that_differ_are_refused_by_both(tmp_path: Path, address: str, other: dict[str, Any], said: str) -> None:
+    paris = Site(tmp_path, address, "paris")
+    with pytest.raises(StreamError, match=f"site paris runs {said}"):
+        Site(tmp_path, address, "tokyo", **other)
+    with pytest.raises(StreamError, match=rf"site tokyo runs {said}.*run the same at all sites"):
         paris.play(10)
 
 
-def test_a_site_that_begins_anew_while_others_go_on_is_refused(tmp_path: Path) -> None:
-    paris, tokyo = Site(tmp_path, "paris"), Site(tmp_path, "tokyo")
+def test_a_site_that_begins_anew_while_others_go_on_is_refused(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
     paris.play(10)
     tokyo.play(10)
     with pytest.raises(StreamError, match="site paris has run with this exchange before"):
-        Site(tmp_path, "paris", checkpoint="new")
-    (tmp_path / "exchange" / "sites" / "paris.json").unlink()
-    again = Site(tmp_path, "paris", checkpoint="new")
-    for number in (1, 2):
-        (tmp_path / "exchange" / "letters" / "paris" / "tokyo" / str(number)).unlink(missing_ok=True)
-        again.play(10 + number)
+        Site(tmp_path, address, "paris", checkpoint="new")
+    assert Site(tmp_path, address, "tokyo").letters.who["run"] == tokyo.letters.who["run"]
+
+
+def test_letters_of_another_run_are_refused(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
+    paris.play(10)
+    tokyo.play(10)
+    paris.letters.who["run"] = "another"
+    paris.play(20)
     with pytest.raises(StreamError, match="site paris has begun anew, with an empty checkpoint"):
         tokyo.play(20)
-    assert Site(tmp_path, "tokyo").letters.who["run"] == tokyo.letters.who["run"]
 
 
-def test_a_silent_site_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    paris = Site(tmp_path, "paris")
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_every_letter_is_taken_once_and_in_order(tmp_path: Path, address: str, seed: int) -> None:
+    """Batches that are not committed, processes that die at any point, letters that are sent twice, and lines that are cut."""
+    chance, sites = random.Random(seed), dict(zip(SITES, both(tmp_path, address), strict=True))
+    taken: dict[str, list[Any]] = {at: [] for at in SITES}
+    for step in range(16 if address.startswith("kafka:") else 60):
+        at = chance.choice(SITES)
+        site = sites[at]
+        site.line.is_cut, site.line.times = chance.random() < 0.2, chance.choice((1, 1, 2))
+        commits = chance.random() < 0.8
+        found = site.play(10 + step, commits=commits)
+        taken[at] += found if commits else []
+        if chance.random() < 0.3:  # it dies, and another process goes on from its checkpoint
+            sites[at] = Site(tmp_path, address, at)
+            sites[at].latest = site.latest
+    for round_ in range(3):
+        for at, site in sites.items():
+            site.line.is_cut = False
+            taken[at] += site.play(100 + round_)
+    for at, other in (SITES, SITES[::-1]):
+        numbers_taken = [number for sender, number in taken[at] if sender == other]
+        assert numbers_taken == list(range(1, len(numbers_taken) + 1))
+        assert len(numbers_taken) >= _last_sent(sites[other], at) - 1 > 1
+
+
+def _last_sent(site: Site, to: str) -> int:
+    return int(site.latest.sites["state"]["sent"][to])
+
+
+def test_a_silent_site_is_warned_of_once(tmp_path: Path, address: str, caplog: pytest.LogCaptureFixture) -> None:
+    paris = Site(tmp_path, address, "paris")
     paris.letters.patience_s = -1.0
     with caplog.at_level(logging.WARNING):
-        for time in (10, 20, 30):
-            paris.play(time)
-    assert [record.message.partition(" for ")[0] for record in caplog.records] == ["nothing has come from site tokyo"]
+        for time_ in (10, 20, 30):
+            paris.play(time_)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("nothing has come from site tokyo for ")
+    assert "see that its query runs, and that it reaches the exchange" in said
+
+
+def test_a_site_that_has_nothing_to_say_is_heard_of(tmp_path: Path, address: str) -> None:
+    paris, tokyo = both(tmp_path, address)
+    for _ in range(2):
+        tokyo.play(10)
+    assert paris.play(10) == [["tokyo", 1]]
+    tokyo.letters.spoken["paris"] -= tokyo.letters.patience_s / 4
+    tokyo.play(10)
+    assert paris.play(10) == [["tokyo", 2]]
+
+
+def test_an_exchange_that_cannot_be_reached_is_named_at_once(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(
+        StreamError, match=rf"exchange='kafka:calls@127.0.0.1:{port}': no broker answers.*check the address"
+    ):
+        open_exchange(f"kafka:calls@127.0.0.1:{port}", SITES, "paris")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        OptionError, match=r"exchange='.*/file/x' cannot be written .*give a folder that all sites reach"
+    ):
+        open_exchange(f"{tmp_path}/file/x", SITES, "paris")
+    with pytest.raises(OptionError, match="write kafka:TOPIC@HOST:PORT"):
+        open_exchange("kafka:calls", SITES, "paris")
+    assert time.monotonic() - began < 30
+
+
+def test_an_exchange_that_does_not_answer_when_a_site_begins_is_an_error(tmp_path: Path, address: str) -> None:
+    paris = Site(tmp_path, address, "paris")
+    paris.line.is_cut = True
+    with pytest.raises(OptionError, match=r"exchange='.*' cannot be used \(the line is cut\); see that"):
+        paris.letters.begin()
+
+
+def test_an_exchange_travels_to_where_batches_run(address: str) -> None:
+    own = open_exchange(address, SITES, "paris")
+    own.put("paris", "tokyo", 1, b"one")
+    copy = pickle.loads(pickle.dumps(own))
+    assert list(copy.fetch("paris", "tokyo", 0)) == [(1, b"one")]
+
+
+@pytest.mark.parametrize("given", ["soon", "0 seconds", 5])
+def test_patience_is_a_span_of_time(given: Any) -> None:
+    with pytest.raises(OptionError, match=r"patience=.*such as '5 minutes'"):
+        wm.Sites(patience=given)
+    assert wm.Sites(patience="1 minute").patience_us == 60_000_000

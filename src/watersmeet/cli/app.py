@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from watersmeet.cli.arguments import Pace, check_query, jars, late_sink, query_text, runtime_of, sink, sources, trigger
 from watersmeet.cli.failure import report_errors
+from watersmeet.errors import OptionError
 from watersmeet.extensions import find_pieces, load, require_spark
 from watersmeet.plan import options
 from watersmeet.plan.model import Policy
@@ -109,6 +110,8 @@ Shipping = Annotated[
     typer.Option(help="semijoin (with --runtime rounds): keys travel first, payloads only for matches."),
 ]
 Timezone = Annotated[str, typer.Option("--timezone", help="The session's time zone, such as Europe/Paris or +02:00.")]
+Serve = Annotated[bool, typer.Option("--serve", help="Serve a live page on this machine, and metrics for Prometheus.")]
+Port = Annotated[int, typer.Option(help="With --serve: its port. Default: one that is free.", show_default=False)]
 Static = Annotated[bool, typer.Option("--static", help="Read what is there now, once: a backfill.")]
 
 
@@ -164,6 +167,8 @@ def run(
     shipping: Shipping = "auto",
     timezone: Timezone = "UTC",
     static: Static = False,
+    serve: Serve = False,
+    port: Port = 0,
 ) -> None:
     """Join folders of files and topics of Kafka, as streams or (--static) as they are now."""
     with report_errors():
@@ -180,7 +185,7 @@ def run(
     if static:
         runs.backfill(text, found, choices, to, zone)
     else:
-        runs.stream(text, found, choices, to, late, checkpoint, pace, zone, with_jars)
+        runs.stream(text, found, choices, to, late, checkpoint, pace, zone, with_jars, port if serve else None)
 
 
 @app.command()
@@ -194,6 +199,68 @@ def compact(
         from watersmeet.cli.compact import compact as merge
 
         merge(where, target)
+
+
+@app.command()
+def state(
+    checkpoint: Annotated[
+        str, typer.Argument(help="A folder that start(checkpoint=...) was given.", show_default=False)
+    ],
+    batch: Annotated[
+        int | None, typer.Option(help="The state after an earlier batch. Default: the latest.", show_default=False)
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every file; exit code 3 if one is damaged.")
+    ] = False,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the rows to a new folder, as Parquet.", show_default=False)
+    ] = None,
+    import_: Annotated[
+        Path | None, typer.Option("--import", help="Take an edited export over.", show_default=False)
+    ] = None,
+    restore: Annotated[
+        int | None, typer.Option(help="Set the checkpoint back to this batch; needs --sink.", show_default=False)
+    ] = None,
+    sink_: Annotated[
+        str | None, typer.Option("--sink", help="With --restore: the query's sink, or function.", show_default=False)
+    ] = None,
+    late: Annotated[str | None, typer.Option(help="With --restore: its sink of late rows.", show_default=False)] = None,
+) -> None:
+    """Show what a checkpoint keeps; verify, export, import or restore it. The query must be stopped for the last two."""
+    from watersmeet.cli import state as states
+
+    with report_errors():
+        wanted = [n for n, given in (("--verify", verify or None), ("--export", export), ("--import", import_), ("--restore", restore)) if given is not None]  # fmt: skip
+        if len(wanted) > 1:
+            raise OptionError(f"{' and '.join(wanted)} are two things to do: give one of them")
+        if verify:
+            states.check(checkpoint)
+        elif export is not None:
+            states.export(checkpoint, export, batch)
+        elif import_ is not None:
+            states.take_over(checkpoint, import_)
+        elif restore is not None:
+            states.set_back(checkpoint, restore, sink_, late)
+        else:
+            states.show(checkpoint, batch)
+
+
+@app.command()
+def watch(
+    checkpoint: Annotated[
+        str, typer.Argument(help="The checkpoint of a query of start() that runs elsewhere.", show_default=False)
+    ],
+    serve: Serve = False,
+    port: Port = 0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after so long. Default: on Ctrl-C.", show_default=False)
+    ] = None,
+) -> None:
+    """Follow a query that another process runs with start(), batch by batch. Nothing is changed."""
+    with report_errors():
+        from watersmeet.cli.follow import follow
+
+        follow(checkpoint, port if serve else None, seconds)
 
 
 @app.command()
@@ -217,6 +284,10 @@ def explain(
     full: Annotated[
         bool, typer.Option("--full", help="Also streams, conditions, routing, kernel, orders, shipping.")
     ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="Of a query of --runtime rounds: what of its state this one keeps.", show_default=False),
+    ] = None,
 ) -> None:
     """Print the plan of a query: windows, state, warnings, fingerprint. Nothing runs."""
     with report_errors():
@@ -227,7 +298,7 @@ def explain(
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 
-    runs.explain(text, found, choices, zone, streaming=not static, full=full, jars=with_jars)
+    runs.explain(text, found, choices, zone, streaming=not static, full=full, jars=with_jars, checkpoint=checkpoint)
 
 
 def _options(units: int | None, kernel: str, routing: str, driver: str, runtime: str, shipping: str) -> dict[str, Any]:

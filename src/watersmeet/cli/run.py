@@ -27,6 +27,7 @@ def stream(
     pace: Pace,
     timezone: str,
     jars: str | None = None,
+    port: int | None = None,
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
     with report_errors():
@@ -47,6 +48,9 @@ def stream(
                 frame = count_results(query.dataframe())
                 running = folders.start(frame, sink, folder, trigger, view.rows, grouped=grouped)
                 watch = QueryWatch(running, view.totals, view.batch)
+            page = None if port is None else wm.observe(running, query, port=port)
+            if page is not None:
+                on.console.print(f"live page: {page.url}", highlight=False, soft_wrap=True)
             try:
                 with view.show():
                     watch.until(stop.is_set)
@@ -62,6 +66,8 @@ def stream(
             except BaseException:
                 running.stop()
                 raise
+        if page is not None:
+            page.close()
         _sum_up(on, view.totals, sink, late, stopped=stop.is_set(), lasting=lasting)
 
 
@@ -86,10 +92,12 @@ def explain(
     streaming: bool,
     full: bool,
     jars: str | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Print a query's plan."""
     with local_spark("explain", timezone, jars) as on:
-        plan = _query(on, text, sources, options, Pace({}) if streaming else None).explain("full" if full else "short")
+        query = _query(on, text, sources, options, Pace({}) if streaming else None)
+        plan = query.explain("full" if full else "short", checkpoint=checkpoint)
         on.console.print(plan, markup=False, highlight=False, soft_wrap=True)
 
 

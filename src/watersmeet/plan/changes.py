@@ -1,0 +1,118 @@
+"""What of a stored state a query can go on with: the description that the state was stored under, compared with the query's own, piece by piece.
+
+    windows       -10 s <= b - a <= 10 s   was   -20 s <= b - a <= 20 s        impossible
+    keys          a.user = b.user                                              kept
+
+Invariant: a query goes on from a checkpoint if and only if no piece differs, which is what the fingerprint says; every piece that differs is named with what it was and what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from watersmeet.plan.fingerprint import name_part
+from watersmeet.query.duration import show_us
+from watersmeet.query.window import UNBOUNDED
+
+Description = Mapping[str, Any]
+Pieces = dict[str, dict[str, str]]
+"""By the name of a part, what it consists of: texts by name."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A part of a description, and what becomes of it."""
+
+    part: str
+    verdict: Literal["kept", "impossible"]
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.why}" if self.why else self.part
+
+
+def compare(stored: Description, now: Description) -> list[Change]:
+    """Every part of two descriptions, those that differ first."""
+    before, after = take_apart(stored), take_apart(now)
+    found = []
+    for part in dict.fromkeys([*after, *before]):
+        old, new = before.get(part, {}), after.get(part, {})
+        why = "; ".join(_differences(old, new))
+        found.append(Change(part, "impossible" if why else "kept", why))
+    return sorted(found, key=lambda change: change.verdict == "kept")
+
+
+def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name in dict.fromkeys([*new, *old]):
+        was, now = old.get(name), new.get(name)
+        if was == now:
+            continue
+        if was is None:
+            yield f"{_show(name, now)} is new"
+        elif now is None:
+            yield f"{_show(name, was)} is gone"
+        else:
+            yield f"{_show(name, now)} was {was}"
+
+
+def _show(name: str, text: str | None) -> str:
+    return name if text in (None, "", name) else f"{name}: {text}"
+
+
+def take_apart(description: Description) -> Pieces:
+    """The pieces of a description, by the part that users know them under.
+
+    >>> take_apart({"lateness": {"clicks": [10_000_000, None]}, "windows": [[0, 5_000_000], [0, 0]], "inputs": [["a", "s", [], [], None], ["b", "t", [], [], None]]})["windows"]
+    {'b - a': '0 s to 5 s'}
+    """
+    out: Pieces = {}
+    inputs = description.get("inputs", [])
+    for place, (alias, stream, columns, filters, rows) in enumerate(inputs):
+        out.setdefault("streams and aliases", {})[f"{place + 1}. {alias}"] = str(stream)
+        for wire, expr, kind in columns:
+            out.setdefault("columns and their types", {})[f"{alias} {expr}"] = f"{kind}, stored as {wire}"
+        out.setdefault("filters", {}).update({f"{alias} {text}": "" for text in filters})
+        if rows is not None:
+            out.setdefault("[ROWS n]", {})[alias] = str(rows)
+    for key, value in description.items():
+        if key != "inputs":
+            out.setdefault(name_part(key), {}).update(_PIECES.get(key, _whole)(value, [i[0] for i in inputs]))
+    return out
+
+
+def _windows(bounds: Any, aliases: list[str]) -> dict[str, str]:
+    names = aliases or [str(n) for n in range(len(bounds))]
+    return {
+        f"{names[y]} - {names[x]}": f"{_show_bound(-bounds[y][x])} to {_show_bound(bounds[x][y])}"
+        for x in range(len(bounds))
+        for y in range(x + 1, len(bounds))
+    }
+
+
+def _show_bound(us: int) -> str:
+    return "no bound" if abs(us) >= UNBOUNDED else show_us(us)
+
+
+def _lateness(spans: Any, _: list[str]) -> dict[str, str]:
+    return {
+        stream: show_us(late) + ("" if idle is None else f", idle {show_us(idle)}")
+        for stream, (late, idle) in spans.items()
+    }
+
+
+def _keys(classes: Any, _: list[str]) -> dict[str, str]:
+    return {" = ".join(members.values()): kind for kind, members in classes}
+
+
+def _texts(conditions: Any, _: list[str]) -> dict[str, str]:
+    return dict.fromkeys(conditions, "")
+
+
+def _whole(value: Any, _: list[str]) -> dict[str, str]:
+    return {"": json.dumps(value, sort_keys=True)}
+
+
+_PIECES = {"windows": _windows, "lateness": _lateness, "classes": _keys, "conditions": _texts}
