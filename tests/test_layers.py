@@ -27,12 +27,13 @@ _COLUMNS = _PLANNED | {"columns", "expressions"}
 _FLOWING = _COLUMNS | {"storage", "dataflow"}
 MAY_IMPORT = {
     "errors": set(),
+    "view": {"errors"},
     "extensions": {"errors"},
     "query": {"errors"},
     "sql": _BASE,
     "kernels": {"errors", "extensions"},
     "routing": _BASE | {"kernels"},
-    "plan": _BASE | {"extensions", "routing", "sites.planning"},
+    "plan": _BASE | {"extensions", "routing", "sites.planning", "view"},
     "sites.planning": _BASE,
     "columns": _PLANNED,
     "expressions": _PLANNED | {"columns"},
@@ -41,8 +42,8 @@ MAY_IMPORT = {
     "operators": _FLOWING,
     "sites": _FLOWING | {"operators", "sites.planning"},
     "registry": _FLOWING | {"operators"},
-    "runtime": _FLOWING | {"operators", "sites", "sites.planning", "registry", "sql", "extensions"},
-    "api": {"sql", "query", "plan", "runtime", "errors"},
+    "runtime": _FLOWING | {"operators", "sites", "sites.planning", "registry", "sql", "extensions", "view"},
+    "api": {"sql", "query", "plan", "runtime", "errors", "view"},
     "testing": {"api", "columns", "runtime", "dataflow", "kernels", "query", "errors"},
     "__init__": {"query", "plan", "api", "runtime", "testing", "errors", "extensions"},
     "__main__": {"cli"},
@@ -61,9 +62,10 @@ ENTRY_POINTS = (
 LAB_MAY_IMPORT = {
     "__init__": set(),
     "kernels": set(),
+    "machines": set(),
     "simulate": set(),
     "trace": set(),
-    "bench": {"kernels"},
+    "bench": {"kernels", "machines"},
     "reproduce": {"kernels", "simulate", "bench"},
     "commands": set(),
 }

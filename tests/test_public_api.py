@@ -31,8 +31,8 @@ ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type
 
 
 def test_exactly_these_names_are_public():
-    functions = {"sql", "join", "local", "subscriptions", "testing"}
-    streams = {"Stream", "RemoteStream", "Table", "Sites", "Line", "Scaling"}
+    functions = {"sql", "join", "local", "observe", "state", "subscriptions", "testing"}
+    streams = {"Stream", "RemoteStream", "Table", "Sites", "Line", "Scaling", "Quotas"}
     made = {"Query", "JoinBuilder", "Plan", "Explanation", "Counts", "Handle", "Progress", "Subscriptions"}
     assert set(wm.__all__) == functions | streams | made | ERRORS
     assert len(wm.__all__) == len(set(wm.__all__))

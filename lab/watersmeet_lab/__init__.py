@@ -2,6 +2,7 @@
 
     bench       measurements, answers checked             watersmeet bench ...
     reproduce   the papers' evaluations, by claim         watersmeet reproduce ...
+    machines    hosts, a store and a broker, played here  for tests and benchmarks
     simulate    networks, sites and a ring, in process    wm.local.run(..., network=..., sites=...)
     kernels     joins tuple by tuple, which count         kernel="ripple", kernel="xjoin"
     commands    the two commands

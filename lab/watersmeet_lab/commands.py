@@ -26,13 +26,17 @@ _BENCHES = {
     "spark": "against Spark's own stream-stream join, both runtimes",
     "nexmark": "Nexmark's joins, beside Spark's own streaming where it can run them, both runtimes",
     "theta": "a band join against the equality join on the same files, both runtimes",
+    "hot": "a key with half of the tuples, under start()",
     "skew": "how evenly routings spread skewed keys",
     "band": "a band and an inequality join in process, against DuckDB",
     "kernel": "every join kernel on arrays in memory, against DuckDB",
-    "choice": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
+    "choice": "is auto right? every forced choice on more than 60 shapes of queries and data",
+    "sweep": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
+    "skewed-sites": "what auto ships between sites under skew, beside the best of all plans, executed",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
+    "sites": "one application for each site: bytes on the wire, latency, and tuples/s over a narrow line",
     "scale": "what a micro-batch costs by rows, units, payload and state, as a formula",
 }
 
@@ -42,7 +46,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, skew, band, kernel, choice, shipping, subscriptions, soak or scale [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, skewed-sites, soak, sites or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 
@@ -77,5 +81,5 @@ def _run_named(context: typer.Context, verb: str, name: str | None, known: Mappi
         )
         raise typer.Exit(OURS)
     chosen = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    chosen.command()(import_module(module.format(name)).command)
+    chosen.command()(import_module(module.format(name.replace("-", "_"))).command)
     chosen(context.args, prog_name=f"watersmeet {verb} {name}")

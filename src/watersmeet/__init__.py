@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         OptionError,
         ParseError,
         QueryError,
+        QuotaError,
         StreamError,
         TypeMismatchError,
         UnknownNameError,
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     )
     from watersmeet.plan.explain.explanation import Explanation
     from watersmeet.plan.model import Plan
+    from watersmeet.query.quotas import Quotas
     from watersmeet.query.scaling import Scaling
     from watersmeet.query.sites import Line, Sites
     from watersmeet.query.stream import RemoteStream, Stream
     from watersmeet.query.table import Table
     from watersmeet.runtime import local
+    from watersmeet.runtime.checkpoints.table import state
     from watersmeet.runtime.counts import Counts
+    from watersmeet.runtime.observing import observe
     from watersmeet.runtime.progress import Progress
     from watersmeet.runtime.rounds.handle import Handle
     from watersmeet.runtime.subscriptions.handle import Subscriptions
@@ -54,6 +58,8 @@ __all__ = [
     "Progress",
     "Query",
     "QueryError",
+    "QuotaError",
+    "Quotas",
     "RemoteStream",
     "Scaling",
     "Sites",
@@ -69,7 +75,9 @@ __all__ = [
     "WorkerError",
     "join",
     "local",
+    "observe",
     "sql",
+    "state",
     "subscriptions",
     "testing",
 ]
@@ -83,6 +91,7 @@ _HOMES = {
     "Plan": "plan.model",
     "Progress": "runtime.progress",
     "Query": "api",
+    "Quotas": "query.quotas",
     "RemoteStream": "query.stream",
     "Scaling": "query.scaling",
     "Sites": "query.sites",
@@ -91,7 +100,9 @@ _HOMES = {
     "Table": "query.table",
     "join": "api",
     "local": "runtime.local",
+    "observe": "runtime.observing",
     "sql": "api",
+    "state": "runtime.checkpoints.table",
     "subscriptions": "api",
     "testing": "testing",
 }

@@ -13,10 +13,13 @@ programmers; these are for users, and `except WatersmeetError` catches them all.
     ├── StreamError             a stream's source, time column or lateness is unfit
     ├── DataError               a value in the data for which an expression of the query has no result
     ├── BrokenQueryError        a unit cannot answer its registered queries: one of them will be found to be the reason
+    │   └── QuotaError          registered queries take more than their quota; the text names them
     ├── OptionError             a forced choice that cannot do what the query asks
     ├── WorkerError             Spark's Python workers run an interpreter that cannot run watersmeet
     └── CheckpointError         a checkpoint that belongs to another query or placement, or is damaged
 """
+
+import json
 
 
 class WatersmeetError(Exception):
@@ -57,6 +60,28 @@ class DataError(WatersmeetError):
 
 class BrokenQueryError(WatersmeetError):
     """A unit cannot answer its registered queries, and the machine is not the reason."""
+
+
+class QuotaError(BrokenQueryError):
+    """Registered queries take more than their quota.
+
+    >>> error = QuotaError.of(["a", "b"], "more than 5 answers")
+    >>> error.queries, error.reason
+    (['a', 'b'], 'more than 5 answers')
+    """
+
+    @classmethod
+    def of(cls, ids: list[str], reason: str) -> "QuotaError":
+        """An error whose text alone names the queries: that is all that comes back from a worker."""
+        return cls(f"{json.dumps(ids)} {reason}")
+
+    @property
+    def queries(self) -> list[str]:
+        return list(json.JSONDecoder().raw_decode(str(self))[0])
+
+    @property
+    def reason(self) -> str:
+        return str(self)[json.JSONDecoder().raw_decode(str(self))[1] + 1 :]
 
 
 class OptionError(WatersmeetError):

@@ -109,12 +109,13 @@ def csv(tmp_path, monkeypatch):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("how", [("--static",), ("--trigger", "once", "--schema", "a=k int, at timestamp")])
+@pytest.mark.parametrize("how", [("--static",), ("--trigger", "once", "--schema", "a=k int, at timestamp", "--serve")])
 def test_csv_to_the_console(spark, csv, how):
     done = command("run", "@q.sql", "--stream", "a=a:csv", *how)
     assert (done.exit_code, done.stderr) == (0, "")
     assert "2026-01-01 00:00:01" in done.stdout
     assert "2 results" in done.stdout
+    assert ("live page: http://127.0.0.1:" in done.stdout) == ("--serve" in how)
 
 
 @pytest.mark.spark
@@ -201,10 +202,19 @@ def test_rounds_go_on_where_they_stopped(spark, tmp_path, monkeypatch):
     again = command("run", QUERY, *options)
     assert again.exit_code == 0, "nothing is new, so nothing runs"
     write(tmp_path, -30)
-    late = command("run", QUERY, *options)
+    late = command("run", QUERY, *options, "--serve")
+    assert "live page: http://127.0.0.1:" in late.output
     assert "from 400 rows in 1 micro-batch" in late.output
     assert "; 400 late rows in lost" in late.output
     lost = [json.loads(line) for file in (tmp_path / "lost").glob("*.json") for line in file.read_text().splitlines()]
     assert Counter(row["stream"] for row in lost) == {"clicks": 200, "orders": 200}
     assert results(tmp_path) == want
-    assert "runs on    rounds: " in command("explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds").output
+    explained = command(
+        "explain", QUERY, *OPTIONS[:-2], "--runtime", "rounds", "--checkpoint", "out/_checkpoint"
+    ).output
+    assert "runs on    rounds: " in explained
+    assert "after batch 4: this query goes on from it" in explained
+    watched = command("watch", "out/_checkpoint", "--seconds", 0).output
+    assert [line.partition(":")[0] for line in watched.splitlines() if line.startswith("batch")] == [
+        f"batch {n}" for n in range(5)
+    ]

@@ -25,8 +25,15 @@ def identifiers() -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    pages = {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*") if p.is_file()}
+    pages = {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*") if p.is_file() and p.suffix != ".png"}
     assert sorted(NAVIGATION) == sorted(pages | ABOVE)
+
+
+def test_every_picture_is_shown_somewhere_and_is_small():
+    shown = {found for p in DOCS.rglob("*.md") for found in re.findall(r"\]\(([^)]+\.png)\)", p.read_text())}
+    pictures = {p.relative_to(DOCS).as_posix(): p.stat().st_size for p in DOCS.rglob("*.png")}
+    assert shown == pictures.keys()
+    assert max(pictures.values()) < 200_000
 
 
 @pytest.mark.parametrize("name", watersmeet.__all__)

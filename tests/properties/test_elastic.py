@@ -19,13 +19,16 @@ from tests.cases import Case, bag, rows_of
 from tests.properties.test_local import sources
 from tests.strategies import BATCHES, cases, with_lateness
 from watersmeet.errors import OptionError
+from watersmeet.operators.balance import find_cut
 from watersmeet.plan.options import Options
-from watersmeet.routing.biclique import Biclique, Keys
+from watersmeet.routing.biclique import Biclique, Cells, Keys
 from watersmeet.routing.epochs import Epochs
-from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.sources import source_of
+from watersmeet.runtime.units import enter
 from watersmeet.sql.parse import parse
+
+EDGES = (-1.0, 0.0, 0.5, 1.0, 2.0, 1e300)
 
 
 class ElasticRun(LocalRun):
@@ -40,7 +43,7 @@ class ElasticRun(LocalRun):
         self.epochs, self.draw, self.fresh = Epochs((planned,)), random.Random(seed), planned.units
         self.most_routings = 1
 
-    def push(self, wires: Mapping[str, pa.Table], *, ended: bool = False) -> list[pa.Table]:
+    def push(self, wires: Mapping[str, pa.Table], **how: Any) -> list[pa.Table]:
         self._rescale()
         flow = self.flows.under({"routing": self.epochs.to_json()})
         seen, messages = enter(flow, wires, self.units.batch)
@@ -53,9 +56,14 @@ class ElasticRun(LocalRun):
         changed = replace(routing, sides=(sides[0], sides[1]))
         if isinstance(changed.by, Keys) and self.draw.random() < 0.5:
             changed = changed.with_hot({*changed.by.hot, self.draw.randrange(3)})
+        if isinstance(changed.by, Cells) and self.draw.random() < 0.5:
+            edges = [tuple(sorted(self.draw.choices(EDGES, k=len(groups) - 1))) for groups in changed.sides]
+            changed = replace(changed, by=replace(changed.by, edges=(edges[0], edges[1])))
         occupied = {unit for unit, state in self.units.states.items() if any(state.rows().values())}
-        self.epochs = self.epochs.then(changed)
-        self.epochs = self.epochs.prune(self.epochs.units - occupied)
+        now = self.units.maxima
+        self.epochs = self.epochs.then(changed, max(now.values(), default=0))
+        self.epochs = Epochs.from_json(self.epochs.to_json())
+        self.epochs = self.epochs.prune(self.epochs.units - occupied, find_cut(self.plan, now))
         self.most_routings = max(self.most_routings, len(self.epochs.routings))
 
     def _resized(self, units: tuple[int, ...]) -> tuple[int, ...]:

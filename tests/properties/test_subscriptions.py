@@ -178,7 +178,7 @@ def test_queries_of_one_template_are_joined_once_and_constants_are_looked_up() -
     assert Counter(out.column("query").to_pylist()) == {ids[7]: 2}
     (block,) = find_compiled(subs._view.name, 0).blocks
     assert len(block.trie.nodes) == 2, "one template, two drivers"
-    assert len(block.class_ids) == 1
+    assert len(block.index.classes) == 1
 
 
 def test_tuples_that_no_query_of_a_template_wants_are_not_joined() -> None:
@@ -221,6 +221,10 @@ def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch
         ("SELECT r.id FROM r, s WHERE r.k < s.k", "no equality between plain columns"),
         ("SELECT r.id FROM r, s WHERE r.k + 1 = s.k", "no equality between plain columns"),
         ("SELECT count(*) FROM r, s WHERE r.k = s.k", "aggregates"),
+        ("SELECT count(*) AS n FROM r GROUP BY r.k", "aggregates"),
+        ("SELECT r.id FROM r LEFT JOIN s ON r.k = s.k WINDOW = 10 SECONDS", "outer, semi, anti and as-of joins"),
+        ("SELECT r.id FROM r ANTI JOIN s ON r.k = s.k WINDOW = 10 SECONDS", "outer, semi, anti and as-of joins"),
+        ("SELECT r.id FROM r WHERE r.name RLIKE '(a+)+$'", "list of functions"),
         ("SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k", "ROWS"),
         ("SELECT r.id FROM r, s, r x WHERE r.k = s.k AND s.k = x.k PATH (r, s, x) = 2 SECONDS", "PATH"),
         ("SELECT reverse(r.name) AS x FROM r, s WHERE r.k = s.k", "list of functions"),

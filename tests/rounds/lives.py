@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.rounds.mini_spark import FolderSink, MiniSpark, plain
-from tests.rounds.test_sites_in_files import Stage, prepared
+from tests.rounds.stage import Stage, prepared
 from tests.rounds.test_subscriptions import SPECS, InProcess, batch_of, once, sql
 from watersmeet import Stream
 from watersmeet.registry import versions

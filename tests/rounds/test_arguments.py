@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.runtime.rounds.handle import trigger_of
+from watersmeet.runtime.rounds.handle import check_keep, trigger_of
 from watersmeet.runtime.rounds.sinks import FileSink, sink
 from watersmeet.runtime.subscriptions.sinks import answer_sink
 
@@ -26,6 +26,12 @@ def test_a_trigger_that_is_none(given):
 )
 def test_a_trigger_is_told_to_spark_in_milliseconds(given, ms):
     assert trigger_of(given) == {"processingTime": f"{ms} milliseconds"}
+
+
+@pytest.mark.parametrize("given", [1, 101, True, "20", None])
+def test_so_many_batches_cannot_be_kept(given):
+    with pytest.raises(OptionError, match=r"keep=.*from 2 to 100"):
+        check_keep(given)
 
 
 @pytest.mark.parametrize("given", ["available-now", "AvailableNow", {"availableNow": True}])

@@ -201,9 +201,9 @@ def test_a_later_query_of_the_same_id_has_not_failed(lives: Callable[..., Life])
     version = life.registry.version
     life.registry.remove("x")
     life.registry.add_all([("x", sql(7))])
-    life.registry.fail("x", "of old", version)
+    life.registry.put_out("fail", ["x"], "of old", version)
     assert states(life) == {"x": "waiting"}
-    life.registry.fail("x", "of now", life.registry.version)
+    life.registry.put_out("fail", ["x"], "of now", life.registry.version)
     assert states(life) == {"x": "failed"}
 
 

@@ -109,14 +109,21 @@ def inflict(root: Path, name: str, damage: str, at: float, donor: Path | None) -
     return path.read_bytes() != before
 
 
-def check(kind: str, files: int, end: str, name: str, damage: str, at: float) -> str:
-    """What came of it: 'exact', or the error's text, which must name the file."""
+@contextmanager
+def damaged_copy(kind: str, files: int, end: str, name: str, damage: str, at: float) -> Iterator[Path | None]:
+    """A copy of a run with one file damaged; None if the damage changes nothing."""
     other = {"another query's": (OTHER_SECONDS, 1), "another run's": (4, 2)}.get(damage)
     donor = built(kind, files, end, *other) if other else None
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "copy"
         shutil.copytree(built(kind, files, end), root)
-        if not inflict(root, name, damage, at, donor):
+        yield root if inflict(root, name, damage, at, donor) else None
+
+
+def check(kind: str, files: int, end: str, name: str, damage: str, at: float) -> str:
+    """What came of it: 'exact', or the error's text, which must name the file."""
+    with damaged_copy(kind, files, end, name, damage, at) as root:
+        if root is None:
             return "unchanged"
         try:
             assert go_on(root, kind) == expected(kind), f"{name} {damage}: other results"

@@ -21,7 +21,7 @@ from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.rounds import files, worker
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.handle import _check_apart
+from watersmeet.runtime.rounds.handle import check_apart
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.sinks import FileSink, FunctionSink, sink
@@ -140,9 +140,9 @@ def test_late_rows_have_a_sink_of_their_own(tmp_path: Path) -> None:
     one = FunctionSink(lambda rows, batch_id: None)
     for results, lost in ((FileSink("/a/b"), FileSink("/a/b/")), (one, one)):
         with pytest.raises(OptionError, match="give them a sink of their own"):
-            _check_apart(results, lost)
-    _check_apart(FileSink("/a/b"), FileSink("/a/c"))
-    _check_apart(one, None)
+            check_apart(results, lost)
+    check_apart(FileSink("/a/b"), FileSink("/a/c"))
+    check_apart(one, None)
     with pytest.raises(OptionError, match="late=7: give a folder"):
         sink(7, "late")
     with pytest.raises(OptionError, match=r"late='delta:/x': give a folder, 'memory' or a function"):

@@ -132,13 +132,20 @@ class InProcess:
 class Life:
     """One process' life over a checkpoint."""
 
-    def __init__(self, checkpoint: Path, sink: Sink, units: int = 2, engine: str = "shared") -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        sink: Sink,
+        units: int = 2,
+        engine: str = "shared",
+        quotas: wm.Quotas | None = None,
+    ) -> None:
         folder = StateFolder.under(str(checkpoint))
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
         Path(folder.beside("metadata")).write_text('{"id": "the query"}')
-        plan = RegistryPlan(SPECS, units, engine)
+        plan = RegistryPlan(SPECS, units, engine, quotas=quotas or wm.Quotas())
         self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
         steps: Any = InProcess(plan, engine_of(plan, Queries(log)), folder)
         self.protocol = Protocol(plan, steps, folder, sink, registered=self.registry)

@@ -21,10 +21,11 @@ from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.plan.model import TIME
 from watersmeet.runtime.rounds import files as rounds_files
-from watersmeet.runtime.rounds import systems
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
-from watersmeet.runtime.rounds.systems import ArrowFiles, Files, ObjectFiles, check_reach, lend_settings
+from watersmeet.runtime.rounds.systems import ArrowFiles, Files, ObjectFiles, check_reach
+from watersmeet.runtime.spark import stores
+from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.subscriptions.log import Head
 from watersmeet.storage.cache import CACHE
 from watersmeet.storage.segment import Segment
@@ -158,7 +159,7 @@ def test_a_bucket_that_cannot_be_written_is_refused_with_the_remedy() -> None:
 
 
 def test_what_spark_knows_of_s3_is_lent_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in systems._S3A.values():
+    for name in stores._S3A.values():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     known = {
@@ -180,7 +181,7 @@ def test_what_spark_knows_of_s3_is_lent_to_workers(monkeypatch: pytest.MonkeyPat
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
         "AWS_REGION": "eu-west-1",
     }
-    for name in systems._S3A.values():
+    for name in stores._S3A.values():
         monkeypatch.delenv(name, raising=False)
 
 

@@ -57,7 +57,7 @@ def test_there_are_never_more_units_than_allowed() -> None:
     assert sum(len(m) for m in routing.members) == 10
 
 
-def test_a_hot_key_is_spread_and_stays_so() -> None:
+def test_a_hot_key_is_spread_and_cools_down() -> None:
     routing, memory = biclique(4, 4, Keys((0,)), 4, 4), ScalingMemory()
     memory.count(0, 2000, [(77, 300), (5, 20)])
     decision = decide(PAPER, routing, {}, memory)
@@ -65,7 +65,9 @@ def test_a_hot_key_is_spread_and_stays_so() -> None:
     assert decision.routing.by.hot == (77,)
     for _ in range(20):
         memory.count(0, 2000, [])
-    assert decide(PAPER, decision.routing, {}, memory).routing == decision.routing
+    cooled = decide(PAPER, decision.routing, {}, memory)
+    assert (cooled.routing, cooled.changes) == (routing, ("1 keys have cooled down",))
+    assert decide(PAPER, decision.routing, {}, memory, cools=False).routing == decision.routing  # nothing expires
 
 
 @pytest.mark.parametrize(("load", "units", "number"), [(0.9, 4, 2), (0.6, 4, 0), (0.2, 6, -4), (1.81, 2, 5)])

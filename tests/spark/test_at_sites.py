@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from tests.sites.test_in_rounds import bag
+from tests.sites.test_in_process import bag
 from tests.spark.streams import stream, table, write
 from watersmeet.runtime.rounds.handle import Handle
 
@@ -44,17 +44,18 @@ class Site:
         self.spark, self.folder, self.at = spark, folder, at
         self.out = folder / f"out-{at}"
         streams: dict[str, Any] = {}
-        for name, site in SITES.items():
+        for name, site in options.pop("places", SITES).items():
             if site == at:
                 streams[name] = stream(spark, str(folder / name), lateness="1 second", site=site)
             else:
                 streams[name] = wm.RemoteStream(SCHEMA, time="ts", site=site)
-        self.query = wm.sql(options.pop("text", TEXT), streams, sites=wm.Sites(**options))
+        text, units = options.pop("text", TEXT), options.pop("units", "auto")
+        self.query = wm.sql(text, streams, sites=wm.Sites(**options), units=units)
 
-    def start(self) -> Handle:
+    def start(self, **more: Any) -> Handle:
         return self.query.start(
             at=self.at, exchange=self.folder / "exchange", sink=self.out, checkpoint=self.folder / f"ck-{self.at}",
-            trigger="0 seconds", name=f"{self.at}{time.monotonic_ns()}",
+            trigger="0 seconds", name=f"{self.at}{time.monotonic_ns()}", **more,
         )  # fmt: skip
 
     def found(self) -> Counter[Any]:
@@ -105,3 +106,74 @@ def test_two_sites_and_a_restart(spark: Any, tmp_path: Path, plan: dict[str, str
     finally:
         first.stop()
         second.stop()
+
+
+THREE = {"orders": "paris", "calls": "tokyo", "visits": "rome"}
+THREE_TEXT = "SELECT o.id AS x, c.id AS y, v.id AS z FROM orders o, calls c, visits v WHERE o.k = c.k AND c.k = v.k WINDOW = 2 SECONDS"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "o, c SM-S1/SM-D1, v SM-D2/SP-S",
+        {"o": "c SM-D1, v SM-S2", "c": "v SP-D, o SM-S1", "v": "o SMB-D2, c SP-S"},
+    ],
+    ids=("tree", "linear"),
+)
+def test_three_sites_of_several_units_whose_results_come_together(spark: Any, tmp_path: Path, plan: Any) -> None:
+    """By a tree and by sequences, distinct at one site, over a restart."""
+    text = THREE_TEXT.replace("SELECT", "SELECT DISTINCT")
+    for name in THREE:
+        write(tmp_path, name, batches(name)[:2])
+    sites = [
+        Site(spark, tmp_path, at, places=THREE, text=text, plan=plan, units=3, results_at="rome")
+        for at in THREE.values()
+    ]
+    handles = [site.start() for site in sites]
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not sites[2].found():
+            assert [h.exception for h in handles] == [None] * 3
+            assert time.monotonic() < deadline
+            time.sleep(0.3)
+        handles[0].stop()
+        for name in THREE:
+            write(tmp_path, name, batches(name)[2:], 2)
+        handles[0] = sites[0].start()
+        streams = {n: wm.Stream(pa.concat_tables(batches(n)), time="ts", lateness="1 second") for n in THREE}
+        await_results(sites, handles, bag(wm.local.run(text, streams)))
+        assert not sites[0].found()
+    finally:
+        for handle in handles:
+            handle.stop()
+
+
+LEFT = """SELECT o.id AS x, c.id AS y, c.note AS note FROM orders o LEFT JOIN calls c ON o.k = c.k AND c.id % 3 = 0
+          WHERE o.id >= 0 WINDOW (o, c) = 1 SECOND"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "text",
+    [TEXT.replace("orders o", "orders o [ROWS 4]").replace("calls c", "calls c [ROWS 6]"), LEFT],
+    ids=("rows", "left"),
+)
+def test_windows_of_rows_and_outer_joins(spark: Any, tmp_path: Path, text: str) -> None:
+    for name in SITES:
+        write(tmp_path, name, batches(name))
+    plan = {"o": "c SM-S1", "c": "o SP-S"}
+    sites = [Site(spark, tmp_path, at, plan=plan, text=text, units=2) for at in SITES.values()]
+    handles = [site.start(late=tmp_path / f"late-{site.at}") for site in sites]
+    try:
+        streams = {n: wm.Stream(pa.concat_tables(batches(n)), time="ts", lateness="1 second") for n in SITES}
+        await_results(sites, handles, bag(wm.local.run(text, streams)))
+        write(tmp_path, "orders", [table([(0, 999, "late", 0.0)], "k id note ts")], 9)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (dropped := handles[0].late().collect()):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+        assert [row.reason for row in dropped] == ["late"]
+    finally:
+        for handle in handles:
+            handle.stop()

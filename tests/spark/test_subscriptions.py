@@ -253,17 +253,24 @@ def test_a_query_that_breaks_a_batch_fails_and_the_others_are_answered(engine: s
     assert len(subs.list()) == 2
 
 
-def test_a_function_for_every_query_gets_its_own_columns(spark: Any, tmp_path: Path) -> None:
+def test_a_function_for_every_query_gets_its_own_columns_and_stops_only_the_query_for_which_it_raises(
+    spark: Any, tmp_path: Path
+) -> None:
     for n in "rs":
         write(tmp_path, n, batches(2))
     calls: list[tuple[str, int, str, int]] = []
 
     def each(id: str, rows: Any, batch_id: int) -> None:
+        if id == "bad":
+            raise KeyError("no channel for bad")
         calls.append((id, batch_id, rows.schema.simpleString(), rows.count()))
 
     subs = subscriptions(spark, tmp_path, sink=each, per_query=True)
-    subs.add_all({"pair": PAIR, "self": SELF})
+    subs.add_all({"pair": PAIR, "bad": PAIR, "self": SELF})
     subs.start().await_termination()
+    assert {e.id: e.state for e in subs.list()} == {"pair": "running", "self": "running", "bad": "failed"}
+    assert subs.list()[-1].reason == "its sink function raised KeyError in batch 0: 'no channel for bad'"
+    assert [p.queries for p in subs.history()] == [3, 2]
     counts = Counter(id for id, _ in twin({"pair": PAIR, "self": SELF}, batches(2)).elements())
     assert Counter({id: sum(n for i, _, _, n in calls if i == id) for id in ("pair", "self")}) == counts
     assert {(i, s) for i, _, s, _ in calls} == {

@@ -101,7 +101,9 @@ def test_streams_at_sites_go_on_after_a_restart():
     orders, payments = (wm.Stream(t, time="ts", site=at) for t, at in ((ORDERS, "paris"), (PAYMENTS, "rome")))
     test = QueryTest(wm.sql(text, orders=orders, payments=payments))
     test.batch(orders=[(1, 0)], payments=[(2, 1.0, 1)]).check()
-    test.restart().batch(orders=[(2, 3)], payments=[(1, 2.0, 2)]).check((1,), (2,))
+    test.restart().batch(orders=[(2, 3)], payments=[(1, 2.0, 2)]).check().check_state(o=2, p=2)
+    test.restart().advance(payments=3).check((1,))  # results wait for the watermarks of all sites
+    test.advance(4).check((2,)).advance(20).advance(21).check_state()
 
 
 def test_differences_are_shown():

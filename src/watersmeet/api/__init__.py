@@ -19,6 +19,7 @@ from watersmeet.runtime.given import Call
 from watersmeet.sql.parse import parse
 
 if TYPE_CHECKING:
+    from watersmeet.query.quotas import Quotas
     from watersmeet.runtime.subscriptions.handle import Subscriptions
 
 __all__ = ["JoinBuilder", "Query", "join", "sql", "subscriptions"]
@@ -27,7 +28,7 @@ __all__ = ["JoinBuilder", "Query", "join", "sql", "subscriptions"]
 _SQL, _JOIN = Call("sql", "text"), Call("join")
 _SUBSCRIPTIONS = Call(
     "subscriptions",
-    parameters=("checkpoint", "sink", "trigger", "feed", "per_query", "units", "engine", "name"),
+    parameters=("checkpoint", "sink", "trigger", "feed", "per_query", "units", "engine", "quotas", "name"),
     options=(),
     frames=("feed",),
     tables=False,
@@ -76,6 +77,7 @@ def subscriptions(
     per_query: bool = False,
     units: Any = "auto",
     engine: Any = "auto",
+    quotas: Quotas | None = None,
     name: str | None = None,
     **named: Stream,
 ) -> Subscriptions:
@@ -84,7 +86,7 @@ def subscriptions(
     Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, ts, answer); with
     `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
     rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`. `engine` is 'shared'
-    (the default) or 'rjoin': they give the same answers at different costs.
+    (the default) or 'rjoin': they give the same answers at different costs. `quotas` limits what one query may take.
 
     >>> import watersmeet as wm
     >>> wm.subscriptions(checkpoint="state", sink="answers")
@@ -99,6 +101,7 @@ def subscriptions(
         "per_query": per_query,
         "units": units,
         "engine": engine,
+        "quotas": quotas,
         "name": name,
     }
     found, _ = _SUBSCRIPTIONS.split(streams, named, how)

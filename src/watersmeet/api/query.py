@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.explain.explanation import Detail, Explanation, explain
+from watersmeet.plan.changes import compare
+from watersmeet.plan.explain.explanation import Detail, Explanation, explain, explain_stored
 from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Options
@@ -20,10 +21,12 @@ from watersmeet.query.stream import Stream
 from watersmeet.query.table import Spec, Table
 from watersmeet.runtime import sources
 from watersmeet.runtime.arrow_types import session_in
+from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.late import check_late, check_rows, collect, instant
 from watersmeet.runtime.sources import source_of
+from watersmeet.view.notebook import draw_plan, show_lines
 
 if TYPE_CHECKING:
     from watersmeet.runtime.rounds.handle import Handle
@@ -36,13 +39,19 @@ class Runnable:
         """The query that runs."""
         raise NotImplementedError
 
-    def explain(self, detail: Detail = "short") -> Explanation:
+    def explain(self, detail: Detail = "short", *, checkpoint: Any = None) -> Explanation:
         """The plan as text: windows, state, warnings and fingerprint; "full": also routing, kernel, orders, conditions, shipping.
 
-        The text is also an object: `to_dict()` has the facts for programs.
+        The text is also an object: `to_dict()` has the facts for programs. With the `checkpoint` of a query of `start()` it says part by part what of the stored state this query keeps.
         """
         query = self._bind()
-        return explain(query.plan, sources.runtime_name(query._used, query._options.runtime, query.plan), detail)
+        plan = query.plan
+        found = explain(plan, sources.runtime_name(query._used, query._options.runtime, plan), detail)
+        if checkpoint is None:
+            return found
+        stored = open_checkpoint(checkpoint)
+        changes = compare(stored.intent.plan, plan.description())
+        return explain_stored(found, stored.folder.beside(), stored.batch, stored.manifest.query, changes)
 
     def dataframe(self, *, late: bool = False) -> Any:
         """The result as a Spark DataFrame: streaming if the streams are, static if they are.
@@ -57,8 +66,8 @@ class Runnable:
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
         if plan.sites is not None:
             raise OptionError(
-                f"streams at sites ({', '.join(plan.site_names)}) are joined by messages between them, in rounds: "
-                "a DataFrame cannot run those; use start(sink=..., checkpoint=...)"
+                f"streams at sites ({', '.join(plan.site_names)}) are joined by letters between them, which a DataFrame cannot send;"
+                f" use start(at={plan.site_names[0]!r}, exchange=..., sink=..., checkpoint=...)"
             )
         return sources.dataframe(plan, query._used, late=late)
 
@@ -90,6 +99,7 @@ class Runnable:
         scaling: Scaling | None = None,
         late: Any = None,
         partition_by: Any = None,
+        keep: int = 2,
         at: str | None = None,
         exchange: Any = None,
     ) -> Handle:
@@ -99,8 +109,10 @@ class Runnable:
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
         a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns
-        of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns; a table is partitioned by them.
-        Where streams arrive at sites far apart, `at` is the site whose part of the query this is, and `exchange` a folder that all sites reach.
+        of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns; a table is partitioned by them. `keep` is for how many batches the state stays,
+        so that `watersmeet state --restore` can set the checkpoint back to any of them.
+        Where streams arrive at sites far apart, `at` is the site whose part of the query this is, and `exchange` a folder that all sites reach, or
+        "kafka:PREFIX@HOST:PORT" for topics that begin so.
         """
         query = self._bind()
         if query._options.runtime == "stream":
@@ -108,23 +120,31 @@ class Runnable:
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
         if at is not None or exchange is not None:
-            refused = [n for n, given in (("scaling", scaling), ("late", late)) if given is not None]
+            refused = [n for n, is_given in (("scaling", scaling is not None), ("keep", keep != 2)) if is_given]
             if at is None or refused:
-                why = "exchange= needs at=" if at is None else f"{refused[0]}= does not go with at= yet"
+                why = "exchange= needs at=" if at is None else f"{refused[0]}= does not go with at="
                 raise OptionError(
-                    f"{why}: at= names the site whose part of the query runs here, exchange= the folder through which sites send letters"
+                    f"{why}: at= names the site whose part of the query runs here, exchange= the folder or the topics through which sites send letters"
                 )
-            return query._start_at(at, exchange, sink, checkpoint, trigger, name, partition_by)
+        if at is None and query.plan.sites is not None:
+            names = query.plan.site_names
+            raise OptionError(
+                f"streams arrive at sites ({', '.join(names)}), and every site runs an application of its own: start(at={names[0]!r}, exchange=...)"
+                f" here, and the same query at the others; without site= of streams and sites=, one application joins all of them"
+            )
         how = {
             "sink_": sink,
             "checkpoint": checkpoint,
             "trigger": trigger,
             "name": name,
-            "scaling": scaling,
             "late": late,
             "partition_by": partition_by,
+            "keep": keep,
         }
-        return sources.start(query.plan, query._used, **how)
+        if at is not None:
+            del how["keep"]
+            return sources.start_at(query.plan, query._used, at, exchange=exchange, **how)
+        return sources.start(query.plan, query._used, scaling=scaling, **how)
 
 
 class Query(Runnable):
@@ -157,6 +177,10 @@ class Query(Runnable):
     def __repr__(self) -> str:
         return "\n".join(f"{title:<9}{text}" for title, text in self._lines())
 
+    def _repr_html_(self) -> str:
+        (title, text), *rest = self._lines()
+        return show_lines(title, [("", text), *rest], *draw_plan(self.explain().to_dict()))
+
     def _lines(self) -> Iterator[tuple[str, str]]:
         yield "Query", " ".join(self._join.text.split())
         for title, kind in (("streams", Stream), ("tables", Table)):
@@ -181,9 +205,3 @@ class Query(Runnable):
 
     def _bind(self) -> Query:
         return self
-
-    def _start_at(
-        self, at: str, exchange: Any, sink: Any, checkpoint: Any, trigger: Any, name: str | None, partition_by: Any
-    ) -> Handle:
-        how = {"sink_": sink, "checkpoint": checkpoint, "trigger": trigger, "name": name, "partition_by": partition_by}
-        return sources.start_at(self.plan, self._used, at, exchange=exchange, **how)

@@ -15,7 +15,7 @@ read-only views.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.retype import retype_table
 from watersmeet.kernels import placement
-from watersmeet.kernels.hashing import combine, hash_bytes, order_floats
+from watersmeet.kernels.hashing import combine, hash_bytes, order_bytes, order_floats
 from watersmeet.plan.types import Kind
 
 BLOCK_BYTES = 32 * 2**20
@@ -183,9 +183,15 @@ def shrink(table: pa.Table) -> pa.Table:
 
 
 def _cast(table: pa.Table, into: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
-    fields = [f.with_type(into(f.type)) for f in table.schema]
-    schema = pa.schema(fields, table.schema.metadata)
-    return table if schema.equals(table.schema) else retype_table(table, schema)
+    schema = _convert_schema(table.schema, into)
+    return table if schema is None else retype_table(table, schema.with_metadata(table.schema.metadata))
+
+
+@lru_cache(maxsize=1024)
+def _convert_schema(schema: pa.Schema, into: Callable[[pa.DataType], pa.DataType]) -> pa.Schema | None:
+    """A schema with other types; None: it has them."""
+    found = pa.schema([f.with_type(into(f.type)) for f in schema])
+    return None if found.equals(schema) else found
 
 
 def large_type(kind: pa.DataType) -> pa.DataType:
@@ -287,7 +293,7 @@ def codes(column: pa.Array, kind: Kind) -> np.ndarray:
     if pa.types.is_decimal(column.type):
         words = split_decimals(column)
         return combine(words[:, 0].copy(), words[:, 1].copy())
-    return hash_bytes(*split_texts(column))
+    return (order_bytes if kind == "prefix" else hash_bytes)(*split_texts(column))
 
 
 def code_together(codes: Sequence[np.ndarray]) -> np.ndarray:

@@ -16,7 +16,7 @@ Invariant: maxima only grow, so watermarks and cuts only grow. No other module c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -160,6 +160,30 @@ def find_ahead(times: np.ndarray, now: int, max_ahead_us: int) -> np.ndarray:
 def dead_before(mark: int, hi: int) -> int:
     """The time before which no tuple can meet one at or after a watermark that comes at most `hi` later."""
     return NEVER if hi >= UNBOUNDED or mark <= NEVER else add_span(mark, -hi)
+
+
+def find_holds(waits: Iterable[Sequence[tuple[str, int]]], marks: Times) -> dict[str, int | None]:
+    """By stream, for how much event time state is kept only because this stream's watermark is behind the furthest; None: it has not been seen.
+
+    `waits` has for every side the bounds that its tuples wait for. A stream that holds nothing back is not among them, and nobody is where a side is never cut.
+
+    >>> find_holds([[("s", 10), ("t", 10)], [("t", 5)]], {"s": 100, "t": 40})
+    {'t': 60}
+    >>> find_holds([[("s", 10), ("t", 70)]], {"s": 40, "t": 100})  # s may be that far behind: t is waited for as long
+    {}
+    """
+    furthest = max(marks.values(), default=NEVER)
+    out: dict[str, int | None] = {}
+    for bounds in waits:
+        if furthest <= NEVER or any(hi >= UNBOUNDED for _, hi in bounds):
+            continue
+        best = min((dead_before(furthest, hi) for _, hi in bounds), default=NEVER)
+        for stream, hi in bounds:
+            if marks[stream] <= NEVER:
+                out[stream] = None
+            elif (held := best - dead_before(marks[stream], hi)) > 0:
+                out[stream] = max(out.get(stream) or 0, held)
+    return out
 
 
 def stream_cuts(hull: Mapping[tuple[str, str], int], marks: Times) -> dict[str, int]:

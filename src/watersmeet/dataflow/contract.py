@@ -104,10 +104,14 @@ class Report:
     """In which order the sides' new tuples were processed; 'a | b' if tuple by tuple."""
     policy: str = ""
     """What chose that order; nothing where a unit has one driver only."""
-    sent: dict[str, list[int]] = field(default_factory=dict)
-    """Shipments, rows and bytes by 'sender>receiver', between sites."""
     measured: dict[str, Any] = field(default_factory=dict)
-    """By alias, what a site has seen of its stream, see `sites.site`."""
+    """By alias, what a site has seen of its stream, see `sites.plan_change.survey`."""
+    frequent: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
+    """By side and dimension of the grid its most frequent keys, see `operators.adopt`."""
+    values: dict[str, list[list[float]]] = field(default_factory=dict)
+    """By side a sample of what ranges route by, see `routing.depth`."""
+    found: int = 0
+    """Combinations that left the join."""
     fetched_bytes: int = 0
     """Of segments that the unit's host did not have."""
 
@@ -118,13 +122,14 @@ class Report:
             for name, rows in its.items():
                 mine[name] = mine.get(name, 0) + rows
         self.results += later.results
+        self.found += later.found
+        self.frequent |= later.frequent
+        self.values |= later.values
         self.pruned += later.pruned
         self.fetched_bytes += later.fetched_bytes
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy
-        for pair, amounts in later.sent.items():
-            self.sent[pair] = [a + b for a, b in zip(self.sent.get(pair, (0, 0, 0)), amounts, strict=True)]
         self.measured |= later.measured
 
 
@@ -135,6 +140,10 @@ def count_orders(units: Iterable[Sequence[str]]) -> dict[str, int]:
     {'b, a': 2, 'a, b': 1}
     """
     return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
+
+
+FindCopies: TypeAlias = Callable[[pa.Table], Any]
+"""Which tuples another unit counts."""
 
 
 class Pause:
@@ -173,13 +182,16 @@ class Turn:
             self.clock = self.clock.with_promise(promise if known is None else promise.along_with(known))
         return words
 
-    def drop_late(self, stream: str, table: pa.Table, times: Any, *, counts: bool) -> pa.Table:
-        """A stream's new tuples less the late ones, which are booked if they `count` here."""
+    def drop_late(
+        self, stream: str, table: pa.Table, times: Any, *, counts: bool, copies: FindCopies | None = None
+    ) -> pa.Table:
+        """A stream's new tuples less the late ones, which are booked if they `count` here; `copies` of others do not."""
         late = self.clock.late(stream, times)
         if late is None:
             return table
         if counts:
-            self.book_late(stream, count(table, late))
+            own = late if copies is None else late & ~copies(table)
+            self.book_late(stream, count(table, own))
         return table.filter(pa.array(~late))
 
     def book_late(self, stream: str, rows: int) -> None:

@@ -1,6 +1,7 @@
 """64-bit codes: what the join loops see instead of values.
 
-Invariant: equal values have equal codes, in every process and on every machine; `order_floats` also keeps their order.
+Invariant: equal values have equal codes, in every process and on every machine; `order_floats` and
+`order_bytes` also keep their order.
 Codes of bytes may collide, so code that matches by them compares the values.
 """
 
@@ -57,6 +58,21 @@ def hash_bytes(offsets, data):  # type: ignore[no-untyped-def]
             h = uint64((h ^ uint64(data[at])) * _PRIME)
             at += 1
         out[i] = np.int64(mix(h))
+    return out
+
+
+@kernel([int64[:](int64[:], Array(uint8, 1, "C", readonly=True))])
+def order_bytes(offsets, data):  # type: ignore[no-untyped-def]
+    """Codes of variable-length values that keep the order of their first eight bytes; what is shorter is filled up with zeros."""
+    n = len(offsets) - 1
+    out = np.empty(n, np.int64)
+    for i in range(n):
+        word = uint64(0)
+        for b in range(8):
+            word <<= uint64(8)
+            if offsets[i] + b < offsets[i + 1]:
+                word |= uint64(data[offsets[i] + b])
+        out[i] = np.int64(word ^ (uint64(1) << uint64(63)))
     return out
 
 

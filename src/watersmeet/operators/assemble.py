@@ -8,7 +8,7 @@ sequencer's; the holders of payloads of the alias at position p are stage 1 + p,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,8 @@ from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, narrow
 from watersmeet.routing.epochs import Epochs
+from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.spread import HotKey, Spread
 
 
 def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None, defers: bool = False) -> Dataflow:
@@ -106,8 +108,20 @@ class PlanFlows(Flows):
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         routing = decisions.get("routing")
         epochs = Epochs.from_json(routing) if routing else None
-        plan = defer_payloads(self.plan, decisions.get("shipping", ()))
+        plan = defer_payloads(spread_keys(self.plan, decisions.get("spread", ())), decisions.get("shipping", ()))
+        plan = replace(plan, numbers_rows=True)
         return dataflow_of(plan, routing=epochs, defers=self.plan.shipping == "auto")
+
+
+def spread_keys(plan: Plan, hot: Iterable[Mapping[str, Any]]) -> Plan:
+    """The same query with some keys spread, see `routing.spread`."""
+    keys, stages = [HotKey.from_json(raw) for raw in hot], list(plan.stages)
+    for number, stage in enumerate(stages):
+        mine = tuple(key for key in keys if key.stage == number)
+        if mine:
+            assert isinstance(stage.routing, Hypercube)
+            stages[number] = replace(stage, routing=Spread(stage.routing, mine))
+    return replace(plan, stages=tuple(stages)) if keys else plan
 
 
 def _make_holders(plan: Plan, out: Onward) -> list[FlowStage]:
@@ -130,7 +144,9 @@ def _make_join(plan: Plan, operator: JoinUnits) -> FlowStage:
             back = 0 if alias == side.reference else -plan.join.windows.lo(side.reference, alias)
             stream = plan.by_alias[alias].stream
             lags[stream] = max(lags.get(stream, 0), back)
-    return FlowStage(operator, operator.spec.units, in_order=not operator.spec.routing.stores_all, lags=lags)
+    routing = operator.spec.routing
+    adopts = isinstance(routing, Spread) and any(hot.adopting for hot in routing.hot)
+    return FlowStage(operator, operator.spec.units, wakes=adopts, in_order=not routing.stores_all, lags=lags)
 
 
 def make_keepers(plan: Plan) -> list[FlowStage]:

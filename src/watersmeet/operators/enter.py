@@ -2,8 +2,8 @@
 
 Routing asks rows for the placement hash of their keys or their content, or for values; each is computed once, when asked.
 
-Invariant: the clock learns the highest event time of all rows, taken before filters; a row goes to units by its values alone, so a task that
-runs twice sends the same rows to the same units.
+Invariant: the clock learns the highest event time of all rows, taken before filters. Under `dataframe()` a row goes to units by its values alone, so a task that
+runs twice sends the same rows to the same units. Elsewhere what a task sends is taken whole or not at all, and its number may decide.
 """
 
 from __future__ import annotations
@@ -120,19 +120,23 @@ class SequenceEntry:
     stage: int = 0
 
     def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
-        source, table = self.plan.by_alias[self.alias], wire.combine_chunks()
-        kept, seen = rows_kept(source, table)
-        content = [c for c in table.column_names if c.startswith(CONTENT)]
-        rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
-        if source.rows is None:
-            rows = rows.take(pa.array(kept))
-        else:
-            may_join = np.zeros(table.num_rows, bool)
-            may_join[kept] = True
-            rows = rows.append_column(PASS, pa.array(may_join))
-            rows = rows.append_column(HASH, pa.array(content_hash(table.select(content))))
-            rows = rows.filter(pa.array(find_usable(table)))
+        rows, seen = take_counted(self.plan.by_alias[self.alias], wire)
         return seen, iter([Message(first_unit(self.stage), self.alias, rows)] if rows.num_rows else [])
+
+
+def take_counted(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, Seen]:
+    """Wire rows as they are to be numbered: of an alias with a ROWS window all that have a time, marked by whether they can match, and hashed."""
+    if source.rows is None:
+        return take_kept(source, wire)
+    table = wire.combine_chunks()
+    kept, seen = rows_kept(source, table)
+    content = [c for c in table.column_names if c.startswith(CONTENT)]
+    rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
+    may_join = np.zeros(table.num_rows, bool)
+    may_join[kept] = True
+    rows = rows.append_column(PASS, pa.array(may_join))
+    rows = rows.append_column(HASH, pa.array(content_hash(table.select(content))))
+    return rows.filter(pa.array(find_usable(table))), seen
 
 
 def route(plan: Plan, join: Stage, side: int, table: pa.Table, stage: int, routing: Any = None) -> Iterator[Message]:
@@ -181,7 +185,8 @@ def take_kept(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, Seen]:
     """Wire rows that can match anything, as they travel on, and what the clock learns of all of them."""
     table = wire.combine_chunks()
     kept, seen = rows_kept(source, table)
-    rows = table.drop_columns([c for c in (PASS, AHEAD) if c in table.column_names])
+    content = [c for c in table.column_names if c.startswith(CONTENT)]
+    rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept)), seen
 
 
@@ -216,11 +221,17 @@ class WireContent:
         return place_keys([(self._column(self.keys[c]), self.plan.classes[c].type) for c in classes])
 
     def spread(self) -> np.ndarray:
-        """The placement hash of the row's content."""
+        """The placement hash of the row's content or, where rows are numbered, of its number: so equal rows are spread, too."""
+        if self._spread is None and self.plan.numbers_rows:
+            self._spread = hash_codes(self._first() + np.arange(self.rows))
         if self._spread is None:
             content = [name for name in self.table.column_names if name != COUNTED]
             self._spread = hash_codes(row_hash(self.table.select(content)))
         return self._spread
+
+    def _first(self) -> int:
+        """Where numbers begin: not at 0, which is where every small table would begin."""
+        return int(integers(self.table.column(TIME).slice(0, 1).combine_chunks())[0]) if self.rows else 0
 
     def value(self, column: str) -> np.ndarray:
         """A column as doubles, in units of its codes."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -33,9 +34,10 @@ import pyarrow.compute as pc
 from watersmeet.columns.arrow import fold, integers
 from watersmeet.columns.row_hash import by_hash, row_hash
 from watersmeet.dataflow.clock import Bounds, Clock
-from watersmeet.dataflow.contract import PAUSE, PROBE, Message, Onward, Pause, Turn, Yielded, first_unit
+from watersmeet.dataflow.contract import PAUSE, PROBE, FindCopies, Message, Onward, Pause, Turn, Yielded, first_unit
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
+from watersmeet.operators.adopt import adopt_keys, count_frequent, find_copies, sample_range
 from watersmeet.operators.enter import LONE, route, send_lone, split
 from watersmeet.operators.finish.aggregate import group_hash
 from watersmeet.operators.finish.distinct import LEFT, add_buckets, first_of_each
@@ -52,6 +54,7 @@ from watersmeet.plan.rules.tree import own_conditions
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison
 from watersmeet.query.tree import Node
+from watersmeet.routing.spread import Spread
 from watersmeet.storage.segment import Segment, Settler
 
 Old = Mapping[str, list[Segment]]
@@ -101,6 +104,7 @@ class JoinUnits:
         return {name: clock.side_cut(name, bounds) for name, bounds in self.bounds.items()}
 
     def _results(self, turn: Turn, messages: list[Message]) -> Iterator[pa.Table | Pause]:
+        adopt_keys(turn, self.plan, self.spec, self.stage)
         preserved = None if self.spec.part is None else Preserved(self, turn)
         new: New = {}
         joins: dict[int, Multiway] = {}
@@ -109,6 +113,7 @@ class JoinUnits:
         for join, found in self._joins(turn, old, new, stats):
             for bound in found if preserved is None else preserved.see(join, found):
                 for table in build_tables(self.plan, join, bound, self.into):
+                    turn.report.found += table.num_rows
                     turn.report.results += table.num_rows if self.into is None else 0
                     yield table
             yield PAUSE
@@ -154,7 +159,17 @@ class JoinUnits:
         """A side's new tuples, less the late ones. Results of an earlier join are never late."""
         spec, unit = self.spec.sides[number], turn.unit - first_unit(self.stage)
         counts = stores and self.spec.routing.is_primary(number, unit)
-        return on_time(turn, self.plan, spec, kind, counts=counts)
+        found = on_time(turn, self.plan, spec, kind, counts=counts, copies=self._find_copies(number, unit))
+        if found is not None and self.plan.may_spread:
+            turn.report.frequent[spec.name] = count_frequent(self.plan, self.spec, found.table, spec)
+            if stores:
+                turn.report.values[spec.name] = sample_range(self.plan, self.spec, found.table, spec)
+        return found
+
+    def _find_copies(self, number: int, unit: int) -> FindCopies | None:
+        if not isinstance(self.spec.routing, Spread):
+            return None
+        return partial(find_copies, self.plan, self.spec, number, unit)
 
     def _settle(self, turn: Turn, new: New, settled: Collection[str]) -> None:
         cut_of, state = self._cuts(turn.clock), turn.state
@@ -240,7 +255,9 @@ def within_if_present(node: Node, join: Multiway, bound: Bound) -> Bound:
     return bound if keep.all() else {a: idx[keep] for a, idx in bound.items()}
 
 
-def on_time(turn: Turn, plan: Plan, spec: model.Side, kind: str, *, counts: bool) -> Segment | None:
+def on_time(
+    turn: Turn, plan: Plan, spec: model.Side, kind: str, *, counts: bool, copies: FindCopies | None = None
+) -> Segment | None:
     """The tuples of a side that are new under a kind, less the late ones; None if there are none."""
     arrived = [t for t in turn.inbox.pop(kind, []) if t.num_rows]
     if not arrived:
@@ -249,7 +266,7 @@ def on_time(turn: Turn, plan: Plan, spec: model.Side, kind: str, *, counts: bool
     turn.report.rows_in[spec.name] = turn.report.rows_in.get(spec.name, 0) + table.num_rows
     if not spec.carried:
         times = integers(table.column(TIME).combine_chunks())
-        table = turn.drop_late(plan.by_alias[spec.name].stream, table, times, counts=counts)
+        table = turn.drop_late(plan.by_alias[spec.name].stream, table, times, counts=counts, copies=copies)
     return Segment.of(table) if table.num_rows else None
 
 

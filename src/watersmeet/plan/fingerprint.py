@@ -49,8 +49,13 @@ def parts_of(description: Mapping[str, Any]) -> dict[str, str]:
             for place, name in enumerate(_INPUTS):
                 found.setdefault(name, []).append([i[place] for i in value])
         else:
-            found.setdefault(_NAMES.get(key, key), []).append([key, value])
+            found.setdefault(name_part(key), []).append([key, value])
     return {name: _digest(values, 8) for name, values in found.items()}
+
+
+def name_part(key: str) -> str:
+    """What users call a key of a description."""
+    return _NAMES.get(key, key)
 
 
 def find_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -26,6 +26,7 @@ from watersmeet.query.window import UNBOUNDED, reach
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.sites import BySite
+from watersmeet.routing.spread import Spread
 from watersmeet.sites.planning.placed import SitesPlan
 
 Kernel = Literal["hw", "sorted", "nlw", "mw", "lca", "ripple", "xjoin"]
@@ -185,7 +186,7 @@ class Stage:
     """One join: its sides, and where their tuples go."""
 
     sides: tuple[Side, ...]
-    routing: Hypercube | Biclique | BySite
+    routing: Hypercube | Biclique | BySite | Spread
     part: Part | None = None
     """Its part of a join tree; None: it joins what a flat plan says."""
     onward: tuple[int, int] | None = None
@@ -242,6 +243,10 @@ class Plan:
     """Whether a unit may sweep a batch instead, where it estimates that to be cheaper: nobody has forced a kernel."""
     kernel_why: str = ""
     """Who chose the kernel, and what units may make of that, in words."""
+    numbers_rows: bool = False
+    """Whether rows are spread by their numbers, not their content: where what a task sends is taken whole, or not at all."""
+    may_spread: bool = False
+    """Whether hot keys may be spread, and ranges follow the data: nobody has forced a routing."""
     order: tuple[str, ...] | None = None
     """A forced probe order; None: by statistics."""
     driver: Policy = "auto"
@@ -335,8 +340,7 @@ class Plan:
     @property
     def site_names(self) -> tuple[str, ...]:
         """The sites, by unit; none where streams arrive at no sites."""
-        routing = self.stages[0].routing
-        return routing.names if isinstance(routing, BySite) else ()
+        return routing.names if isinstance(routing := self.stages[0].routing, BySite) else ()
 
     def at(self, sequences: Mapping[str, Sequence[Sequence[str]]]) -> Plan:
         """The same query under other sequences of one-way joins between sites."""
@@ -348,10 +352,8 @@ class Plan:
         if self.join.windows.alternatives:
             more["alternatives"] = [[list(row) for row in g.bounds] for g in self.join.windows.alternatives]
         ahead = {s.name: s.max_ahead_us for s in self.join.streams.values() if s.max_ahead_us is not None}
-        if ahead:
-            more["max_ahead"] = ahead
-        if self.join.tree is not None:
-            more["joins"] = self.join.tree.description()
+        more |= {"max_ahead": ahead} if ahead else {}
+        more |= {} if self.join.tree is None else {"joins": self.join.tree.description()}
         if self.join.lookups:
             more["tables"] = [[i.alias, lookup.description()] for i in self.inputs for lookup in i.lookups]
         if self.timezone != UTC and self.join.depends_on_zone:

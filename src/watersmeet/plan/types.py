@@ -4,6 +4,7 @@
     float     order-keeping bits
     decimal   the unscaled value, up to 18 digits
     bytes     a hash: equal values are verified by comparing them
+    prefix    the first eight bytes of a text, in order: equal codes say nothing, different ones decide
 
 Invariant: `exact(kind)` codes are equal if and only if the values are equal by Spark's rules, and keep their order.
 """
@@ -18,7 +19,7 @@ from watersmeet.query.expr import Expr
 from watersmeet.query.join import Join
 from watersmeet.query.stream import DECIMAL, INTEGERS
 
-Kind = Literal["integer", "float", "decimal", "bytes"]
+Kind = Literal["integer", "float", "decimal", "bytes", "prefix"]
 
 _INTEGER = {*INTEGERS, "date", "timestamp", "timestamp_ntz", "boolean"}
 _PLAIN = re.compile(

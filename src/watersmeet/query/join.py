@@ -40,7 +40,7 @@ class Join:
     `widened` the conditions that count time on its clock, with how many microseconds their windows are wider than they say.
     With outer, semi, anti or as-of joins there is a `tree`, whose joins have the predicates and windows; `windows` is then the graph of results in which all
     aliases are present, `after` has conditions on results, and `notes` says which joins became others. `last_lookups` are tables that results are joined with,
-    and `last_conditions` hold afterwards.
+    and `last_conditions` hold afterwards. `lone` allows one stream by itself: a registered query may watch one.
     """
 
     text: str
@@ -60,10 +60,11 @@ class Join:
     notes: tuple[str, ...] = ()
     last_lookups: tuple[Lookup, ...] = ()
     last_conditions: tuple[Expr, ...] = ()
+    lone: bool = False
 
     def __post_init__(self) -> None:
         assert self.windows.aliases == self.aliases
-        if len(self.inputs) < 2 and not self.tables:
+        if len(self.inputs) < 2 and not self.tables and not self.lone:
             raise QueryError(f"the query reads only {self.aliases[0]!r}: a join needs two or more streams in FROM")
         if isinstance(self.finish, Grouping):
             used = [a.argument for a in self.finish.aggregates if a.argument is not None]

@@ -8,14 +8,15 @@ What decides the subgroup:
     nothing (random)   one subgroup per side: any condition at all; a probe visits the whole other side
     keys (contrand)    the hash of equal keys; with subgroups of one unit it is plain hash routing
     a band (range)     values are cut into cells twice as wide as the band, and cells are assigned to subgroups in turn;
-                       a probe visits the subgroups of all cells that its band touches: one or two
+                       a probe visits the subgroups of all cells that its band touches: one or two. Where the distribution
+                       is known, a subgroup is the cell between two of its quantiles (`routing.depth`)
 
 Inside a subgroup the hash of the row's content decides: "random" without chance, since a task may run twice.
 
 Invariant: of two tuples that can match, each is stored once, and each probes exactly once the unit where the other is
 stored; no delivery brings one row to one unit twice.
 Implements: Lin, Ooi, Wang, Yu (2015), sections 3.1 and 3.2.2, algorithm 1 (ContRand, ValueRangeOf).
-Departs from the paper: value ranges are cells assigned in turn, so they need no knowledge of the distribution. Keys that
+Departs from the paper: value ranges are cells assigned in turn at first, so they need no knowledge of the distribution. Keys that
 are known to be hot are spread over their whole side.
 """
 
@@ -59,6 +60,8 @@ class Cells:
     width: float
     offset: float = 0.0
     """Where cells begin: between whole numbers, if values are whole, so that rounding brings no probe too many."""
+    edges: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    """By side where one cell ends and the next begins, if they follow the distribution; else none."""
 
     @classmethod
     def of_band(cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool) -> Cells:
@@ -66,8 +69,10 @@ class Cells:
         span = max(hi - lo, 0.0) + (1.0 if integers else 0.0)
         return cls(columns, ((-hi, -lo), (lo, hi)), max(2.0 * span, NARROWEST_CELL), 0.5 if integers else 0.0)
 
-    def cell(self, value: np.ndarray) -> np.ndarray:
-        """The cell of a value; values beyond all cells share the outermost ones."""
+    def cell(self, side: int, value: np.ndarray) -> np.ndarray:
+        """The cell of a side in which a value lies; values beyond all cells share the outermost ones."""
+        if self.edges[side]:
+            return np.searchsorted(np.array(self.edges[side]), np.where(np.isnan(value), 0.0, value), side="right")
         with np.errstate(over="ignore"):
             cell = np.floor((np.where(np.isnan(value), 0.0, value) + self.offset) / self.width)
         return np.clip(cell, -LARGEST_CELL, LARGEST_CELL).astype(np.int64)
@@ -167,7 +172,7 @@ class Biclique:
         if isinstance(self.by, Keys):
             return content.key(self.by.classes) % groups
         assert isinstance(self.by, Cells)
-        return self.by.cell(content.value(self.by.columns[side])) % groups
+        return self.by.cell(side, content.value(self.by.columns[side])) % groups
 
     def _hot(self, content: Content) -> np.ndarray | None:
         if not isinstance(self.by, Keys) or not self.by.hot:
@@ -187,8 +192,8 @@ class Biclique:
         value = np.where(np.isfinite(raw), raw, 0.0)
         slack = SAFETY * (np.abs(value) + max(abs(b) for b in self.by.reach[side]))
         with np.errstate(over="ignore"):
-            first = self.by.cell(value + self.by.reach[side][0] - slack)
-            last = self.by.cell(value + self.by.reach[side][1] + slack)
+            first = self.by.cell(1 - side, value + self.by.reach[side][0] - slack)
+            last = self.by.cell(1 - side, value + self.by.reach[side][1] + slack)
         last = np.where(np.isfinite(raw), last, first - 1)  # what is not finite is within no band
         visited = np.zeros((groups, content.rows), bool)
         rows = np.arange(content.rows)
@@ -210,6 +215,7 @@ class Biclique:
         elif isinstance(self.by, Cells):
             reach = [list(r) for r in self.by.reach]
             by = {"columns": list(self.by.columns), "reach": reach, "width": self.by.width, "offset": self.by.offset}
+            by |= {"edges": [list(edges) for edges in self.by.edges]} if any(self.by.edges) else {}
         return {"sides": [[list(g) for g in side] for side in self.sides], "by": by}
 
     @classmethod
@@ -225,7 +231,10 @@ class Biclique:
             by = Keys(tuple(raw["by"]["classes"]), tuple(raw["by"]["hot"]))
         elif raw["by"] is not None:
             near, far = (tuple(r) for r in raw["by"]["reach"])
-            by = Cells(tuple(raw["by"]["columns"]), (near, far), raw["by"]["width"], raw["by"]["offset"])
+            first, second = (tuple(e) for e in raw["by"].get("edges", ((), ())))
+            by = Cells(
+                tuple(raw["by"]["columns"]), (near, far), raw["by"]["width"], raw["by"]["offset"], (first, second)
+            )
         return cls((left, right), by)
 
 

@@ -4,7 +4,7 @@
     now      [ units 0 1 | 2 3 ]      stores
 
 A routing is forgotten when the newest one's probes reach all that was stored under it: units were only added, keys only
-became hot, or the units that were removed hold nothing any more.
+became hot, or the units that were removed hold nothing any more; and when nothing lives that is as old as it.
 
 Invariant: as in `biclique`: a probe visits the unit where a partner is stored exactly once, under whichever routing it was
 stored.
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from watersmeet.kernels.instants import FIRST, LAST
 from watersmeet.routing.biclique import Biclique, Keys
 from watersmeet.routing.hypercube import Content, Delivery
 
@@ -28,6 +29,8 @@ class Epochs:
     """Routings that hold rows, oldest first; the last one stores."""
 
     routings: tuple[Biclique, ...]
+    until: tuple[int, ...] = ()
+    """By earlier routing the highest event time when it stopped to store."""
 
     @property
     def current(self) -> Biclique:
@@ -61,21 +64,24 @@ class Epochs:
             mask = visited[units[0]]
             yield Delivery("probe", tuple(units), None if mask.all() else np.flatnonzero(mask))
 
-    def then(self, routing: Biclique) -> Epochs:
-        """The same with a new routing from the next batch on."""
-        return self if routing == self.current else Epochs((*self.routings, routing))
+    def then(self, routing: Biclique, now_ts: int = LAST) -> Epochs:
+        """The same with a new routing from the next batch on; no tuple is younger than `now_ts`."""
+        return self if routing == self.current else Epochs((*self.routings, routing), (*self.until, now_ts))
 
-    def prune(self, empty: Set[int]) -> Epochs:
-        """Without routings that the newest one covers; `empty` are units that hold nothing."""
-        kept = [r for r in self.routings[:-1] if not covers(self.current, r, empty)]
-        return Epochs((*kept, self.current))
+    def prune(self, empty: Set[int], cut_ts: int = FIRST) -> Epochs:
+        """Without routings that the newest one covers, or whose tuples are all dead; `empty` are units that hold nothing, and nothing older than `cut_ts` lives."""
+        old = zip(self.routings[:-1], self.until, strict=True)
+        kept = [(r, ts) for r, ts in old if ts >= cut_ts and not covers(self.current, r, empty)]
+        return Epochs((*(r for r, _ in kept), self.current), tuple(ts for _, ts in kept))
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [routing.to_json() for routing in self.routings]
+        ends = (*self.until, LAST)
+        return [{**routing.to_json(), "until": ts} for routing, ts in zip(self.routings, ends, strict=True)]
 
     @classmethod
     def from_json(cls, raw: Sequence[Mapping[str, Any]]) -> Epochs:
-        return cls(tuple(Biclique.from_json(r) for r in raw))
+        ends = tuple(r.get("until", LAST) for r in raw[:-1])
+        return cls(tuple(Biclique.from_json(r) for r in raw), ends)
 
 
 def covers(new: Biclique, old: Biclique, empty: Set[int] = frozenset()) -> bool:

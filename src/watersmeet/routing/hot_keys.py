@@ -51,12 +51,14 @@ def count_keys(before: Mapping[str, float], keys: Iterable[tuple[int, int]]) -> 
     return {key: round(number, 1) for key, number in most if number >= 1}
 
 
-def find_hot(routing: Biclique, keys: Sequence[Mapping[str, float]], rows: Sequence[float]) -> set[int]:
-    """Keys of which one unit receives more than HOT times its fair share, by side their counts and those of all rows."""
+def find_hot(
+    routing: Biclique, keys: Sequence[Mapping[str, float]], rows: Sequence[float], share: float = HOT
+) -> set[int]:
+    """Keys of which one unit receives more than this share of what is fair, by side their counts and those of all rows."""
     found: set[int] = set()
     for side in (0, 1):
         units, smallest = len(routing.members[side]), min(len(group) for group in routing.sides[side])
         if rows[side] >= SEEN_AT_LEAST and smallest < units:
             fair = 1 / units
-            found |= {int(code) for code, n in keys[side].items() if n / rows[side] / smallest > HOT * fair}
+            found |= {int(code) for code, n in keys[side].items() if n / rows[side] / smallest > share * fair}
     return found

@@ -21,7 +21,7 @@ from typing import Any
 
 from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique, Keys
-from watersmeet.routing.hot_keys import FADE, MOST_HOT, count_keys, find_hot
+from watersmeet.routing.hot_keys import FADE, HOT, MOST_HOT, count_keys, find_hot
 
 
 def adjustment(load: float, units: int, target: float) -> int:
@@ -59,8 +59,10 @@ class ScalingDecision:
     changes: tuple[str, ...] = ()
 
 
-def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: ScalingMemory) -> ScalingDecision:
-    """One iteration: `loads` are bytes by unit. Changes the memory."""
+def decide(
+    scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: ScalingMemory, *, cools: bool = True
+) -> ScalingDecision:
+    """One iteration: `loads` are bytes by unit; keys cool down if tuples expire. Changes the memory."""
     memory.fresh = max(memory.fresh, routing.units)
     sides, changes = [list(routing.sides[0]), list(routing.sides[1])], []
     for side in (0, 1):
@@ -75,10 +77,15 @@ def decide(scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory
                 changes.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
     changed = replace(routing, sides=(tuple(sides[0]), tuple(sides[1])))
     if scaling.hot_keys and isinstance(changed.by, Keys):
-        hot = find_hot(changed, memory.keys, memory.rows) - set(changed.by.hot)
+        was = set(changed.by.hot)
+        hot = find_hot(changed, memory.keys, memory.rows) - was
+        cold = was - find_hot(changed, memory.keys, memory.rows, HOT / 2) if cools else set()
         if hot:
             changes.append(f"{len(hot)} keys have become hot: spread over their whole side")
-            changed = changed.with_hot(sorted(hot | set(changed.by.hot))[:MOST_HOT])
+        if cold:
+            changes.append(f"{len(cold)} keys have cooled down")
+        if hot or cold:
+            changed = changed.with_hot(sorted((was - cold) | hot)[:MOST_HOT])
     return ScalingDecision(changed, tuple(changes))
 
 

@@ -8,6 +8,7 @@ is evaluated as written instead of becoming a key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -92,6 +93,13 @@ class DuckDBTypes:
             self._known[expr.text] = spark_name(found.type)
         return self._known[expr.text]
 
+    def type_of_form(self, expr: Expr, form: str, parameters: int) -> str:
+        """The type of an expression of which `form` has the numbers as parameters: whatever they are, it is asked for once."""
+        try:
+            return _type_of_form(form, tuple(f.type for f in self._fields(expr)), parameters)
+        except DataError as error:
+            raise _refuse(expr, error) from error
+
     def evaluate_nothing(self, expressions: Iterable[Expr]) -> None:
         """Evaluate expressions over no rows: what cannot be evaluated in process is an error before any row is read."""
         for expr in expressions:
@@ -105,15 +113,30 @@ class DuckDBTypes:
         try:
             return normal(evaluate(empty, [expr.duckdb(lambda ref: names[ref])], f"{expr}", UTC))
         except DataError as error:
-            raise QueryError(
-                f"{expr}: cannot be evaluated in process: {str(error.__cause__).splitlines()[0]}; make it a column of the table first, or run the query on Spark"
-            ) from error
+            raise _refuse(expr, error) from error
 
     def _fields(self, expr: Expr) -> list[pa.Field]:
         return [self.schemas[ref.alias].field(ref.column) for ref in expr.columns]
 
     def common(self, left: str, right: str) -> str | None:
         return common_type(left, right)
+
+
+def _refuse(expr: Expr, error: DataError) -> QueryError:
+    said = str(error.__cause__).splitlines()[0]
+    return QueryError(
+        f"{expr}: cannot be evaluated in process: {said}; make it a column of the table first, or run the query on Spark"
+    )
+
+
+@lru_cache(4096)
+def _type_of_form(form: str, kinds: tuple[pa.DataType, ...], parameters: int) -> str:
+    """The Spark type of a form over columns of some types, with parameters given as texts."""
+    fields = [pa.field(f"c{n}", kind) for n, kind in enumerate(kinds)]
+    fields += [pa.field(f"q{n}", pa.string()) for n in range(parameters)]
+    text = f"TRY({form.format(*(quote(f.name) for f in fields))})"
+    empty = pa.schema(fields or [pa.field("_", pa.bool_())]).empty_table()
+    return spark_name(normal(evaluate(empty, [text], form, UTC)).schema.field(0).type)
 
 
 def common_type(left: str, right: str) -> str | None:

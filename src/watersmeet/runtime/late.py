@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from watersmeet.columns.arrow import shrink
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, WindowError
 from watersmeet.operators.late import SCHEMA
+from watersmeet.query.duration import parse_us
 from watersmeet.query.join import Join
 
 if TYPE_CHECKING:
@@ -49,6 +50,21 @@ def mark_late(results: pa.Table, lost: pa.Table) -> pa.Table:
 def collect(run: LocalRun) -> pa.Table:
     """What a run in process has dropped so far."""
     return shrink(pa.concat_tables([SCHEMA.empty_table(), *run.lost]))
+
+
+def check_span(batch_time: Any, batch_rows: int) -> int | None:
+    """A span of event time in microseconds; None if none is given."""
+    if batch_time is None:
+        return None
+    if batch_rows != BATCH_ROWS:
+        raise OptionError("batch_rows= and batch_time= both say what a batch is: give one of them")
+    try:
+        span = parse_us(batch_time)
+    except (WindowError, AttributeError, TypeError) as error:
+        raise OptionError(f"batch_time={batch_time!r}: give a duration such as '10 seconds'") from error
+    if span <= 0:
+        raise OptionError(f"batch_time={batch_time!r}: give a duration of more than nothing")
+    return span
 
 
 def check_rows(batch_rows: int | None) -> int:

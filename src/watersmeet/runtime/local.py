@@ -10,39 +10,43 @@ no tuple is late.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from watersmeet.errors import OptionError
 from watersmeet.extensions import explain_missing, find_pieces, load
-from watersmeet.plan.explain.explanation import Detail, Explanation, facts_of
+from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.explain.explanation import explain as explain_plan
 from watersmeet.plan.options import Options, change
+from watersmeet.query.quotas import Quotas
 from watersmeet.query.session import UTC
-from watersmeet.query.sites import Sites as AtSites
+from watersmeet.query.sites import Sites
 from watersmeet.query.stream import Stream, StreamSpec
 from watersmeet.query.table import Spec, Table
 from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.counts import Counts
 from watersmeet.runtime.given import Call
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.late import BATCH_ROWS, check_late, check_rows, collect, instant, mark_late
+from watersmeet.runtime.late import BATCH_ROWS, check_late, check_rows, check_span, collect, instant, mark_late
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
 
-SIMULATED = ("Link", "Network", "Protocol", "Sites")
+SIMULATED = ("Link", "Network", "Protocol")
 """Names of this module that the laboratory brings."""
-_NOT_SIMULATED: dict[str, Any] = {"routing": [], "kernel": None, "units": None}
-"""Facts of a plan that simulated sites make no use of."""
 __all__ = ["Counts", "LocalRun", "LocalSubscriptions", "counts", "explain", "run", "subscriptions", *SIMULATED]
 _RUN = Call(
-    "run", "text", plain=True, parameters=("batch_rows", "late", "network", "now", "protocol", "sites", "timezone")
+    "run",
+    "text",
+    plain=True,
+    parameters=("batch_rows", "batch_time", "late", "network", "now", "protocol", "sites", "timezone"),
 )
-_EXPLAIN = Call("explain", "text", plain=True, parameters=("detail", "network", "sites", "timezone"))
-_SUBSCRIPTIONS = Call("subscriptions", plain=True, parameters=("units", "engine", "timezone"), options=(), tables=False)
+_EXPLAIN = Call("explain", "text", plain=True, parameters=("detail", "sites", "timezone"))
+_SUBSCRIPTIONS = Call(
+    "subscriptions", plain=True, parameters=("units", "engine", "timezone", "quotas"), options=(), tables=False
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -58,7 +62,7 @@ def __dir__() -> list[str]:
 
 
 def _laboratory(wanted: str) -> Any:
-    """The module that simulates networks and sites."""
+    """The module that simulates networks."""
     return load("watersmeet.lab", "local", wanted)
 
 
@@ -68,23 +72,24 @@ def run(
     /,
     *,
     batch_rows: int = BATCH_ROWS,
+    batch_time: str | timedelta | None = None,
     late: bool = False,
     now: datetime | None = None,
     network: Any = None,
     protocol: Any = None,
-    sites: Mapping[str, str] | AtSites | Any = None,
+    sites: Mapping[str, str] | Sites | None = None,
     timezone: str = UTC,
     **named: Any,
 ) -> pa.Table:
     """Run a query over Arrow tables, in a mapping or as keywords; other keywords are the options of `wm.sql`.
 
-    A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
+    A batch is `batch_rows` rows of every stream or, with `batch_time="10 seconds"`, the rows of a span of event time: then a stream that bursts
+    brings many rows at once. A plain table's time is its only timestamp column, or the one named ts, and its lateness is the disorder found in
     it; a `Stream` says both itself. A `wm.Table` is a table without event time, which streams are joined with. `counts(result)` is what was counted on the way. With `late` the result has a column `_late` more,
     a struct, and a row for every row that was dropped (see `Query.late`). `now` is the clock that `max_ahead` of streams is held against. With a
     `Network` there are no batches: tuples travel one by one, under a `Protocol`, and the counts are those of the traffic.
-    With `sites` (a site for every alias) streams arrive far apart, and are joined by shipping keys first where that pays; if streams
-    have sites themselves, or with `wm.Sites`, that happens in the rounds of `start()`, batch by batch. Networks, and sites far apart,
-    are simulated by `watersmeet-lab`. Times are local times of `timezone`, as they are in Spark of the session's.
+    With `sites` (`wm.Sites`, or a site for every alias), or if streams have sites themselves, streams arrive far apart, and sites send each other letters, keys first where that pays;
+    over a `Network` these take time. Networks are simulated by `watersmeet-lab`. Times are local times of `timezone`, as they are in Spark of the session's.
 
     >>> t = pa.table({"k": [1, 2], "ts": pa.array([0, 5], pa.timestamp("us"))})
     >>> run("SELECT a.k FROM s a, s b WHERE a.k = b.k WINDOW = 1 SECOND", s=t).column("k").to_pylist()
@@ -95,6 +100,7 @@ def run(
         named,
         {
             "batch_rows": batch_rows,
+            "batch_time": batch_time,
             "late": late,
             "now": now,
             "network": network,
@@ -104,19 +110,19 @@ def run(
         },
     )
     check_rows(batch_rows)
+    batch_us = check_span(batch_time, batch_rows)
     if protocol is not None and network is None:
         raise OptionError("protocol= says how tuples travel over a simulated network; give network= too")
     sources = {name: source_of(name, given) for name, given in found.items()}
-    options, sites = _in_rounds(sources, sites, network, options)
-    if sites is not None or network is not None:
+    options = options if sites is None else {**options, "sites": sites}
+    if network is not None:
         _refuse_late(sources, late)
     prepared = _prepare(text, sources, timezone, options, late=late, now_us=instant(now))
     check_late(late, prepared.plan.join)
-    if sites is None and network is None:
-        result = prepared.run(batch_rows)
+    if network is None:
+        result = prepared.run(batch_rows, batch_us)
         return mark_late(result, collect(prepared)) if late else result
-    lab = _laboratory("network=" if sites is None else f"sites={sites!r}, a simulation,")
-    return prepared.finish(*lab.simulate(prepared.plan, prepared.wires, network, protocol, sites, options))
+    return prepared.finish(*_laboratory("network=").simulate(prepared, network, protocol))
 
 
 def explain(
@@ -124,8 +130,7 @@ def explain(
     tables: Mapping[str, pa.Table | Stream | Table] | None = None,
     /,
     *,
-    sites: Mapping[str, str] | AtSites | Any = None,
-    network: Any = None,
+    sites: Mapping[str, str] | Sites | None = None,
     detail: Detail = "short",
     timezone: str = UTC,
     **named: Any,
@@ -141,17 +146,10 @@ def explain(
     >>> explain(text, {"s": t}).to_dict()["kernel"]
     'hw'
     """
-    found, options = _EXPLAIN.split(
-        tables, named, {"detail": detail, "network": network, "sites": sites, "timezone": timezone}
-    )
+    found, options = _EXPLAIN.split(tables, named, {"detail": detail, "sites": sites, "timezone": timezone})
     sources = {name: source_of(name, given) for name, given in found.items()}
-    options, sites = _in_rounds(sources, sites, network, options)
-    prepared = _prepare(text, sources, timezone, options)
-    if sites is None:
-        return explain_plan(prepared.plan, "local, in process", detail)
-    lab = _laboratory(f"sites={sites!r}, a simulation,")
-    text = str(lab.explain(prepared.plan, prepared.wires, network, sites, options))
-    return Explanation(text, facts_of(prepared.plan, "sites, simulated") | _NOT_SIMULATED)
+    options = options if sites is None else {**options, "sites": sites}
+    return explain_plan(_prepare(text, sources, timezone, options).plan, "local, in process", detail)
 
 
 def counts(result: pa.Table) -> Counts:
@@ -177,27 +175,7 @@ def _refuse_late(sources: Mapping[str, tuple[pa.Table, Spec]], late: bool) -> No
     specs = {name: spec for name, (_, spec) in sources.items() if isinstance(spec, StreamSpec)}
     bounded = [f"max_ahead= of stream {name}" for name, spec in specs.items() if spec.max_ahead_us is not None]
     for what in ["late=True", *bounded] if late else bounded:
-        raise OptionError(f"{what} goes with batches, and a simulation has none: leave it out, or network= and sites=")
-
-
-def _in_rounds(
-    sources: Mapping[str, tuple[pa.Table, Spec]],
-    sites: Mapping[str, str] | AtSites | Any,
-    network: Any,
-    options: dict[str, Any],
-) -> tuple[dict[str, Any], Any]:
-    """Options of a run whose sites join in the rounds of `start()`, or the sites of the simulated network."""
-    having = [name for name, (_, spec) in sources.items() if spec.site is not None]
-    if sites is not None and not isinstance(sites, AtSites):
-        if having:
-            raise OptionError(f"sites= says where aliases arrive, and stream {having[0]} says it, too: say it once")
-        return options, sites
-    if (sites is not None or having) and network is not None:
-        raise OptionError(
-            "network= and sites in rounds: messages take no time there, and are counted without it; leave network= out, or"
-            " simulate it with sites={'a': 'paris', ...} and no site= of streams"
-        )
-    return ({**options, "sites": sites} if sites is not None else options), None
+        raise OptionError(f"{what} goes with batches, and a simulation has none: leave it out, or network=")
 
 
 def subscriptions(
@@ -207,11 +185,12 @@ def subscriptions(
     units: int = 1,
     engine: str = "shared",
     timezone: str = UTC,
+    quotas: Quotas | None = None,
     **named: pa.Table | Stream,
 ) -> LocalSubscriptions:
     """A registry of queries in process: `add`, `remove`, `list`, and `push` for batches of tuples.
 
-    The tables, in a mapping or as keywords, say the schemas; the tuples come by `push`. Of a plain table the lateness is 0. `timezone` is as for `run`.
+    The tables, in a mapping or as keywords, say the schemas; the tuples come by `push`. Of a plain table the lateness is 0. `timezone` is as for `run`, `quotas` as for `wm.subscriptions`.
 
     >>> t = pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))})
     >>> subs = subscriptions(s=t.slice(0, 0))
@@ -219,7 +198,8 @@ def subscriptions(
     >>> subs.push({"s": t}).column("answer").to_pylist()
     ['{"k":1}']
     """
-    found, _ = _SUBSCRIPTIONS.split(streams, named, {"units": units, "engine": engine, "timezone": timezone})
+    how: dict[str, Any] = {"units": units, "engine": engine, "timezone": timezone, "quotas": quotas}
+    found, _ = _SUBSCRIPTIONS.split(streams, named, how)
     sources = {name: source_of(name, given) for name, given in found.items()}
     specs = {n: s for n, (_, s) in sources.items() if isinstance(s, StreamSpec)}
-    return LocalSubscriptions(specs, {n: t.schema for n, (t, _) in sources.items()}, units, engine, timezone)
+    return LocalSubscriptions(specs, {n: t.schema for n, (t, _) in sources.items()}, **how)

@@ -9,7 +9,7 @@ Invariant: figures are of one micro-batch, except state (after it) and watermark
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import count_orders
 from watersmeet.query.duration import show_bytes
-from watersmeet.storage.manifest import Document
+from watersmeet.storage.manifest import FORMAT, Document
+from watersmeet.view.notebook import show_lines
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST, _LATEST = (
@@ -75,32 +76,49 @@ class Progress:
     """How tuples were sent, in words; between sites, the plan of the batch."""
     shipped: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
     """Shipments, rows and bytes by (sending site, receiving site)."""
+    expected: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Bytes that the plan was expected to ship in the batch, by (sending site, receiving site); none before a plan was chosen by measurements."""
     queries: int = 0
     """Registered queries that the batch answered; 0 for a query by itself."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the feed of a registry was refused lately: reasons by id."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Registered queries that have broken a batch lately and are not answered any more: reasons by id."""
+    suspended: Mapping[str, str] = field(default_factory=dict)
+    """Registered queries that took more than their quota lately and are not answered any more: reasons by id."""
     rewritten: int = 0
     """Rewritten queries that wait after the batch, under RJoin."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of the batch by what they went to; under `dataframe()` as Spark names them."""
+    fanout: dict[str, float] = field(default_factory=dict)
+    """Partners that a tuple has found lately, by 'from>to' of aliases; under `start()` only."""
+    oldest: dict[str, Moment] = field(default_factory=dict)
+    """Event time of the oldest stored tuple, by alias; under `start()` only."""
 
     @property
     def rows_per_second(self) -> float:
         return self.input_rows / self.seconds if self.seconds else 0.0
 
     def __repr__(self) -> str:
+        (_, first), *rest = self.lines()
+        return "\n".join([first, *(f"{title:<11}{text}" for title, text in rest)])
+
+    def _repr_html_(self) -> str:
+        return show_lines("Progress", self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """What is shown of it, in titled lines."""
         late = sum(self.late.values())
         dropped = f", {late:,} late ({list_counts(self.late)})" if late else ""
         marks = ", ".join(f"{s} {show_moment(m)}" for s, m in self.watermarks.items())
         held = (
             f"{sum(self.state_rows.values()):,} rows ({list_counts(self.state_rows)}), {show_bytes(self.state_bytes)}"
         )
-        lines = [
-            f"batch {self.batch_id}: {self.input_rows:,} rows in {self.seconds:.2f} s, {self.rows_per_second:,.0f} rows/s, {self.results:,} results{dropped}",
-            f"watermarks {marks}",
-            f"state      {held}",
-        ]
-        return "\n".join([*lines, *(f"next       {change}" for change in self.scaled)])
+        rates = f"{self.input_rows:,} rows in {self.seconds:.2f} s, {self.rows_per_second:,.0f} rows/s"
+        yield "", f"batch {self.batch_id}: {rates}, {self.results:,} results{dropped}"
+        yield "watermarks", marks
+        yield "state", held
+        yield from (("next", change) for change in self.scaled)
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,15 @@ class Figures(Document):
     """A micro-batch of `start()` as JSON has it: the fields of its Progress, event times in microseconds, shipments as rows."""
 
     figures: dict[str, Any]
+
+    def to_json(self) -> str:
+        """As text; numbers of NumPy's among what was counted become Python's.
+
+        >>> import numpy as np
+        >>> Figures({"results": np.int64(3)}).to_json().endswith('{"results": 3}}')
+        True
+        """
+        return json.dumps({"format": FORMAT, "figures": self.figures}, default=lambda number: number.item())
 
     def progress(self) -> Progress:
         """The same for users.
@@ -120,9 +147,11 @@ class Figures(Document):
         """
         own = dict(self.figures)
         own["watermarks"] = {s: moment(m) for s, m in own["watermarks"].items()}
+        own["oldest"] = {alias: moment(ts) for alias, ts in own.get("oldest", {}).items()}
         own["unit_rows"] = {int(unit): rows for unit, rows in own["unit_rows"].items()}
         own["scaled"] = tuple(own["scaled"])
         own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}
+        own["expected"] = {(a, b): size for a, b, size in own.get("expected", ())}
         return Progress(**own)
 
 
@@ -153,6 +182,7 @@ def read(progress: Any) -> Progress | None:
         kernels=_total(reports, "kernels"),
         pruned=sum(r.get("pruned", 0) for r in reports),
         drivers=count_orders(r.get("drivers", ()) for r in reports),
+        phases={name: ms / 1000 for name, ms in event["durationMs"].items() if name != "triggerExecution"},
     )
 
 

@@ -6,7 +6,7 @@ these leave it before they enter. A row of a stream becomes wire rows that lie t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from watersmeet.columns.arrow import enlarge, integers
 from watersmeet.dataflow.clock import Clock, find_ahead
 from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up
-from watersmeet.kernels.instants import LAST
+from watersmeet.kernels.instants import FIRST, LAST
 from watersmeet.operators.enter import AHEAD, CONTENT, Copies
 from watersmeet.operators.late import ROW, SCHEMA, find_lost
 from watersmeet.plan.model import TIME, InputPlan, Plan
@@ -83,6 +83,30 @@ class WireReader:
         begins = self._begins[alias]
         first, end = (int(begins[min(n, len(begins) - 1)]) for n in (begin, begin + count))
         return wire.slice(first, end - first)
+
+    def cut_by_rows(self, wires: Mapping[str, pa.Table], rows: int) -> Iterator[dict[str, pa.Table]]:
+        """Batches of so many rows of every stream."""
+        for begin in range(0, max(self.count(a, wire) for a, wire in wires.items()), rows):
+            yield {a: self.slice(a, wire, begin, rows) for a, wire in wires.items()}
+
+    def cut_by_time(self, wires: Mapping[str, pa.Table], span_us: int) -> Iterator[dict[str, pa.Table]]:
+        """Batches of a span of event time: a row belongs to that of the highest time its stream has reached. Spans without rows make no batch."""
+        reached = {alias: self._reach_times(alias, wire) for alias, wire in wires.items()}
+        begin = min((int(ts[ts > FIRST][0]) for ts in reached.values() if (ts > FIRST).any()), default=0)
+        numbers = {alias: (np.maximum(ts, begin) - begin) // span_us for alias, ts in reached.items()}
+        for number in np.unique(np.concatenate(list(numbers.values()))).tolist():
+            ends = {alias: np.searchsorted(found, [number, number + 1]).tolist() for alias, found in numbers.items()}
+            yield {a: self.slice(a, wire, ends[a][0], ends[a][1] - ends[a][0]) for a, wire in wires.items()}
+
+    def _reach_times(self, alias: str, wire: pa.Table) -> np.ndarray:
+        """By row of an alias' stream the highest time up to it; rows without one, or that tables know nothing of, change nothing."""
+        time = wire.column(TIME).combine_chunks()
+        known = np.where(np.asarray(pc.is_valid(time)), integers(time), FIRST)
+        if alias in self._begins:
+            begins = self._begins[alias]
+            padded = np.append(known, FIRST)
+            known = np.where(begins[1:] > begins[:-1], padded[begins[:-1]], FIRST)
+        return np.maximum.accumulate(known) if len(known) else known
 
 
 def mark_ahead(source: InputPlan, wire: pa.Table, timezone: str, now_us: int) -> pa.Table:

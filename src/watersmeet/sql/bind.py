@@ -56,8 +56,8 @@ class Draft:
     having: Any = None
 
 
-def bind(draft: Draft, streams: Mapping[str, Spec], session: Session) -> Join:
-    """The logical query in a session, every name resolved and every condition sorted."""
+def bind(draft: Draft, streams: Mapping[str, Spec], session: Session, *, lone: bool = False) -> Join:
+    """The logical query in a session, every name resolved and every condition sorted; lone: one stream by itself will do."""
     found, scope, using, star = _from(draft, streams, session)
     _refuse_mixed_times(scope)
     items = [_with_aliases(item, scope) for item in draft.items]
@@ -95,7 +95,12 @@ def bind(draft: Draft, streams: Mapping[str, Spec], session: Session) -> Join:
         notes=tuple(notes),
         last_lookups=tuple(hoisted.last),
         last_conditions=tuple(hoisted.last_conditions),
+        lone=lone,
     )
+    if lone and len(inputs) == 1 and draft.items:
+        raise UnsupportedError(
+            f"{draft.items[0].text}: a window relates two streams, and the query reads only {inputs[0].alias!r}; leave it out"
+        )
     _refuse_late_finish(join)
     refuse_endless(join)
     return join

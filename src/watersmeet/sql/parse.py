@@ -29,8 +29,8 @@ _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")
 
 
-def parse(text: str, streams: Mapping[str, Spec], session: Session = IN_UTC) -> Join:
-    """The query that a text means over the streams supplied, in a session.
+def parse(text: str, streams: Mapping[str, Spec], session: Session = IN_UTC, *, lone: bool = False) -> Join:
+    """The query that a text means over the streams supplied, in a session; lone: one stream by itself will do.
 
     >>> from watersmeet.query.stream import StreamSpec
     >>> s = StreamSpec("s", {"k": "bigint", "ts": "timestamp"}, time="ts")
@@ -41,7 +41,7 @@ def parse(text: str, streams: Mapping[str, Spec], session: Session = IN_UTC) -> 
     if not isinstance(text, str):
         raise ParseError(f"the query must be a text, not {type(text).__name__}")
     try:
-        return bind(_draft(text, streams), streams, session)
+        return bind(_draft(text, streams), streams, session, lone=lone)
     except WatersmeetError:
         raise
     except RecursionError as error:

@@ -211,6 +211,8 @@ class BatchManifest(Document):
     """The units' manifests, without what is the same for all."""
     routing: list[dict[str, Any]] = field(default_factory=list)
     """The routing from the next batch on, see `routing.epochs`; empty if it is the plan's."""
+    spread: dict[str, Any] = field(default_factory=dict)
+    """Hot keys of the next batch (`next`), and what has been counted (`memory`), see `routing.balance`."""
     scaling: dict[str, Any] = field(default_factory=dict)
     """What scaling remembers, see `routing.scaling.ScalingMemory`."""
     shipping: dict[str, Any] = field(default_factory=dict)
@@ -338,6 +340,16 @@ class BatchManifest(Document):
                 out[stream] = out.get(stream, 0) + rows
         return out
 
+    def fan_outs(self) -> dict[str, float]:
+        """Partners that a tuple has found lately, by 'bound>probed'."""
+        sums: dict[str, list[float]] = {}
+        for state in self.units.values():
+            for pair, (probes, matches, *_) in state.get("fanout", {}).items():
+                known = sums.setdefault(pair, [0.0, 0.0])
+                known[0] += probes
+                known[1] += matches
+        return {pair: matches / probes for pair, (probes, matches) in sums.items() if probes}
+
     def check(self, whose: Identity, query_id: str, where: str) -> None:
         """Refuse the state of another query, placement or checkpoint."""
         check_query(self.query_id, query_id, where)
@@ -357,6 +369,8 @@ class Intent(Document):
     """The plan's description: routing among it."""
     routing: list[dict[str, Any]] = field(default_factory=list)
     """The routing of this batch, where it is not the plan's."""
+    spread: list[dict[str, Any]] = field(default_factory=list)
+    """The hot keys of this batch, see `routing.spread`."""
     shipping: list[str] = field(default_factory=list)
     """The aliases whose payloads follow later."""
     queries: dict[str, Any] = field(default_factory=dict)

@@ -163,12 +163,14 @@ class Segment:
         return self.index(((name, "integer"),))
 
     @_derive
-    def code_column(self, name: str, kind: Kind, gate: ZonedCondition | None) -> hash_window.Coded:
-        """A wire column by codes, indexed by code and time; NULLs, and rows that do not pass a gate, count as invalid."""
+    def code_column(
+        self, name: str, kind: Kind, gate: ZonedCondition | None, is_probed: bool = True
+    ) -> hash_window.Coded:
+        """A wire column by codes, indexed by code and time if it is probed; NULLs, and rows that do not pass a gate, count as invalid."""
         column = self.column(name)
         if column.null_count == 0 and gate is None:
             found = codes(column, kind)
-            return hash_window.Coded(found, None, hash_window.build(found, self.ts))
+            return hash_window.Coded(found, None, hash_window.build(found, self.ts) if is_probed else None)
         if gate is not None:
             column = pc.if_else(pa.array(self._test_gate(gate)), column, pa.scalar(None, column.type))
         present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.uint8)
@@ -176,6 +178,7 @@ class Segment:
         coded = hash_window.Coded(np.zeros(self.rows, np.int64), present, None)
         if len(rows):
             coded.codes[rows] = codes(column.drop_null(), kind)
+        if len(rows) and is_probed:
             index = hash_window.build(coded.codes[rows], self.ts[rows])
             coded.index = index._replace(rows=rows[index.rows])
         return coded

@@ -131,9 +131,11 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.segments: dict[str, Segment] = {}
+        self._lent: dict[str, Segment] = {}
 
     def read(self, info: SegmentInfo) -> Segment:
-        return self.segments[info.id]
+        found = self.segments.get(info.id)
+        return self._lent[info.id] if found is None else found
 
     def write(self, segment: Segment) -> SegmentInfo:
         self.segments[segment.id] = segment
@@ -141,6 +143,10 @@ class MemoryStore:
 
     def remove(self, info: SegmentInfo) -> None:
         del self.segments[info.id]
+
+    def lend(self) -> None:
+        """Keep what is there now to be read by other units, whoever removes it."""
+        self._lent = dict(self.segments)
 
     def copy(self, ids: set[str] | None = None) -> MemoryStore:
         """A store of the same segments, or of these; what is written or removed in one is not in the other."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from watersmeet.api import JoinBuilder, Query
-from watersmeet.dataflow.clock import NEVER, watermarks
+from watersmeet.dataflow.clock import NEVER
 from watersmeet.errors import DataError, StreamError
 from watersmeet.kernels.instants import LAST
 from watersmeet.query.session import UTC
@@ -94,7 +94,7 @@ class QueryTest:
     @property
     def late(self) -> dict[str, int]:
         """The late rows since the beginning, by stream."""
-        return {name: self._run.units.late.get(name, 0) for name in self._streams}
+        return self._run.count_late()
 
     @property
     def late_rows(self) -> list[dict[str, Any]]:
@@ -104,8 +104,7 @@ class QueryTest:
     @property
     def watermarks(self) -> dict[str, datetime | None]:
         """The watermark of every stream; None before its first row."""
-        found = watermarks(self._streams, self._run.units.maxima)
-        return {name: None if mark <= NEVER else from_us(mark) for name, mark in found.items()}
+        return {name: None if mark <= NEVER else from_us(mark) for name, mark in self._run.watermarks.items()}
 
     def check(self, *answers: Any) -> Self:
         """Check what has left since the last check, in any order: tuples in the order of SELECT, or mappings by column."""

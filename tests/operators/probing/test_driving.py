@@ -21,14 +21,15 @@ from watersmeet.operators.probing.driving import (
     WaitingInput,
     cheapest,
     mjoin_selectivity,
+    order,
     ranks,
 )
 from watersmeet.operators.probing.side import VisibleSide
 from watersmeet.plan.model import EARLY
 from watersmeet.plan.options import POLICIES, Options
 from watersmeet.query.stream import StreamSpec
-from watersmeet.runtime.in_process import enter
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.units import enter
 from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment
@@ -180,3 +181,32 @@ def test_explain_says_which_policy_and_why():
     text = wm.sql(SQL, **streams, driver="output_rate").explain("full")
     assert "drivers    output_rate (forced): most results expected per tuple first" in text
     assert wm.sql(SQL, **streams).plan.fingerprint() == wm.sql(SQL, **streams, driver="timestamp").plan.fingerprint()
+
+
+def test_without_results_so_far_sizes_decide():
+    inputs = [WaitingInput("a", 10, 1000), WaitingInput("b", 10, 10), WaitingInput("c", 30, 1000)]
+    fruitless = DriverMeasures(0.0, 1e9, {"a": 1000.0, "b": 10.0, "c": 100.0})
+    assert order("initial_output_size", inputs, fruitless) == ("b", "c", "a")
+    assert order("consumption_rate", inputs, fruitless) == ("a", "c", "b")
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_rounding_breaks_no_tie(first):
+    """0.1 + 0.2 is a bit more than 0.3."""
+    inputs = [WaitingInput(name, 10, 30) for name in "ab"]
+    measured = DriverMeasures(1e6 / 3, 1e6, selectivity=lambda bound, y: 0.1 + 0.2 if y == first else 0.3)
+    for policy in ("auto", "initial_output_size", "output_rate"):
+        assert order(policy, inputs, measured) == ("a", "b")
+
+
+def test_a_forced_driver_is_not_swept_away():
+    def table(rows, spacing_us):
+        ts = pa.array([n * spacing_us for n in range(rows)], pa.timestamp("us"))
+        return pa.table({"k": [n % 5 for n in range(rows)], "ts": ts})
+
+    tables = {"a": table(2000, 1000), "b": table(2000, 1000), "c": table(2, 1_000_000)}
+    text = "SELECT a.k FROM a, b, c WHERE a.k = b.k AND b.k = c.k WINDOW = 2 MILLISECONDS"
+    swept, ordered = (wm.local.run(text, tables, driver=driver) for driver in ("auto", "output_rate"))
+    assert set(wm.local.counts(swept).drivers) == {"a | b | c"}
+    assert all("|" not in drivers for drivers in wm.local.counts(ordered).drivers)
+    assert ordered.num_rows == swept.num_rows

@@ -82,21 +82,30 @@ class DriverMeasures:
 
 
 def mjoin_selectivity(results: float, combinations: float) -> float:
-    """sigma_Mjoin = |Mjoin| / (|S_1| x ... x |S_M|); 1 before anything was measured: then only sizes count.
+    """sigma_Mjoin = |Mjoin| / (|S_1| x ... x |S_M|); 1 before anything was measured, and one result where there was none: then only sizes count.
 
-    >>> mjoin_selectivity(5e6, 1e18), mjoin_selectivity(0, 0)
-    (5e-12, 1.0)
+    >>> mjoin_selectivity(5e6, 1e18), mjoin_selectivity(0, 0), mjoin_selectivity(0, 1e6)
+    (5e-12, 1.0, 1e-06)
     """
-    return results / combinations if combinations >= 1 else 1.0
+    return max(results, 1.0) / combinations if combinations >= 1 else 1.0
 
 
 def stream_selectivity(results: float, tuples: float) -> float:
-    """sigma_Sj = |Mjoin| / |S_j|: results per tuple of the stream.
+    """sigma_Sj = |Mjoin| / |S_j|: results per tuple of the stream; one result where there was none.
 
-    >>> stream_selectivity(1e6, 1e5)
-    10.0
+    >>> stream_selectivity(1e6, 1e5), stream_selectivity(0, 10)
+    (10.0, 0.1)
     """
-    return results / tuples if tuples > 0 else 0.0
+    return max(results, 1.0) / tuples if tuples > 0 else 0.0
+
+
+def round_off(value: float) -> float:
+    """Without the last digits: estimates that differ by rounding alone are equal, and then the position decides.
+
+    >>> round_off(0.1 + 0.2) == round_off(0.3)
+    True
+    """
+    return float(f"{value:.9g}")
 
 
 def output_size(buffered: int, selectivity: float, others: Sequence[int]) -> float:
@@ -124,7 +133,7 @@ def order(policy: Policy, inputs: Sequence[WaitingInput], measured: DriverMeasur
     """
     if policy == "consumption_rate":
         sigma = {i.name: stream_selectivity(measured.results, measured.tuples.get(i.name, 0.0)) for i in inputs}
-        return tuple(sorted((i.name for i in inputs), key=lambda name: sigma[name]))
+        return tuple(sorted((i.name for i in inputs), key=lambda name: round_off(sigma[name])))
     if policy == "initial_output_size":
         return _greedy(inputs, lambda i, size: size, measured)
     if policy == "output_rate":
@@ -142,7 +151,9 @@ def _greedy(
     left, stored, out = list(inputs), {i.name: i.stored for i in inputs}, list[str]()
     while left:
         values = [
-            value(i, output_size(i.buffered, selectivity, [n for name, n in stored.items() if name != i.name]))
+            round_off(
+                value(i, output_size(i.buffered, selectivity, [n for name, n in stored.items() if name != i.name]))
+            )
             for i in left
         ]
         best = left.pop(values.index(max(values)))
@@ -224,7 +235,8 @@ def cheapest(inputs: Sequence[WaitingInput], measured: DriverMeasures) -> tuple[
         for n in range(count):
             if not done >> n & 1:
                 found = (so_far + objective[n][done], (*path, n))
-                best[done | 1 << n] = min(best.get(done | 1 << n, found), found)
+                known = best.get(done | 1 << n, found)
+                best[done | 1 << n] = min(known, found, key=lambda one: (round_off(one[0]), one[1]))
     return tuple(inputs[n].name for n in best[(1 << count) - 1][1])
 
 

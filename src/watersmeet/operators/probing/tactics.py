@@ -50,7 +50,7 @@ PAYS = 0.15
 """Dropping pays up to this share for every other side that a tuple then need not probe."""
 PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 22.0, 8.0, 25.0, 4.0
 """A new tuple's probe of one other side; and of a sweep every tuple, every one that has partners, every pair in the window. As
-measured by `watersmeet bench choice`; only their ratios matter."""
+measured by `watersmeet bench sweep`; only their ratios matter."""
 
 
 class PartnerTimes:

@@ -14,10 +14,12 @@ from itertools import combinations
 from typing import Any, Literal, get_args
 
 from watersmeet.errors import OptionError
+from watersmeet.plan.changes import Change
 from watersmeet.plan.explain.full import explain_full, show_routing
 from watersmeet.plan.explain.short import bounds, explain_short, show_joins, show_tables, unproven, warnings
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.query.window import UNBOUNDED, WindowGraph
+from watersmeet.view.notebook import draw_plan, show_text
 
 Detail = Literal["short", "full"]
 
@@ -54,6 +56,9 @@ class Explanation(str):
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        return show_text("Plan", str(self), *draw_plan(self._facts))
+
     def __getnewargs__(self) -> tuple[str, Mapping[str, Any]]:  # type: ignore[override]
         return str(self), self._facts
 
@@ -63,17 +68,40 @@ def explain(
     runtime: str,
     detail: Detail = "full",
     *,
+    routing_now: Sequence[str] = (),
     shipping_now: Sequence[str] = (),
     sites_now: Sequence[str] = (),
 ) -> Explanation:
-    """The plan in a few lines, or in full; the last two arguments are what a running query has decided."""
+    """The plan in a few lines, or in full; the last three arguments are what a running query has decided."""
     if detail not in get_args(Detail):
         raise OptionError(f"explain({detail!r}): give 'short' or 'full'")
     if detail == "short":
         text = explain_short(plan, runtime, next(show_routing(plan)))
     else:
-        text = explain_full(plan, runtime, shipping_now, sites_now)
+        text = explain_full(plan, runtime, routing_now, shipping_now, sites_now)
     return Explanation(text, facts_of(plan, runtime))
+
+
+def explain_stored(
+    explained: Explanation, where: str, batch: int, query: str, changes: Sequence[Change]
+) -> Explanation:
+    """An explanation, and whether the query goes on from a stored state of a query."""
+    impossible = [change for change in changes if change.verdict == "impossible"]
+    kept = ", ".join(change.part for change in changes if change.verdict == "kept")
+    facts = explained.to_dict()
+    goes_on = not impossible
+    said = [
+        f"{where}, after batch {batch}: {'this query goes on from it' if goes_on else 'this query cannot go on from it'}"
+    ]
+    if query != facts["query"]:
+        said.append(f"written by  {query}")
+    said += [f"impossible  {change}" for change in impossible]
+    said += [f"kept        {kept}"] if kept else []
+    said += [] if goes_on else ["start with a new checkpoint, and backfill what it needs of the past"]
+    lines = [f"{'checkpoint' if n == 0 else '':<11}{text}" for n, text in enumerate(said)]
+    parts = [{"part": c.part, "verdict": c.verdict, "why": c.why} for c in changes]
+    stored = {"where": where, "batch": batch, "query": query, "goes_on": goes_on, "parts": parts}
+    return Explanation("\n".join([str(explained), *lines]), {**facts, "checkpoint": stored})
 
 
 def facts_of(plan: Plan, runtime: str) -> dict[str, Any]:

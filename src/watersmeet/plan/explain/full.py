@@ -44,8 +44,10 @@ _WHY: Mapping[str, str] = {
 }
 
 
-def explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_now: Sequence[str]) -> str:
-    """All sections; the last two arguments are what a running query has decided."""
+def explain_full(
+    plan: Plan, runtime: str, routing_now: Sequence[str], shipping_now: Sequence[str], sites_now: Sequence[str]
+) -> str:
+    """All sections; the last three arguments are what a running query has decided."""
     across = [] if plan.sites is None else [("", list(sites_now) or explain_sites(plan))]
     travel = [] if across else [("shipping", [*_shipping(plan), *shipping_now])]
     orders = [] if across else [("orders", list(_orders(plan))), ("drivers", list(_drivers(plan)))]
@@ -60,7 +62,7 @@ def explain_full(plan: Plan, runtime: str, shipping_now: Sequence[str], sites_no
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         *([("warning", unsure)] if (unsure := unproven(plan, runtime)) else []),
-        ("routing", list(show_routing(plan))),
+        ("routing", [*show_routing(plan), *routing_now]),
         *across,
         *travel,
         ("kernel", list(_kernel(plan))),
@@ -116,7 +118,9 @@ def show_routing(plan: Plan) -> Iterator[str]:
         place = f"{' with '.join(s.name for s in stage.sides)}: " if len(plan.stages) > 1 else ""
         for n, line in enumerate(_show_stage(plan, stage)):
             yield (place if n == 0 else "  " if place else "") + line
-    if plan.sequenced:
+    if plan.sequenced and plan.sites is not None:
+        yield f"rows      {', '.join(i.alias for i in plan.sequenced)}: numbered at the stream's own site, in event-time order, at its first unit"
+    elif plan.sequenced:
         yield f"sequencer first, one unit: numbers {', '.join(i.alias for i in plan.sequenced)} in event-time order; results wait for the watermark"
     yield from plan.notes
 
@@ -124,7 +128,10 @@ def show_routing(plan: Plan) -> Iterator[str]:
 def _show_stage(plan: Plan, stage: Stage) -> Iterator[str]:
     if isinstance(stage.routing, Hypercube):
         return _grid(plan, stage, stage.routing)
-    return _sites(stage.routing) if isinstance(stage.routing, BySite) else _biclique(plan, stage, stage.routing)
+    if isinstance(stage.routing, BySite):
+        return _sites(stage.routing)
+    assert isinstance(stage.routing, Biclique), "hot keys are spread in batches, never in the plan"
+    return _biclique(plan, stage, stage.routing)
 
 
 def _sites(routing: BySite) -> Iterator[str]:

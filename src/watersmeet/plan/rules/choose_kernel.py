@@ -35,6 +35,9 @@ _SWEPT = (
 )
 
 
+_FORCED = ("never swept: a sweep takes all drivers at once, and driver= says in which order they run", "")
+
+
 def choose_kernel(plan: Plan, given: Given) -> Plan:
     """By key if there is one, else by range if there is one, else by time alone."""
     wanted = ForcedKernel.of(given.options.kernel)
@@ -44,7 +47,7 @@ def choose_kernel(plan: Plan, given: Given) -> Plan:
     if plan.classes:
         possible = ["hw", *possible, "xjoin"]
     if wanted.name == "auto":
-        never = _why_never_swept(plan)
+        never = _why_never_swept(plan) or _FORCED[given.options.driver == "auto"]
         why = f"{_CHOSEN[possible[0]]}; {never or _SWEPT}"
         return replace(plan, kernel=possible[0], may_sweep=not never, kernel_why=why)
     for kernel in possible:

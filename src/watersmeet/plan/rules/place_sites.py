@@ -15,18 +15,21 @@ from watersmeet.errors import OptionError, StreamError, UnknownNameError, Unsupp
 from watersmeet.plan.model import Plan, Side, Stage
 from watersmeet.plan.options import Given, Options
 from watersmeet.plan.rules.ship import widths
+from watersmeet.plan.rules.tree import is_of_two_streams
 from watersmeet.query.sites import Sites
 from watersmeet.query.window import reach
 from watersmeet.routing.sites import BySite
+from watersmeet.sites.planning.letters import Placement
 from watersmeet.sites.planning.model import KeyPair, LinearPlan, SiteQuery, SiteStream
 from watersmeet.sites.planning.placed import ANYTHING, KEY_BYTES, SitesPlan
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
+from watersmeet.sites.planning.trees import TreePlan
 
 ASSUMED_RATE, ASSUMED_VALUES, ASSUMED_INTERVAL_US = 1000.0, 1000.0, 1_000_000
 """Tuples per second, values of a key and a micro-batch, as long as nothing is measured."""
 LONGEST_US = 86_400_000_000
 """A window without end is reckoned with as a day."""
-SEARCHES = ("auto", "greedy", "exhaustive")
+SEARCHES = ("auto", "greedy", "exhaustive", "tree")
 
 
 def is_across_sites(plan: Plan, sites: Sites | None) -> bool:
@@ -54,27 +57,38 @@ def place_sites(plan: Plan, given: Given) -> Plan:
         return plan
     _check(given.options)
     sites = given.options.at or Sites()
-    if plan.sequenced:
-        raise UnsupportedError(
-            f"alias {plan.sequenced[0].alias}: ROWS windows are numbered at one place, and these streams are at sites; use RANGE or WINDOW"
-        )
     where = {a: sites.of.get(a) or str(plan.join.spec(a).site) for a in plan.aliases}
     names = tuple(dict.fromkeys(where.values()))
+    for name in ("decider", "results_at"):
+        site = getattr(sites, name)
+        if site is not None and site not in names:
+            raise OptionError(f"sites=: {name}={site!r}, and no stream arrives there; there are {', '.join(names)}")
     if strange := [s for s in sites.named if s not in names]:
         raise OptionError(
             f"sites=: a line ends at {strange[0]}, and no stream arrives there; there are {', '.join(names)}"
         )
+    if (plan.join.distinct or plan.join.grouping is not None) and sites.results_at is None:
+        raise UnsupportedError(
+            f"DISTINCT and GROUP BY need all results at one place, and sites write what they find: wm.Sites(results_at={names[0]!r}) ships all results to {names[0]}"
+        )
     unit_of = tuple(names.index(where[i.alias]) for i in plan.inputs)
     sides = tuple(Side((i.alias,), i.alias, i.keys) for i in plan.inputs)
     plan = replace(plan, stages=(Stage(sides, BySite(names, unit_of)),))
-    query = _query(plan, where)
-    statistics = _assume(plan, query)
+    flat = replace(plan.scope(plan.parts[0]), parts=()) if is_of_two_streams(plan) else plan
+    query = _query(flat, where)
+    statistics = _assume(flat, query)
     delay_us = max(s.lateness_us for s in plan.join.streams.values())
     forced = _read_plan(query, sites.plan)
     placed = SitesPlan(
-        query, forced or _make_any_plan(query), sites, None if forced else sites.plan, statistics, delay_us
+        query,
+        forced or _make_any_plan(query),
+        sites,
+        None if forced else sites.plan,
+        statistics,
+        _place(flat, query, where, sites.results_at),
+        delay_us,
     )
-    return replace(plan, sites=replace(placed, linear=placed.search_plan(statistics, ASSUMED_INTERVAL_US).plan))
+    return replace(plan, sites=replace(placed, plan=placed.search_plan(statistics, ASSUMED_INTERVAL_US).plan))
 
 
 def column(plan: Plan, number: int, alias: str) -> str:
@@ -94,7 +108,12 @@ def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
     streams = []
     for side in plan.stages[0].sides:
         kept = min(max(plan.retention_us(plan.stages[0], side), 0), LONGEST_US)
-        streams.append(SiteStream(side.reference, where[side.reference], window_us=kept))
+        rows = plan.by_alias[side.reference].rows
+        streams.append(
+            SiteStream(
+                side.reference, where[side.reference], window_us=kept if rows is None else None, window_rows=rows
+            )
+        )
     edges = []
     for number, members in enumerate(plan.classes):
         first, *others = members.members
@@ -105,6 +124,17 @@ def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
         ]
     edges += [KeyPair((plan.aliases[0], ANYTHING), (alias, ANYTHING)) for alias in _find_unconnected(plan)]
     return SiteQuery(tuple(streams), tuple(edges))
+
+
+def _place(plan: Plan, query: SiteQuery, where: Mapping[str, str], results_at: str | None) -> Placement:
+    """What the prices of letters depend on. A head meets what is older than itself."""
+    graph, spans = plan.join.windows, dict[tuple[str, str], float]()
+    for head in plan.aliases:
+        others = [a for a in plan.aliases if a != head]
+        if all(graph.hi(a, head) >= 0 for a in others):
+            spans |= {(head, a): (min(graph.hi(a, head), LONGEST_US) - max(graph.lo(a, head), 0)) / 1e6 for a in others}
+    kept = {s.alias: max(s.window_us or (s.window_rows or 0) / ASSUMED_RATE * 1e6, 1000) / 1e6 for s in query.streams}
+    return Placement(dict(where), {i.alias: frozenset(i.keys) for i in plan.inputs}, spans, kept, results_at)
 
 
 def _find_unconnected(plan: Plan) -> list[str]:
@@ -126,17 +156,19 @@ def _assume(plan: Plan, query: SiteQuery) -> Statistics:
     return Statistics(streams)
 
 
-def _read_plan(query: SiteQuery, wanted: Any) -> LinearPlan | None:
+def _read_plan(query: SiteQuery, wanted: Any) -> LinearPlan | TreePlan | None:
     """The user's own plan, if it is one."""
-    if isinstance(wanted, LinearPlan):
-        return LinearPlan(query, wanted.sequences)
+    if isinstance(wanted, LinearPlan | TreePlan):
+        return replace(wanted, query=query)
     if isinstance(wanted, Mapping):
         return LinearPlan.of(query, wanted)
+    if isinstance(wanted, str) and "," in wanted:
+        return TreePlan.of(query, wanted)
     if wanted in SEARCHES:
         return None
     raise OptionError(
         f"plan={wanted!r}: give {', '.join(map(repr, SEARCHES))}, or a sequence of one-way joins for every stream, such as"
-        " plan={'a': 'b SM-S1', 'b': 'a SP-D'}; a tree is for the simulated network of wm.local.run(..., sites=wm.local.Sites(...))"
+        " plan={'a': 'b SM-S1', 'b': 'a SP-D'}, or a tree, such as plan='a, b SP-S/SM-D1, c SM-D2/SM-S1'"
     )
 
 

@@ -42,11 +42,29 @@ def place_units(plan: Plan, given: Given) -> Plan:
         return plan
     wanted = ForcedRouting.of(given.options.routing)
     made = _Placer(plan, given.order(plan)).place(wanted)
+    spreads = wanted.name == "auto" and given.options.shipping != "semijoin" and not plan.sequenced
+    made = replace(made, may_spread=spreads and (_has_keys(made) or _has_range(made)))
     if plan.sequenced and any(isinstance(s.routing, Biclique) or len(made.stages) > 1 for s in made.stages):
         raise OptionError(
             f"routing={wanted.name!r}: tuples of a ROWS window are numbered first and joined in one grid; leave routing='auto'"
         )
     return made
+
+
+def _has_keys(plan: Plan) -> bool:
+    """Whether keys decide where tuples of several sides of some stage go."""
+    grids = [(s, s.routing) for s in plan.stages if isinstance(s.routing, Hypercube)]
+    return any(
+        share > 1 and sum(grid.find_fixed(n)[d] for n in range(len(stage.sides))) > 1
+        for stage, grid in grids
+        for d, share in enumerate(grid.shares)
+    )
+
+
+def _has_range(plan: Plan) -> bool:
+    """Whether ranges of values decide where the tuples of a join of two streams go."""
+    routing = plan.stages[0].routing
+    return len(plan.stages) == 1 and isinstance(routing, Biclique) and isinstance(routing.by, Cells)
 
 
 def route_two(plan: Plan, sides: tuple[Side, ...], wanted: ForcedRouting) -> Hypercube | Biclique:

@@ -72,9 +72,15 @@ def is_not_null(expr: Expr) -> Expr:
     return replace(expr, text=f"{expr.text} IS NOT NULL", spark_template=spark, duckdb_template=duckdb)
 
 
+def is_of_two_streams(plan: Plan) -> bool:
+    """Whether a tree is one outer, semi or anti join of two streams: sites can do that."""
+    kinds = ("left", "full", "semi", "anti")
+    return len(plan.parts) == 1 and len(plan.inputs) == 2 and plan.parts[0].node.kind in kinds and not plan.join.tables
+
+
 def place_tree(plan: Plan, given: Given) -> Plan:
     """A stage for every part, with the routing of its join."""
-    if not plan.parts:
+    if not plan.parts or (plan.sites is not None and is_of_two_streams(plan)):
         return plan
     wanted = ForcedRouting.of(given.options.routing)
     if len(plan.parts) > 1 and wanted.name not in ("auto", "pipeline", "random"):

@@ -31,7 +31,7 @@ def check_checkpoint(
     """Raise if a plan cannot go on, or begin, with a checkpoint, and with folders of results and of dropped rows, if it has such sinks."""
     logs, where = SparkLogs.beside(folder), folder.beside()
     query_id = logs.query_id()
-    begun, last = _latest(folder, logs, query_id)
+    begun, last = find_latest(folder, logs, query_id)
     if query_id is None or begun is None:
         for new in (results, lost):
             if new is not None:
@@ -53,7 +53,7 @@ def check_checkpoint(
         lost.check_goes_on(last, manifest.late_sink if manifest else None, where)
 
 
-def _latest(folder: StateFolder, logs: SparkLogs, query_id: str | None) -> tuple[int | None, int]:
+def find_latest(folder: StateFolder, logs: SparkLogs, query_id: str | None) -> tuple[int | None, int]:
     """The latest batch that Spark has begun, and the latest that is committed here; all that must be there is."""
     manifests, intents = folder.numbers(MANIFESTS), folder.numbers(INTENTS)
     begun, done = logs.latest(OFFSETS), logs.latest(COMMITS)

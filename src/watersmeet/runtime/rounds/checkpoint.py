@@ -10,7 +10,7 @@
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
         letters/*             what other sites have sent and this one has not taken for good, and what it sends them, see `runtime.sites`
-        progress/17.json      what batch 17 did, where the client is another process than the one that runs batches (Spark Connect)
+        progress/17.json      what batch 17 did, for who follows it from another process: on disks, and on Spark Connect
 
 JSON files are sealed documents, see `storage.manifest`.
 
@@ -37,6 +37,7 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.systems import Files, Writer, open_files
 from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
+from watersmeet.storage.segment import SegmentInfo, damage
 
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
@@ -112,6 +113,18 @@ class StateFolder:
     def read(self, kind: str, name: str) -> pa.Buffer:
         return self.files.read(self.path(kind, name))
 
+    def read_segment(self, info: SegmentInfo) -> pa.Buffer:
+        """The bytes of a segment, mapped where they lie on the disk of the one machine that works here; an error if they are not what its manifest says."""
+        try:
+            path = self.path(SEGMENTS, info.file)
+            blob = map_file(path) if self.is_here else self.files.read(path)
+            problem = damage(blob, info)
+        except FileNotFoundError:
+            problem = "is missing"
+        if problem is not None:
+            raise CheckpointError(f"segment file {path} with {info.rows} rows {problem}; {REMEDY}")
+        return blob
+
     def read_ranges(self, kind: str, name: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Parts of a file, by (begin, bytes)."""
         return self.files.read_ranges(self.path(kind, name), ranges)
@@ -159,6 +172,14 @@ class StateFolder:
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         self.files.delete(self.path(kind, name))
+
+
+def map_file(path: str) -> pa.Buffer:
+    """A file of the machine's own disk, mapped into memory."""
+    if os.path.getsize(path) == 0:
+        return pa.py_buffer(b"")
+    with pa.memory_map(path) as file:
+        return file.read_buffer()
 
 
 def absolute(address: str) -> str:

@@ -1,12 +1,12 @@
-"""What a batch decides before it runs: its routing, its shipping, how sites join. A query without any of these decides nothing.
+"""What a batch decides before it runs: its routing, its shipping. A query without any of these decides nothing.
 
     manifest n-1: next  ->  intent n: the same, durably  ->  batch n under it  ->  measures  ->  manifest n: next
 
 - Routing (`scaling=`): loads are checked after every batch, and from the next one on the routing may differ. Window joins migrate nothing:
   units that were removed get no more tuples, are probed as long as they hold any, and are gone when these have expired. Where a side is kept for ever,
   its segments are handed over to other units of the subgroup; they are files, so only the manifest changes.
+- Spread (`routing="auto"`): keys that have become hot are spread over several units, and cool down again, see `operators.balance`.
 - Shipping (`shipping="auto"`): which payloads follow later is priced after every batch. Stored tuples are turned when the next one begins.
-- Sites: every batch measures the streams, and the next one may join in another order. Changing the plan moves no window: see `sites.flow`.
 
 Invariant: what a batch decides stands in its intent, and is a function of the manifest alone: a replay decides alike. Segments move only inside
 their subgroup, where every probe that could meet them goes. All stored tuples of an alias have the form of the batch that last touched them.
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from watersmeet.dataflow.contract import Message, stage_of
 from watersmeet.errors import OptionError
+from watersmeet.operators.balance import Balance, RangeBalance, RangeMemory, describe_hot, find_cut
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, offers
@@ -32,9 +33,6 @@ from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet.runtime.rounds.supersteps import Account
-from watersmeet.sites.adapt import SiteMemory, explain_plan, settle, sum_shipments
-from watersmeet.sites.calibrate import calibrate
-from watersmeet.sites.planning.placed import Sequences
 from watersmeet.storage.manifest import BatchManifest, Identity, Intent
 
 Heavy = tuple[int, int, Sequence[tuple[int, int]]]
@@ -65,7 +63,9 @@ class Decider:
         bandwidth: float = MEMORY,
         *,
         adapts_shipping: bool = False,
+        cores: int = 0,
     ) -> None:
+        """`cores`: how many units run at a time, if keys may be spread; 0: they may not."""
         self.plan, self.weighs, self.watches_keys = plan, adapts_shipping, False
         """`weighs`: whether source tasks say how wide tuples are."""
         self.taken: tuple[Decision, ...] = ()
@@ -77,25 +77,27 @@ class Decider:
         """How tuples travel to units, in words."""
         first = 1 if plan.sequenced else 0
         self.joins = range(first, first + len(plan.stages))
-        self.routing, self.sites = Scaled(plan, scaling), SitePlans(plan)
+        ranges = RangeBalance.of(plan) if scaling is None and cores else None
+        self.routing: Scaled | Ranges = Scaled(plan, scaling) if ranges is None else Ranges(plan, ranges)
         self.shipping = Shipping(plan, bandwidth, adapts_shipping)
+        self.spread = SpreadKeys(Balance(plan, max(cores, 1), adapts=cores > 0 and plan.may_spread))
         self.watches_keys = self.routing.watches_keys
-        if scaling is not None:
+        if scaling is not None or ranges is not None:
             self.taken += (self.routing,)
+        if self.spread.balance.adapts:
+            self.taken += (self.spread,)
         if adapts_shipping or plan.shipping == "semijoin":
             self.taken += (self.shipping,)
-        if plan.sites is not None:
-            self.taken += (self.sites,)
 
     def resume(self, manifest: BatchManifest) -> None:
         """Go on from a manifest: what an earlier run has decided is taken back, even if this run would not decide it."""
-        if self.plan is not None and (manifest.routing or manifest.shipping):
-            self.taken = (self.routing, self.shipping, self.sites)
+        if self.plan is not None and (manifest.routing or manifest.shipping or manifest.spread):
+            self.taken = (self.routing, self.spread, self.shipping)
         self.after_commit(manifest)
 
     def read_sites(self, intent: Intent) -> dict[str, Any]:
-        """What an intent says of sites, as the dataflow needs it."""
-        return intent.sites
+        """What an intent says of the site that it is of, as the dataflow needs it."""
+        return {}
 
     def messages(self, before: BatchManifest, intent: Intent) -> list[Message]:
         """What comes from elsewhere in a batch."""
@@ -106,22 +108,16 @@ class Decider:
 
     def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
         """How a batch has shipped, as figures of its progress."""
-        if self.plan is None or self.plan.sites is None:
-            return {"shipping": show_shipping(after.apart)}
-        placed = self.plan.at(account.sites).sites
-        shipped = sum_shipments(self.plan, account.reports)
-        return {
-            "shipping": str(placed and placed.linear),
-            "shipped": [[*sites, *sums] for sites, sums in shipped.items()],
-        }
+        return {"shipping": show_shipping(after.apart)}
 
     def explain(self, runtime: str, detail: Detail, manifest: BatchManifest | None) -> Explanation:
         """The plan, and what has been decided while the query runs."""
         assert self.plan is not None
         if manifest is None:
             return explain(self.plan, runtime, detail, shipping_now=self.carried)
-        shipping, sites = self.shipping.explain(manifest), self.sites.explain(manifest)
-        return explain(self.plan, runtime, detail, shipping_now=[*self.carried, *shipping], sites_now=sites)
+        routing = [*self.routing.explain(manifest), *self.spread.explain(manifest)]
+        shipping = [*self.carried, *self.shipping.explain(manifest)]
+        return explain(self.plan, runtime, detail, routing_now=routing, shipping_now=shipping)
 
 
 @dataclass(frozen=True)
@@ -163,16 +159,26 @@ class Scaled:
             for side, rows, keys in _sum_by_side(account.heavy):
                 memory.count(side, rows, keys)
             loads = _loads(after)
-            decision = decide(self.scaling, epochs.current, loads, memory)
+            decision = decide(self.scaling, epochs.current, loads, memory, cools=self._expires)
             if decision.changes:
                 said = [*decision.changes, *self._migrate(after, epochs.current, decision.routing, loads)]
-                epochs = epochs.then(decision.routing)
+                epochs = epochs.then(decision.routing, max(after.maxima.values(), default=0))
             after.scaling = asdict(memory)
         occupied = {unit for unit, _, _ in after.segments()}
-        epochs = epochs.prune(epochs.units - occupied)
+        epochs = epochs.prune(epochs.units - occupied, find_cut(self.plan, after.maxima))
         after.retire(set(after.units) - epochs.units - occupied)
         after.routing = epochs.to_json()
         return said
+
+    def explain(self, manifest: BatchManifest) -> list[str]:
+        """The routing of the next batch, if it is not the plan's."""
+        return _show_epochs(manifest)
+
+    @property
+    def _expires(self) -> bool:
+        """Whether no side is kept for ever: then earlier routings end."""
+        stage = self.plan.stages[0]
+        return all(self.plan.retention_us(stage, side) < UNBOUNDED for side in stage.sides)
 
     @property
     def _planned(self) -> Biclique | None:
@@ -191,6 +197,61 @@ class Scaled:
             if moved:
                 said.append(f"side {number}: {moved} segments handed over")
         return said
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges of a join by values: they follow the data."""
+
+    plan: Plan
+    balance: RangeBalance
+    name = "routing"
+    watches_keys = False
+
+    def next(self, before: BatchManifest) -> list[dict[str, Any]]:
+        return before.routing
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        known = RangeMemory(intent.routing, after.scaling.get("samples", []))
+        made, said = self.balance.settle(known, account.reports, after.maxima)
+        after.routing, after.scaling = made.routing, {"samples": made.samples}
+        return said
+
+    def explain(self, manifest: BatchManifest) -> list[str]:
+        """The routing of the next batch, if it is not the plan's."""
+        return _show_epochs(manifest)
+
+
+def _show_epochs(manifest: BatchManifest) -> list[str]:
+    if not manifest.routing:
+        return []
+    epochs = Epochs.from_json(manifest.routing)
+    sizes = [len(members) for members in epochs.current.members]
+    kept = len(epochs.routings) - 1
+    return [f"now {epochs.current.kind}, {sizes[0]} and {sizes[1]} units store; {kept} earlier routings are probed"]
+
+
+@dataclass(frozen=True)
+class SpreadKeys:
+    """The keys that are spread over several units; a query that may not spread any lets those cool down that it finds."""
+
+    balance: Balance
+    name = "spread"
+
+    def next(self, before: BatchManifest) -> list[dict[str, Any]]:
+        return list(before.spread.get("next", ()))
+
+    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
+        if not self.balance.adapts and not intent.spread:
+            after.spread = {}
+            return []
+        made = self.balance.settle(intent.spread, after.spread.get("memory", {}), account.reports, after.maxima)
+        after.spread = {"next": made.hot, "memory": made.memory}
+        return made.said
+
+    def explain(self, manifest: BatchManifest) -> list[str]:
+        """The hot keys of the next batch."""
+        return describe_hot(self.balance.plan, self.next(manifest))
 
 
 def _loads(after: BatchManifest) -> dict[int, int]:
@@ -274,36 +335,3 @@ class Shipping:
 
 def _traffic(manifest: BatchManifest) -> Traffic:
     return Traffic(**manifest.shipping["traffic"]) if "traffic" in manifest.shipping else Traffic()
-
-
-@dataclass(frozen=True)
-class SitePlans:
-    """How sites join; of any other query it knows nothing."""
-
-    plan: Plan
-    name = "sites"
-
-    def next(self, before: BatchManifest) -> Sequences:
-        if self.plan.sites is None:
-            return {}
-        known = before.sites.get("next") if self.plan.sites.search is not None else None
-        return known or self.plan.sites.to_json()
-
-    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
-        if self.plan.sites is None:
-            return []
-        memory = SiteMemory.of(after.sites.get("memory", {}))
-        if memory.per_tuple is None:
-            costs = calibrate()
-            memory.per_tuple = [costs.probe, costs.update, costs.hash, costs.insert]
-        following, said = settle(
-            self.plan.at(intent.sites), memory, account.reports.values(), before.maxima, after.maxima
-        )
-        after.sites = {"next": following, "memory": asdict(memory)}
-        return said
-
-    def explain(self, manifest: BatchManifest) -> list[str]:
-        """The plan of the next batch, priced under what has been measured."""
-        if self.plan.sites is None:
-            return []
-        return explain_plan(self.plan.at(self.next(manifest)), SiteMemory.of(manifest.sites.get("memory", {})))

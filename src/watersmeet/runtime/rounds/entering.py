@@ -37,7 +37,7 @@ from watersmeet.runtime.stream.wire import wire
 
 ALIAS, KEEP, UNIT = "_alias", "_keep", "_unit"
 FIRST = "_first"
-"""The unit of a row's first copy, where somebody asks for dropped rows."""
+"""The unit of a row's first copy, where rows are copied, or somebody asks for dropped ones."""
 NOBODY = -1
 """The alias of a tick."""
 ROWS = "rows"
@@ -75,6 +75,16 @@ class Entrance:
         per_alias = [plan.stages[0].routing.units_in_sql(position) for position in range(len(plan.inputs))]
         return cls(per_alias if all(per_alias) else ())
 
+    @classmethod
+    def by_content(cls, plan: Intake) -> Entrance:
+        """Where source tasks route rows; rows that are to be numbered go to one unit all the same."""
+        return cls((), any(source.rows is not None for source in plan.inputs))
+
+    @property
+    def copies_rows(self) -> bool:
+        """Whether SQL copies rows, one for each of several units."""
+        return any(len(units) > 1 for units in self.units)
+
     @property
     def is_routed_by_content(self) -> bool:
         return not (self.units or self.is_sequenced)
@@ -94,12 +104,16 @@ class Way:
         slots, late = self.slots, self.late
         rows = union.observe(observed, *_metric_columns(self.plan, slots))
         rows = rows if late else rows.where(f"NOT {AHEAD}")
-        if not self.entrance.is_sequenced:
+        if self.entrance.is_sequenced:
+            rows = rows.where(f"{ALIAS} <> {NOBODY}")
+        else:
             rows = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
         units = self.entrance.units
         unit, first = _unit_columns(units) if units else (F.lit(0), F.lit(0))
-        aside = [first.alias(FIRST), AHEAD, *(row_slot(self.plan, stream) for stream in self.plan.streams)]
-        return rows.select(unit.alias(UNIT), ALIAS, *(aside if late else []), *slots.types)
+        aside = [AHEAD, *(row_slot(self.plan, stream) for stream in self.plan.streams)] if late else []
+        if late or self.entrance.copies_rows:
+            aside.append(first.alias(FIRST))
+        return rows.select(unit.alias(UNIT), ALIAS, *aside, *slots.types)
 
     def read_observed(self, observed: Mapping[str, Any]) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring."""

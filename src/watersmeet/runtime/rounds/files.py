@@ -12,7 +12,6 @@ is damaged or missing is an error that names the file, never a wrong result.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
@@ -26,12 +25,12 @@ from pyspark import TaskContext
 from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError
-from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder, map_file
 from watersmeet.runtime.rounds.systems import Writer
 from watersmeet.runtime.spark.jobs import orders_of_job
 from watersmeet.storage.cache import CACHE
-from watersmeet.storage.manifest import REMEDY, Document
-from watersmeet.storage.segment import Segment, SegmentInfo, damage, info_of
+from watersmeet.storage.manifest import Document
+from watersmeet.storage.segment import Segment, SegmentInfo, info_of
 from watersmeet.storage.stores import HOST_CACHE
 
 _cached: dict[str, set[str]] = {}
@@ -88,23 +87,11 @@ class FileStore:
         near = None if self.folder.is_here else HOST_CACHE.read(info.file, info.file_bytes, info.checksum)
         if near is not None:
             return from_bytes(near).combine_chunks()
-        try:
-            blob = self._fetch(info)
-            problem = damage(blob, info)
-        except FileNotFoundError:
-            problem = "is missing"
-        if problem is not None:
-            path = self.folder.path(SEGMENTS, info.file)
-            raise CheckpointError(f"segment file {path} with {info.rows} rows {problem}; {REMEDY}")
+        blob = self.folder.read_segment(info)
+        if not self.folder.is_here:
+            self.fetched_bytes += blob.size
+            HOST_CACHE.write(info.file, blob)
         return from_bytes(blob).combine_chunks()
-
-    def _fetch(self, info: SegmentInfo) -> pa.Buffer:
-        if self.folder.is_here:
-            return _map_file(self.folder.path(SEGMENTS, info.file))
-        blob = self.folder.read(SEGMENTS, info.file)
-        self.fetched_bytes += blob.size
-        HOST_CACHE.write(info.file, blob)
-        return blob
 
 
 class Parcel(NamedTuple):
@@ -183,7 +170,7 @@ def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tup
 
 
 def _map_parts(path: str, parts: Iterable[Parcel]) -> list[pa.Buffer]:
-    whole = _map_file(path)
+    whole = map_file(path)
     return [whole.slice(min(p.begin, whole.size), p.bytes) for p in parts]
 
 
@@ -212,13 +199,6 @@ def _ipc(table: pa.Table) -> pa.Buffer:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
-
-
-def _map_file(path: str) -> pa.Buffer:
-    if os.path.getsize(path) == 0:
-        return pa.py_buffer(b"")
-    with pa.memory_map(path) as file:
-        return file.read_buffer()
 
 
 _FILE = "file"

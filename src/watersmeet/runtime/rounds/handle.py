@@ -25,6 +25,7 @@ from watersmeet.plan.rules.finish import why_spark_selects
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
+from watersmeet.runtime.observing import OfHandle, describe_plan, serve, waits_of
 from watersmeet.runtime.progress import Moment, Progress, moment
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import (
@@ -36,21 +37,24 @@ from watersmeet.runtime.rounds.checkpoint import (
 )
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import Followed, check_shared, check_sinks
-from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.protocol import KEPT, MOST_KEPT, Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, Select
 from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.runtime.rounds.systems import check_reach, lend_settings
+from watersmeet.runtime.rounds.systems import check_reach
 from watersmeet.runtime.sources import ROUNDS
+from watersmeet.runtime.spark.executors import count_cores
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.spark.plan import inside_of
 from watersmeet.runtime.spark.session import start_query
+from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.spark.versions import is_connect
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
-from watersmeet.sites.flow import SiteFlows
 from watersmeet.storage.manifest import OTHER, REWRITTEN, BatchManifest
+from watersmeet.view.notebook import show_lines
+from watersmeet.view.server import Page
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -89,14 +93,16 @@ def start(
     scaling: Scaling | None = None,
     late: Any = None,
     partition_by: Any = None,
+    keep: Any = KEPT,
 ) -> Handle:
     """Start a query over streaming DataFrames, and tables that they are joined with, by name."""
     if not all(frames[name].isStreaming for name in plan.streams):
         raise StreamError("start() runs streams; static DataFrames are joined by dataframe()")
     trigger_of(trigger)
+    check_keep(keep)
     folder, to = folder_of(checkpoint), sink(sink_, partition_by=columns_given(partition_by))
     lost = None if late is None else sink(late, "late")
-    _check_apart(to, lost)
+    check_apart(to, lost)
     check_names(to, [output.name for output in plan.join.results])
     check_sinks(next(iter(frames.values())).sparkSession, to, lost)
     Decider(plan, scaling)  # what cannot be scaled is said now
@@ -104,7 +110,7 @@ def start(
     probe_workers(spark)
     reach_stores(spark, folder, to, lost)
     folder.prepare()
-    flows = PlanFlows(plan) if plan.sites is None else SiteFlows(plan)
+    flows = PlanFlows(plan)
     flows.under({})  # what cannot run is said now
     steps = Supersteps(
         flows,
@@ -117,9 +123,18 @@ def start(
         folder_of_late=lost if isinstance(lost, FileSink) else None,
     )
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
-    decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts)
+    cores = count_cores(spark) if steps.posts and scaling is None else 0
+    decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts, cores=cores)
     decider.carried = [POSTED if steps.posts else SHUFFLED]
-    return launch(Protocol(plan, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
+    return launch(Protocol(plan, steps, folder, to, decider, late=lost, keep=keep), checkpoint, trigger, name)
+
+
+def check_keep(keep: Any) -> None:
+    """Refuse what is no number of batches whose state can stay."""
+    if isinstance(keep, bool) or not isinstance(keep, int) or not KEPT <= keep <= MOST_KEPT:
+        raise OptionError(
+            f"keep={keep!r}: give how many batches a checkpoint can be set back by, from {KEPT} to {MOST_KEPT}"
+        )
 
 
 def reach_stores(spark: Any, folder: StateFolder, *sinks: Sink | None) -> None:
@@ -128,7 +143,7 @@ def reach_stores(spark: Any, folder: StateFolder, *sinks: Sink | None) -> None:
     check_reach(folder.files, folder.path(), f"checkpoint={folder.uri.removesuffix(f'/{NAME}')!r}")
 
 
-def _check_apart(results: Sink, lost: Sink | None) -> None:
+def check_apart(results: Sink, lost: Sink | None) -> None:
     """Results and dropped rows have different columns."""
     folders = [to.path.rstrip("/") for to in (results, lost) if isinstance(to, FileSink)]
     if lost is results or len(folders) > len(set(folders)):
@@ -172,15 +187,17 @@ def launch(
     attach((to, late), protocol.logs, spark)
     results = to.folder if isinstance(to, FileSink) else None
     lost = late.folder if isinstance(late, FileSink) else None
-    protocol.records = is_connect(spark)
+    elsewhere = is_connect(spark)
+    protocol.records = elsewhere or folder.is_local
     if protocol.records:
         folder.prepare(PROGRESS)
+    if elsewhere:
         check_shared(spark, folder)
     check_checkpoint(protocol.plan, folder, results, lost)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
             spark.conf.set(setting, value)
-    if not protocol.records:
+    if not elsewhere:
         protocol.on_batch = on_batch
     writer = protocol.steps.source().writeStream.foreachBatch(protocol)
     writer = writer.option("checkpointLocation", absolute(os.fspath(checkpoint))).trigger(**trigger_of(trigger))
@@ -188,7 +205,7 @@ def launch(
         writer = writer.queryName(name)
     last = max(folder.numbers(MANIFESTS), default=-1)
     query = start_query(writer, spark, is_local=folder.is_local)
-    run = Followed(folder, last, query) if protocol.records else protocol
+    run = Followed(folder, last, query) if elsewhere else protocol
     run.on_batch = on_batch
     return Handle(query, protocol, run)
 
@@ -250,6 +267,15 @@ class Handle:
         title = f"Handle{f' of {name!r}' if name else ''}: {self._status()}"
         return title if last is None else f"{title}\n{last!r}"
 
+    def _repr_html_(self) -> str:
+        last = self.progress()
+        lines = [
+            ("", self._status()),
+            *(() if last is None else last.lines()),
+            ("live", "handle.serve() gives the address of a page"),
+        ]
+        return show_lines(f"Handle of {self.query.name!r}" if self.query.name else "Handle", lines)
+
     def _status(self) -> str:
         if self.is_active:
             return "running" if self._run.told else "running, before its first batch"
@@ -292,6 +318,11 @@ class Handle:
     def on_batch(self, call: Callable[[Progress], None]) -> None:
         """Have a function called after every micro-batch from now on, in the query's own thread; on Spark Connect in one of this process."""
         self._run.on_batch = call
+
+    def serve(self, port: int = 0) -> Page:
+        """Serve a live page of the query on this machine's loopback, under an address with a token: `page.url`. `/metrics` of the same server is for Prometheus."""
+        about = describe_plan(self._protocol.plan, self.query.name, ROUNDS)
+        return serve(OfHandle(self), about, waits_of(self._protocol.plan), port)
 
     def explain(self, detail: Detail = "short") -> Explanation:
         """The plan as text; "full": with what has been decided while it runs. `to_dict()` has its facts."""

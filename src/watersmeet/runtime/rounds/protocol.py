@@ -7,7 +7,7 @@
     4  write the sink, idempotent by batch id      (with 3, where the last round's job is the sink's); of a folder tasks have written
        the files, and its log entry n names them; likewise the sink of dropped rows
     5  commit manifest n
-    6  collect files that neither the last two manifests nor an open intent name
+    6  collect files that neither the last `keep` manifests (2, if the user wants no more) nor an open intent name
 
 Spark writes its offset log before a batch and its commit log after it, and repeats the batch that stands between them.
 So wherever the process dies, the next one repeats batch n from the same input and the same manifest n-1.
@@ -22,6 +22,7 @@ import typing
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
@@ -53,6 +54,10 @@ from watersmeet.storage.manifest import REMEDY, REWRITTEN, BatchManifest, Identi
 SWEEP_EVERY = 100
 """After so many batches the whole folder is looked through for files of attempts that failed."""
 KEPT_PROGRESS = 100
+PHASES = ("intent", "rounds and sink", "commit", "collection")
+"""What the time of a batch goes to."""
+KEPT, MOST_KEPT = 2, 100
+"""Batches whose state stays: unless the user says otherwise, and at most; Spark keeps its own logs as long."""
 
 
 class QueryRegistry(Striking, typing.Protocol):
@@ -82,6 +87,10 @@ class QueryRegistry(Striking, typing.Protocol):
     def failures(self) -> Mapping[str, str]:
         """What has failed lately: reasons by id."""
 
+    @property
+    def suspensions(self) -> Mapping[str, str]:
+        """What was suspended lately: reasons by id."""
+
 
 class Protocol:
     """The function that Spark calls with every micro-batch."""
@@ -95,6 +104,7 @@ class Protocol:
         decider: Decider | None = None,
         registered: QueryRegistry | None = None,
         late: Sink | None = None,
+        keep: int = KEPT,
     ) -> None:
         self.plan, self.steps, self.folder, self.sink, self.late = plan, steps, folder, sink, late
         self.decider, self.registered = decider or Decider(), registered
@@ -102,12 +112,14 @@ class Protocol:
         self.told: deque[Figures] = deque(maxlen=KEPT_PROGRESS)
         """What the last batches did."""
         self.records = False
-        """Whether that is written to the checkpoint, too: on Spark Connect it is a copy of this that runs the batches, in a worker of the server's."""
+        """Whether that is written to the checkpoint, too: on a disk, for `watersmeet watch`; and on Spark Connect, where it is a copy of this that runs the batches, in a worker of the server's."""
         self.error: BaseException | None = None
         self.on_batch: Callable[[Progress], None] | None = None
         self.latest: BatchManifest | None = None
-        self._older: set[str] = set()
-        """Files that the manifest before the last two names."""
+        self.keep = keep
+        """How many batches can be gone back to: the state after each of the last so many stays."""
+        self._kept: dict[int, set[str]] = {}
+        """Files that the manifests name which have not been deleted, by batch."""
         self._swept = False
         self._repeats = False
         """Whether this batch has been tried before: its failed attempts may have left files among the results."""
@@ -125,12 +137,18 @@ class Protocol:
         if self.folder.has(MANIFESTS, batch_id):
             self.latest = self._manifest(batch_id, query_id)
             return
+        marks = [began]
         before = self.before(batch_id, query_id)
         intent = self.intend(batch_id, before)
+        marks.append(time.monotonic())
         after, account = self.attempt(entered, before, intent)
+        marks.append(time.monotonic())
         self.commit(after)
+        marks.append(time.monotonic())
         self.collect(before, after)
-        self._tell(before, after, account, time.monotonic() - began)
+        marks.append(time.monotonic())
+        phases = {name: end - begin for name, begin, end in zip(PHASES, marks, marks[1:], strict=False)}
+        self._tell(before, after, account, phases)
 
     @cached_property
     def _query_id(self) -> str:
@@ -235,7 +253,7 @@ class Protocol:
         after = deepcopy(before)
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
-        decisions: dict[str, Any] = {"routing": intent.routing, "shipping": intent.shipping}
+        decisions: dict[str, Any] = {"routing": intent.routing, "spread": intent.spread, "shipping": intent.shipping}
         decisions["sites"] = self.decider.read_sites(intent)
         if self.registered is not None:
             decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
@@ -265,42 +283,58 @@ class Protocol:
             after.queries = self.registered.commit(after.queries)
 
     def collect(self, before: BatchManifest, after: BatchManifest) -> None:
-        """Delete what neither of the last two manifests names, and what failed attempts have left among the results."""
+        """Delete what none of the last manifests names, and what failed attempts have left among the results."""
         number = after.batch
         if self._repeats:
             self._repeats = False
             for to in (self.sink, self.late):
                 if isinstance(to, FileSink):
                     to.sweep(number)
-        needed = before.files() | after.files()
-        if not self._swept or number % SWEEP_EVERY == 0:
-            self._swept = True
-            dead = set(self.folder.names(SEGMENTS)) - needed
-        else:
-            dead = self._older - needed
-        self._older = before.files()
-        for name in dead:
+        self._kept |= {before.batch: before.files(), after.batch: after.files()}
+        sweeps = not self._swept or number % SWEEP_EVERY == 0
+        if not self._swept:
+            self._kept |= self._name_older(before.batch)
+        self._swept = True
+        gone = [batch for batch in self._kept if batch <= number - self.keep]
+        old = set[str]().union(*(self._kept.pop(batch) for batch in gone))
+        needed = set[str]().union(*self._kept.values())
+        for name in (set(self.folder.names(SEGMENTS)) if sweeps else old) - needed:
             self.folder.delete(SEGMENTS, name)
         for name in self.folder.names(MAIL):
             self.folder.delete(MAIL, name)
+        living = {f"{batch}.json" for batch in self._kept}
         for kind in (INTENTS, MANIFESTS):
             for name in self.folder.names(kind):
-                if name not in (f"{number - 1}.json", f"{number}.json"):  # older, or a part that was never renamed
+                if name not in living:  # older, or a part that was never renamed
                     self.folder.delete(kind, name)
 
-    def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, seconds: float) -> None:
+    def _name_older(self, last: int) -> dict[int, set[str]]:
+        """What the manifests name that an earlier run has kept; one that cannot be read is not kept."""
+        found: dict[int, set[str]] = {}
+        for batch in self.folder.numbers(MANIFESTS):
+            if last - self.keep < batch < last:
+                with suppress(CheckpointError):
+                    found[batch] = self.folder.load(MANIFESTS, batch, BatchManifest).files()
+        return found
+
+    def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
+        oldest: dict[str, int] = {}
         for unit, alias, info in after.segments():
             if stage_of(unit) in self.decider.joins:
                 rows[alias] = rows.get(alias, 0) + info.rows
+                oldest[alias] = min(oldest.get(alias, info.min_ts), info.min_ts)
         unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
         flows = Report()
         for report in account.reports.values():
             flows.include(report)
         figures = dict(
             batch_id=after.batch,
-            seconds=seconds,
+            seconds=sum(phases.values()),
+            phases=phases,
+            fanout=after.fan_outs(),
+            oldest={a: oldest[a] for a in self.plan.aliases if a in oldest},
             input_rows=account.rows,
             results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
@@ -319,6 +353,7 @@ class Protocol:
             queries=0 if self.registered is None else self.registered.answered,
             refused={} if self.registered is None else dict(self.registered.refusals),
             failed={} if self.registered is None else dict(self.registered.failures),
+            suspended={} if self.registered is None else dict(self.registered.suspensions),
             **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
         self.told.append(Figures(figures))

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.dataflow.clock import Seen, advance
 from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Message, Report, Rounds, is_last
+from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
@@ -79,8 +80,6 @@ class Account:
     """What will change from the next batch on, in words."""
     entered: dict[str, list[int]] = field(default_factory=dict)
     """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
-    sites: dict[str, list[list[str]]] = field(default_factory=dict)
-    """How sites have joined."""
 
 
 @dataclass
@@ -138,7 +137,7 @@ class Supersteps:
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
         self.jobs: Jobs = jobs_of(spark)
         self.partitions = max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-        entrance = Entrance() if query is None else Entrance.of(query)
+        entrance = Entrance.by_content(flows.plan) if query is None else Entrance.of(query)
         needed = late or entrance.is_routed_by_content or (query is not None and query.shipping == "semijoin")
         self.posts = needed or is_connect(spark) or (folder.is_local if posts is None else posts)
         """Whether source tasks post rows to their units; otherwise Spark shuffles them. They do if somebody asks for dropped rows, which they find, and on Spark Connect, where a sink's own job would not tell what was observed."""
@@ -243,7 +242,7 @@ class _Running:
         self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
         self.flow = steps.flows.under(batch.decisions)
         self.rounds: Rounds[Parcel] = Rounds(self.flow, most=steps.most_rounds)
-        self.account = Account(sites=batch.decisions.get("sites", {}))
+        self.account = Account()
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
         self.lost: list[Parcel] = []
@@ -257,6 +256,10 @@ class _Running:
         self._cores = self.steps.jobs.find_hosts()
         if self.batch.apart != self.state.apart:
             self._reship()
+        if not self.steps.posts and self.batch.decisions.get("spread"):
+            raise CheckpointError(
+                "the checkpoint has keys that source tasks spread over units, and here Spark shuffles tuples; go on where the checkpoint was written"
+            )
         if self.steps.posts:
             orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
             self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.enter, self.entered)))

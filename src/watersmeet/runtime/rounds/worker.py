@@ -24,7 +24,7 @@ from pyspark import TaskContext
 from watersmeet.columns.arrow import enlarge, integers, mark_utc
 from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Report, Turn, round_of, stage_of
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import AHEAD, Copies, WireContent, find_usable
+from watersmeet.operators.enter import AHEAD, Copies, JoinEntry, WireContent, find_usable, route
 from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import Plan
@@ -189,7 +189,9 @@ class Posting:
             if AHEAD in mine.column_names and not (usable := self._set_aside(position, mine, wire)).all():
                 mine, wire = mine.filter(pa.array(usable)), wire.filter(pa.array(usable))
             wire = self._narrow(position, wire)
-            if self.task.entrance.units:
+            if self.task.entrance.units and self.orders.decisions.get("spread"):
+                self._by_keys(position, mine, wire)
+            elif self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
             else:
                 self._by_content(position, wire)
@@ -228,6 +230,16 @@ class Posting:
         alias = self.aliases[position]
         for unit, rows in group_rows(units):
             self.post.post(Message(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
+
+    def _by_keys(self, position: int, rows: pa.Table, wire: pa.Table) -> None:
+        """Where some keys are spread, SQL does not know the units; of its copies of a row one is routed."""
+        if FIRST in rows.column_names:
+            once = integers(rows.column(UNIT).combine_chunks()) == integers(rows.column(FIRST).combine_chunks())
+            wire = wire if once.all() else wire.filter(pa.array(once))
+        entry = self.flow.entries[self.aliases[position]]
+        assert isinstance(entry, JoinEntry)
+        for message in route(entry.plan, entry.join, entry.side, wire, entry.stage):
+            self.post.post(message, 0)
 
     def _by_content(self, position: int, wire: pa.Table) -> None:
         plan, alias = self.plan, self.aliases[position]

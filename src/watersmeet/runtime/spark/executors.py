@@ -40,6 +40,13 @@ def find_hosts(spark: Any) -> dict[str, int]:
     return cores
 
 
+def count_cores(spark: Any) -> int:
+    """How many tasks of a session run at a time; on Spark Connect, that has no call for it, as many as its shuffles have partitions."""
+    if is_connect(spark):
+        return max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
 def number_shares(spark: Any, hosts: Sequence[str]) -> DataFrame:
     """The numbers from 0, one in each task: task n prefers the n-th host, if it has a name."""
     if not any(hosts):

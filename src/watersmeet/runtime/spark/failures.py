@@ -14,6 +14,8 @@ Registered queries that break a batch are struck out, and the batch runs again w
     strike it out           first in the registry, then in the intent: each is one file that is there or not
     run the batch again     there may be another one
 
+Queries that take more than their quota are named by the error itself: they are suspended, and the batch runs again without them.
+
 Wherever the process dies, the next one finds the failure in the registry and strikes the query out of the intent before it runs the batch.
 Where several queries fail only together, the youngest is struck out: a query never stops those that were there before it.
 
@@ -29,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from watersmeet import errors
-from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
+from watersmeet.errors import BrokenQueryError, QuotaError, WatersmeetError, WorkerError
 from watersmeet.registry.versions import STRUCK
 
 _RAISED = re.compile(
@@ -129,6 +131,9 @@ class Striking(Protocol):
     def strike(self, queries: Queries, id: str, reason: str) -> dict[str, Any]:
         """Say that a query has failed, durably; the batch without it."""
 
+    def suspend(self, queries: Queries, ids: Sequence[str], reason: str) -> dict[str, Any]:
+        """Say that queries have taken more than their quota, durably; the batch without them."""
+
 
 def run_without_culprits(
     registry: Striking,
@@ -145,11 +150,18 @@ def run_without_culprits(
         try:
             return run(queries)
         except Exception as error:
-            found = _culprit(registry.ids(queries), queries, probe) if fault_of(error) is not None else None
-            if found is None:
+            greedy = _find_greedy(error)
+            found = _culprit(registry.ids(queries), queries, probe) if not greedy and fault_of(error) else None
+            if found is None and greedy is None:
                 raise
-        queries = registry.strike(queries, *found)
+        queries = registry.suspend(queries, *greedy) if greedy else registry.strike(queries, *found)  # type: ignore[misc]
         amend(queries)
+
+
+def _find_greedy(error: Exception) -> tuple[list[str], str] | None:
+    """The queries that have taken more than their quota, if that is what an error says, and the reason."""
+    found = error if isinstance(error, QuotaError) else from_worker(str(error), QuotaError)
+    return (found.queries, found.reason) if isinstance(found, QuotaError) else None
 
 
 def fault_of(error: Exception) -> str | None:

@@ -62,11 +62,6 @@ def check_version(session: Any) -> None:
             )
 
 
-def is_connect(thing: Any) -> bool:
-    """Whether a session or a frame is of Spark Connect."""
-    return type(thing).__module__.startswith("pyspark.sql.connect")
-
-
 def check_connect(frame: Any, what: str) -> None:
     """Refuse a frame of a Connect that can neither keep state in Python nor observe an array."""
     if is_connect(frame) and INSTALLED < (4, 1):
@@ -110,6 +105,11 @@ def repartition_by_id(frame: DataFrame, partitions: int, id: Column) -> DataFram
         return frame.repartitionById(partitions, id)
     hashed = F.array(*(F.lit(i).cast("bigint") for i in labels(partitions, partitions)))
     return frame.repartition(partitions, F.get(hashed, id))
+
+
+def is_connect(thing: Any) -> bool:
+    """Whether a session or a frame is of Spark Connect."""
+    return type(thing).__module__.startswith("pyspark.sql.connect")
 
 
 def _show(version: tuple[int, int]) -> str:

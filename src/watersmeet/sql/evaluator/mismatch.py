@@ -105,7 +105,7 @@ def _types(*nodes: Any) -> list[SparkType | None]:
 
 def _check_meet(types: list[SparkType | None], what: str) -> str:
     """Two of the types that have no common one."""
-    known = [t for t in types if t is not None]
+    known = list(dict.fromkeys(t for t in types if t is not None))  # a list of constants has few types
     pair = next(((a, b) for a, b in combinations(known, 2) if not meet(a, b)), None)
     return "" if pair is None else f"{pair[0]} and {pair[1]} cannot be {what}; cast one to the other's type"
 

@@ -1,0 +1,155 @@
+"""`watersmeet bench hot`: a key with many of the tuples, under `start()`: without options, and with plain hash routing.
+
+Both streams come from files, one of each in a batch. In the middle third of the batches a share of the tuples has one key; before and after it keys
+are uniform. Counted are rows/s while the skew lasts, the busiest unit's rows over the mean, and how many units the key goes to at the end. The two runs
+must have the same number of results, which is DuckDB's. Runs alternate, each in the same session, after one to warm up.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import watersmeet as wm
+from watersmeet_lab.bench.data import START_US
+from watersmeet_lab.bench.trials.trial import open_session
+
+QUERY = "SELECT a.id AS x, b.id AS y FROM a, b WHERE a.key = b.key WINDOW = {} MICROSECONDS"
+SPACING_US = 100
+HOT = 7
+
+
+@dataclass(frozen=True)
+class Load:
+    """Batches of so many tuples per stream, of which a share has the hot key in the middle third."""
+
+    rows: int
+    batches: int
+    share: float
+    window_us: int
+
+    @property
+    def skewed(self) -> range:
+        """The batches with the hot key, less the first ones, in which units have not yet been told."""
+        return range(self.batches // 3 + 5, 2 * self.batches // 3)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run."""
+
+    results: int
+    rows_per_s: float
+    """In the skewed batches."""
+    busiest: float
+    """The busiest unit's rows over the mean: the worst of the skewed batches."""
+    steady_rows_per_s: float
+    """In the uniform batches before."""
+    units_at_end: int
+    """That keys are spread over after the last batch; 1: plain hash routing."""
+
+
+def command(
+    rows: Annotated[int, typer.Option(help="Tuples per stream and batch.", min=100)] = 10_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches.", min=24)] = 30,
+    share: Annotated[float, typer.Option(help="Tuples that have the hot key.", min=0.0, max=1.0)] = 0.5,
+    window_ms: Annotated[int, typer.Option(help="The window.", min=1)] = 40,
+    units: Annotated[int, typer.Option(help="Units.", min=2)] = 8,
+    repeat: Annotated[int, typer.Option(help="Runs of each, in turn.", min=1)] = 1,
+) -> None:
+    """Rows/s and balance with a hot key, without options and with plain hash routing."""
+    load = Load(rows, batches, share, window_ms * 1000)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = open_session("rounds", 2, "4g", {})
+    runs: dict[str, list[Measured]] = {"auto": [], "hash": []}
+    with tempfile.TemporaryDirectory(prefix="watersmeet-hot-") as scratch:
+        want = _generate(load, Path(scratch))
+        _run(spark, Path(scratch), load, "hash", units, "warm")
+        for number in range(repeat):
+            for routing in runs if number % 2 == 0 else reversed(runs):
+                runs[routing].append(_run(spark, Path(scratch), load, routing, units, f"{routing}{number}"))
+    spark.stop()
+    right = all(run.results == want for found in runs.values() for run in found)
+    Console().print(_show(load, units, runs))
+    Console().print(f"{want:,} results, as DuckDB has them" if right else "[red]results differ from DuckDB's")
+    if not right:
+        raise typer.Exit(1)
+
+
+def _show(load: Load, units: int, runs: dict[str, list[Measured]]) -> Table:
+    title = f"2 x {load.rows:,} tuples a batch, {load.share:.0%} of them on one key in the middle third, {units} units"
+    table = Table(title=title, title_justify="left")
+    table.add_column("routing")
+    for column in ("rows/s, skewed", "busiest / mean, worst", "rows/s, uniform", "units of a key at the end"):
+        table.add_column(column, justify="right")
+    for routing, found in runs.items():
+        table.add_row(
+            routing,
+            f"{median(r.rows_per_s for r in found):,.0f}",
+            f"{max(r.busiest for r in found):.2f}",
+            f"{median(r.steady_rows_per_s for r in found):,.0f}",
+            str(max(r.units_at_end for r in found)),
+        )
+    return table
+
+
+def _generate(load: Load, root: Path) -> int:
+    """Write the files of both streams; how many results their join has."""
+    whole = {}
+    for seed, name in enumerate("ab", start=1):
+        draw, parts = np.random.default_rng(seed), []
+        (root / name).mkdir()
+        for batch in range(load.batches):
+            number = np.arange(load.rows) + batch * load.rows
+            key = draw.integers(100, 100_000, load.rows)
+            if load.batches // 3 <= batch < 2 * load.batches // 3:
+                key = np.where(draw.random(load.rows) < load.share, HOT, key)
+            ts = pa.array(START_US + number * SPACING_US, pa.timestamp("us", tz="UTC"))
+            parts.append(pa.table({"id": number, "key": key, "ts": ts}))
+            pq.write_table(parts[-1], root / name / f"{batch:05}.parquet")
+        whole[name] = pa.concat_tables(parts)
+    text = (
+        "SELECT count(*) FROM a JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL ({0}) MICROSECONDS "
+        "AND a.ts + INTERVAL ({0}) MICROSECONDS"
+    )
+    with duckdb.connect() as connection:
+        for name, table in whole.items():
+            connection.register(name, table)
+        found = connection.execute(text.format(load.window_us)).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def _run(spark: Any, root: Path, load: Load, routing: str, units: int, name: str) -> Measured:
+    frames = {}
+    for stream in "ab":
+        reader = spark.readStream.schema("id bigint, key bigint, ts timestamp").option("maxFilesPerTrigger", 1)
+        frames[stream] = wm.Stream(reader.parquet(str(root / stream)), time="ts")
+    query = wm.sql(QUERY.format(load.window_us), frames, routing=routing, units=units)
+    handle = query.start(sink="noop", checkpoint=str(root / f"checkpoint-{name}"), trigger="availableNow")
+    handle.await_termination()
+    told = [figures.progress() for figures in handle._run.told]
+    latest = handle._run.latest
+    assert latest is not None
+    skewed = [p for p in told if p.batch_id in load.skewed]
+    steady = [p for p in told if 5 <= p.batch_id < load.batches // 3]
+    return Measured(
+        sum(p.results for p in told),
+        sum(p.input_rows for p in skewed) / sum(p.seconds for p in skewed),
+        max(max(p.unit_rows.values()) * units / sum(p.unit_rows.values()) for p in skewed),
+        sum(p.input_rows for p in steady) / sum(p.seconds for p in steady),
+        max((len(hot["spread"]) for hot in latest.spread.get("next", ())), default=1),
+    )
