@@ -14,7 +14,7 @@ SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster s3 kafka crash bench demo docs clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster s3 sites kafka page crash bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -25,6 +25,8 @@ help:
 	@echo "make cluster    a cluster of Spark on hosts of its own, in network namespaces (root): hosts die and others come"
 	@echo "make kafka      a broker of Kafka's, from Maven's jars, on Spark 4.2: topics joined into a topic and a Delta table, killed and restarted"
 	@echo "make s3         state and checkpoints in a bucket of an S3 server on loopback; fetches hadoop-aws by Maven"
+	@echo "make sites      one application for each site, on hosts of its own (root): fifty kills, by a folder and by Kafka's topics, and a line that is cut"
+	@echo "make page       the live page in a real browser, Debian's chromium through Playwright"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
@@ -91,6 +93,16 @@ s3: java $(READY)
 	@$(BIN)/python -m pytest -m spark tests/s3
 	@echo "make s3: all passed"
 
+sites: java $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group s3
+	@CRASH_KILLS=$${CRASH_KILLS:-50} $(BIN)/python -m pytest -m spark tests/wire
+	@echo "make sites: all passed"
+
+page: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group page
+	@PAGE_BROWSER=required $(BIN)/python -m pytest tests/view
+	@echo "make page: all passed"
+
 crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
 	@CRASH_KILLS=50 CRASH_ENGINE=rjoin $(BIN)/python -m pytest -m spark tests/crash/test_subscriptions.py
@@ -114,4 +126,4 @@ docs: $(DOCS_READY)
 	@echo "docs: open site/index.html"
 
 clean:
-	rm -rf $(VENV) .venv-spark-* .kafka .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site lab/dist
+	rm -rf $(VENV) .venv-spark-* .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site lab/dist
