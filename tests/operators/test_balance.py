@@ -37,7 +37,8 @@ class Watched(LocalRun):
     def __init__(self, text: str, tables: dict[str, pa.Table], **options: object) -> None:
         given = {name: source_of(name, table) for name, table in tables.items()}
         join = parse(text, {name: spec for name, (_, spec) in given.items()})
-        super().__init__(join, {name: table for name, (table, _) in given.items()}, Options(**options))  # type: ignore[arg-type]
+        own = {name: table for name, (table, _) in given.items()}
+        super().__init__(join, own, Options(**options), cores=8)  # type: ignore[arg-type]
         self.busiest: list[float] = []
         self.spread: list[int] = []
         self.bytes: list[int] = []

@@ -28,7 +28,7 @@ class SpreadingRun(LocalRun):
     def __init__(self, case: Case, units: int, seed: int) -> None:
         given = {name: source_of(name, data) for name, data in sources(case).items()}
         join = parse(case.sql(), {name: spec for name, (_, spec) in given.items()})
-        super().__init__(join, {name: table for name, (table, _) in given.items()}, Options(units=units))
+        super().__init__(join, {name: table for name, (table, _) in given.items()}, Options(units=units), cores=units)
         self.draw, self.most_hot, self.most_spread = random.Random(seed), 0, 0
         self.given = join
 

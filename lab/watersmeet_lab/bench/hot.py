@@ -2,7 +2,12 @@
 
 Both streams come from files, one of each in a batch. In the middle third of the batches a share of the tuples has one key; before and after it keys
 are uniform. Counted are rows/s while the skew lasts, the busiest unit's rows over the mean, and how many units the key goes to at the end. The two runs
-must have the same number of results, which is DuckDB's. Runs alternate, each in the same session, after one to warm up.
+must have the same number of results, which is counted by bisection in the whole streams. Runs alternate, each in the same session, after one to warm up.
+
+By default a hot tuple has about 10,000 partners, so that the pairs of the hot key take longer than what Spark needs for a batch; with a window of 40 ms and 10,000 tuples
+they do not, and there is little to gain.
+
+`--watching` asks instead what it costs to look for hot keys where there are none: CPU time in this process of a uniform workload, watched and not, in turn.
 """
 
 from __future__ import annotations
@@ -10,12 +15,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 import watersmeet as wm
+from watersmeet.plan.options import Options
+from watersmeet.query.stream import StreamSpec
+from watersmeet.runtime.in_process import LocalRun
+from watersmeet.sql.parse import parse
 from watersmeet_lab.bench.data import START_US
 from watersmeet_lab.bench.trials.trial import open_session
 
@@ -63,15 +72,19 @@ class Measured:
 
 
 def command(
-    rows: Annotated[int, typer.Option(help="Tuples per stream and batch.", min=100)] = 10_000,
-    batches: Annotated[int, typer.Option(help="Micro-batches.", min=24)] = 30,
+    rows: Annotated[int, typer.Option(help="Tuples per stream and batch.", min=100)] = 20_000,
+    batches: Annotated[int, typer.Option(help="Micro-batches.", min=24)] = 24,
     share: Annotated[float, typer.Option(help="Tuples that have the hot key.", min=0.0, max=1.0)] = 0.5,
-    window_ms: Annotated[int, typer.Option(help="The window.", min=1)] = 40,
+    window_ms: Annotated[int, typer.Option(help="The window.", min=1)] = 1000,
     units: Annotated[int, typer.Option(help="Units.", min=2)] = 8,
     repeat: Annotated[int, typer.Option(help="Runs of each, in turn.", min=1)] = 1,
+    watching: Annotated[bool, typer.Option(help="What watching costs a uniform workload, in process.")] = False,
 ) -> None:
     """Rows/s and balance with a hot key, without options and with plain hash routing."""
-    load = Load(rows, batches, share, window_ms * 1000)
+    load = Load(rows, batches, 0.0 if watching else share, window_ms * 1000)
+    if watching:
+        measure_watching(load, units, max(repeat, 5))
+        return
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = open_session("rounds", 2, "4g", {})
     runs: dict[str, list[Measured]] = {"auto": [], "hash": []}
@@ -84,7 +97,7 @@ def command(
     spark.stop()
     right = all(run.results == want for found in runs.values() for run in found)
     Console().print(_show(load, units, runs))
-    Console().print(f"{want:,} results, as DuckDB has them" if right else "[red]results differ from DuckDB's")
+    Console().print(f"{want:,} results, as counted apart" if right else "[red]results differ from those counted apart")
     if not right:
         raise typer.Exit(1)
 
@@ -108,29 +121,61 @@ def _show(load: Load, units: int, runs: dict[str, list[Measured]]) -> Table:
 
 def _generate(load: Load, root: Path) -> int:
     """Write the files of both streams; how many results their join has."""
-    whole = {}
-    for seed, name in enumerate("ab", start=1):
-        draw, parts = np.random.default_rng(seed), []
+    whole = make_streams(load)
+    for name, stream in whole.items():
         (root / name).mkdir()
         for batch in range(load.batches):
-            number = np.arange(load.rows) + batch * load.rows
-            key = draw.integers(100, 100_000, load.rows)
-            if load.batches // 3 <= batch < 2 * load.batches // 3:
-                key = np.where(draw.random(load.rows) < load.share, HOT, key)
-            ts = pa.array(START_US + number * SPACING_US, pa.timestamp("us", tz="UTC"))
-            parts.append(pa.table({"id": number, "key": key, "ts": ts}))
-            pq.write_table(parts[-1], root / name / f"{batch:05}.parquet")
-        whole[name] = pa.concat_tables(parts)
-    text = (
-        "SELECT count(*) FROM a JOIN b ON a.key = b.key AND b.ts BETWEEN a.ts - INTERVAL ({0}) MICROSECONDS "
-        "AND a.ts + INTERVAL ({0}) MICROSECONDS"
+            pq.write_table(stream.slice(batch * load.rows, load.rows), root / name / f"{batch:05}.parquet")
+    return count_pairs(whole["a"], whole["b"], load.window_us)
+
+
+def make_streams(load: Load) -> dict[str, pa.Table]:
+    """Both streams, whole."""
+    whole = {}
+    for seed, name in enumerate("ab", start=1):
+        draw, number = np.random.default_rng(seed), np.arange(load.batches * load.rows)
+        batch = number // load.rows
+        is_skewed = (load.batches // 3 <= batch) & (batch < 2 * load.batches // 3)
+        key = np.where(
+            is_skewed & (draw.random(len(number)) < load.share), HOT, draw.integers(100, 100_000, len(number))
+        )
+        ts = pa.array(START_US + number * SPACING_US, pa.timestamp("us", tz="UTC"))
+        whole[name] = pa.table({"id": number, "key": key, "ts": ts})
+    return whole
+
+
+def count_pairs(a: pa.Table, b: pa.Table, window_us: int) -> int:
+    """Pairs with one key within the window: for every tuple of a those of b between two places of (key, time).
+
+    >>> one = pa.table({"key": [1, 1, 2], "ts": pa.array([START_US, START_US + 5, START_US + 5], pa.timestamp("us", tz="UTC"))})
+    >>> count_pairs(one, one, 4), count_pairs(one, one, 5)
+    (3, 5)
+    """
+    keys, times = ([np.asarray(t.column(c).cast(pa.int64())) for t in (a, b)] for c in ("key", "ts"))
+    span = 2 * window_us + int(max(t.max() for t in times)) - START_US + 1
+    mine, its = (k * span + t - START_US + window_us for k, t in zip(keys, times, strict=True))
+    its.sort()
+    ends = np.searchsorted(its, mine + window_us, side="right") - np.searchsorted(its, mine - window_us, side="left")
+    return int(ends.sum())
+
+
+def measure_watching(load: Load, units: int, repeat: int) -> None:
+    """CPU time of a uniform workload in this process, with units that watch their keys and with plain hash routing; the least of all runs."""
+    tables, seconds = make_streams(load), dict[str, list[float]]({"auto": [], "hash": []})
+    specs = {n: StreamSpec(n, {"id": "bigint", "key": "bigint", "ts": "timestamp"}, "ts", 0) for n in tables}
+    for number in range(repeat + 1):
+        for routing in seconds if number % 2 == 0 else reversed(seconds):
+            options = Options(routing=routing, units=units)
+            run = LocalRun(parse(QUERY.format(load.window_us), specs), tables, options, cores=units)
+            began = time.process_time()
+            run.run(load.rows)
+            seconds[routing] += [time.process_time() - began][:number]  # the first one compiles
+    least = {routing: min(found) for routing, found in seconds.items()}
+    extra_ms = (least["auto"] - least["hash"]) / load.batches * 1000
+    Console().print(
+        f"2 x {load.rows:,} uniform tuples a batch, {units} units: hash {least['hash'] / load.batches * 1000:.2f} ms of CPU a batch, "
+        f"watched {extra_ms:+.2f} ms: {least['hash'] / least['auto']:.3f} of its rows/s"
     )
-    with duckdb.connect() as connection:
-        for name, table in whole.items():
-            connection.register(name, table)
-        found = connection.execute(text.format(load.window_us)).fetchone()
-    assert found is not None
-    return int(found[0])
 
 
 def _run(spark: Any, root: Path, load: Load, routing: str, units: int, name: str) -> Measured:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError
 from watersmeet.plan.changes import compare
-from watersmeet.plan.explain.explanation import Detail, Explanation, explain, explain_stored
+from watersmeet.plan.explain.explanation import Detail, Explanation, explain, explain_measured, explain_stored
 from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
 from watersmeet.plan.options import Options
@@ -25,6 +25,7 @@ from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.late import check_late, check_rows, collect, instant
+from watersmeet.runtime.progress import read
 from watersmeet.runtime.sources import source_of
 from watersmeet.view.notebook import draw_plan, show_lines
 
@@ -39,14 +40,18 @@ class Runnable:
         """The query that runs."""
         raise NotImplementedError
 
-    def explain(self, detail: Detail = "short", *, checkpoint: Any = None) -> Explanation:
+    def explain(self, detail: Detail = "short", *, checkpoint: Any = None, progress: Any = None) -> Explanation:
         """The plan as text: windows, state, warnings and fingerprint; "full": also routing, kernel, orders, conditions, shipping.
 
         The text is also an object: `to_dict()` has the facts for programs. With the `checkpoint` of a query of `start()` it says part by part what of the stored state this query keeps.
+        With the `progress` of a running `dataframe()` (`running.lastProgress`) it warns of skew that was measured, and names the option to set.
         """
         query = self._bind()
         plan = query.plan
         found = explain(plan, sources.runtime_name(query._used, query._options.runtime, plan), detail)
+        measured = None if progress is None else read(progress)
+        if measured is not None:
+            found = explain_measured(found, measured.skew, measured.advice)
         if checkpoint is None:
             return found
         stored = open_checkpoint(checkpoint)

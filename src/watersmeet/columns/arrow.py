@@ -287,7 +287,7 @@ def codes(column: pa.Array, kind: Kind) -> np.ndarray:
     if kind == "integer":
         return integers(column)
     if kind == "float":
-        return order_floats(column.to_numpy(zero_copy_only=False))
+        return order_floats(floats(column))
     if kind == "decimal":
         return split_decimals(column)[:, 0].copy()
     if pa.types.is_decimal(column.type):

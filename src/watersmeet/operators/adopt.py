@@ -14,7 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import code_together
 from watersmeet.dataflow.contract import Turn, first_unit
+from watersmeet.kernels.frequent import MOST_SAMPLED, find_frequent, sample_positions
 from watersmeet.operators.enter import WireContent
 from watersmeet.plan.model import Plan, Side, Stage
 from watersmeet.routing.biclique import Biclique, Cells
@@ -22,10 +24,8 @@ from watersmeet.routing.depth import Sample, sample_values
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.spread import Spread
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import Segment, SegmentInfo
+from watersmeet.storage.segment import Segment, SegmentInfo, key_columns
 
-SAMPLE = 512
-"""So many new tuples of a side a unit looks at in a batch."""
 MOST_FREQUENT, RAREST = 16, 64
 """So many keys a unit tells of; of rarer ones than one tuple in so many it tells nothing, nor of single tuples, unless there are so few."""
 
@@ -62,26 +62,36 @@ def _select(
     return out
 
 
-def count_frequent(plan: Plan, join: Stage, table: pa.Table, side: Side) -> dict[str, list[list[int]]]:
-    """By dimension of the grid the most frequent keys among a side's tuples, and how many of these have them, by a sample."""
+def count_frequent(plan: Plan, join: Stage, segment: Segment, side: Side) -> dict[str, list[list[int]]]:
+    """By dimension of the grid the most frequent keys among a side's new tuples, and how many of these have them, by a sample; dimensions without any are left out.
+
+    The codes are those that the join looks up by. Only frequent keys, of which a uniform workload has none, are hashed for placement.
+    """
     routing = join.routing
     grid = routing.grid if isinstance(routing, Spread) else routing
     if not isinstance(grid, Hypercube):
         return {}
-    step = -(-table.num_rows // SAMPLE)
-    rows = np.arange(0, table.num_rows, step)
-    out = {}
+    rows, out = sample_positions(segment.rows, MOST_SAMPLED), {}
     for number, (dim, share) in enumerate(zip(grid.dimensions, grid.shares, strict=True)):
         if share > 1 and set(dim) <= set(side.keys):
-            names = list(dict.fromkeys(side.keys[c] for c in dim))
-            sample = table.select(names).take(pa.array(rows))
-            found, counts = np.unique(WireContent(plan, side.keys, sample).key(dim), return_counts=True)
-            is_small = len(rows) <= MOST_FREQUENT
-            often = np.flatnonzero(((counts > 1) | is_small) & (counts * RAREST > len(rows)))
-            most = often[np.argsort(-counts[often], kind="stable")][:MOST_FREQUENT]
-            scale = table.num_rows / len(rows)
-            out[str(number)] = [[int(found[i]), round(float(counts[i]) * scale)] for i in most]
+            columns = key_columns(plan, side.keys, dim)
+            sample = code_together([segment.codes(name, kind)[rows] for name, kind in columns])
+            at, counts = _find_all(sample) if len(rows) <= MOST_FREQUENT else find_frequent(sample, RAREST)
+            if len(at):
+                most = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]
+                kept = segment.table.select([name for name, _ in dict.fromkeys(columns)]).take(pa.array(rows[at[most]]))
+                keys = WireContent(plan, side.keys, kept).key(dim)
+                scale = segment.rows / len(rows)
+                out[str(number)] = [
+                    [int(k), round(n * scale)] for k, n in zip(keys, counts[most].tolist(), strict=True)
+                ]
     return out
+
+
+def _find_all(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of few tuples all keys count: batches may be small."""
+    _, at, counts = np.unique(sample, return_index=True, return_counts=True)
+    return at, counts
 
 
 def sample_range(plan: Plan, join: Stage, table: pa.Table, side: Side) -> Sample:
@@ -90,7 +100,7 @@ def sample_range(plan: Plan, join: Stage, table: pa.Table, side: Side) -> Sample
     if not isinstance(routing, Biclique) or not isinstance(routing.by, Cells):
         return []
     column = routing.by.columns[join.sides.index(side)]
-    rows = np.arange(0, table.num_rows, -(-table.num_rows // SAMPLE))
+    rows = sample_positions(table.num_rows, MOST_SAMPLED)
     return sample_values(WireContent(plan, side.keys, table.select([column]).take(pa.array(rows))).value(column))
 
 

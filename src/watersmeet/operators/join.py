@@ -161,10 +161,15 @@ class JoinUnits:
         counts = stores and self.spec.routing.is_primary(number, unit)
         found = on_time(turn, self.plan, spec, kind, counts=counts, copies=self._find_copies(number, unit))
         if found is not None and self.plan.may_spread:
-            turn.report.frequent[spec.name] = count_frequent(self.plan, self.spec, found.table, spec)
-            if stores:
-                turn.report.values[spec.name] = sample_range(self.plan, self.spec, found.table, spec)
+            self._watch(turn, spec, found, stores=stores)
         return found
+
+    def _watch(self, turn: Turn, spec: model.Side, found: Segment, *, stores: bool) -> None:
+        """Report which keys, or which values, are frequent; nothing if none are."""
+        if frequent := count_frequent(self.plan, self.spec, found, spec):
+            turn.report.frequent[spec.name] = frequent
+        if stores and (values := sample_range(self.plan, self.spec, found.table, spec)):
+            turn.report.values[spec.name] = values
 
     def _find_copies(self, number: int, unit: int) -> FindCopies | None:
         if not isinstance(self.spec.routing, Spread):

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from watersmeet.plan.fingerprint import describe_placement, fingerprint
 from watersmeet.plan.finish import FinishPlan
+from watersmeet.plan.residual import Hint, Residual
 from watersmeet.plan.types import Kind, exact
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.join import Input, Join
@@ -69,37 +70,6 @@ class WireColumn:
     expr: Expr
     type: str
     cast: bool
-
-
-@dataclass(frozen=True)
-class Compare:
-    """`left op right` over codes of wire columns; op is '<' or '<='."""
-
-    left: tuple[str, str]
-    op: Literal["<", "<="]
-    right: tuple[str, str]
-    kind: Kind
-    text: str
-
-
-@dataclass(frozen=True)
-class Difference:
-    """`lo <= left - right <= hi` over the codes of wire columns, whose differences are exact, or over doubles."""
-
-    left: tuple[str, str]
-    right: tuple[str, str]
-    lo: float | None
-    hi: float | None
-    kind: Literal["integer", "decimal", "double"]
-    text: str
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether codes are whole numbers, and bounds with them."""
-        return self.kind != "double"
-
-
-Residual = Compare | Difference
 
 
 @dataclass(frozen=True)
@@ -228,6 +198,8 @@ class Plan:
     residuals: tuple[Residual, ...] = ()
     inside: tuple[Expr, ...] = ()
     """Conditions that the units evaluate with the library evaluator."""
+    hints: tuple[Hint, ...] = ()
+    """Where partners by such conditions can be."""
     after: tuple[Expr, ...] = ()
     """Conditions that Spark evaluates after the join."""
     final: tuple[Expr, ...] = ()

@@ -16,20 +16,6 @@ Comparator = Literal["<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True)
-class Condition:
-    """Any condition across two or more aliases."""
-
-    condition: Expr
-
-    @property
-    def aliases(self) -> frozenset[str]:
-        return self.condition.aliases
-
-    def __str__(self) -> str:
-        return str(self.condition)
-
-
-@dataclass(frozen=True)
 class _TwoSided:
     """Both sides are expressions of one alias each, and these differ."""
 
@@ -71,6 +57,35 @@ class Band(_TwoSided):
     lo: Decimal | None
     hi: Decimal | None
     strict: bool = False
+
+    def __str__(self) -> str:
+        return str(self.condition)
+
+
+@dataclass(frozen=True)
+class Within(_TwoSided):
+    """`abs(left - right) <= reach`, or `<`, of numbers; `reach` is an expression of one of the two."""
+
+    reach: Expr
+
+    def __str__(self) -> str:
+        return str(self.condition)
+
+
+Way = tuple[Equality | Comparison | Band | Within, ...]
+"""Predicates that hold together."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Any condition across two or more aliases. Where it holds one of `ways` holds, if there are any: then partners can be looked for by them."""
+
+    condition: Expr
+    ways: tuple[Way, ...] = ()
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        return self.condition.aliases
 
     def __str__(self) -> str:
         return str(self.condition)

@@ -58,11 +58,14 @@ class LocalRun:
         *,
         late: bool = False,
         now_us: int = LAST,
+        cores: int = 1,
     ) -> None:
+        """`cores`: how many units are taken to run at a time. In this process they take turns, so spreading keys gains nothing, and nobody watches for hot ones."""
         refuse_mismatches(join)
         self.schemas = {name: table.schema for name, table in tables.items()}
         self.types = DuckDBTypes(schemas_by_alias(join, self.schemas))
-        self.plan = build(join, self.types, options, "everything")
+        plan = build(join, self.types, options, "everything")
+        self.plan = plan if cores > 1 else replace(plan, may_spread=False)
         conditions = (*join.filters, *self.plan.inside, *join.after)
         self.types.evaluate_nothing((*conditions, *(output.expr for output in join.select)))
         self.late = late
@@ -82,7 +85,7 @@ class LocalRun:
         """In which order drivers ran, and in how many turns of units."""
         self._kept = 0
         """The most rows that were kept apart after any batch."""
-        self.balance = Balance(self.plan, self.plan.units_wanted) if self.plan.may_spread else None
+        self.balance = Balance(self.plan, cores) if self.plan.may_spread else None
         self.ranges, self.ranged = RangeBalance.of(self.plan), RangeMemory([], [])
         self.balanced = Balanced([], {}, [])
         """The hot keys of the next batch."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from watersmeet.dataflow.clock import NEVER
-from watersmeet.dataflow.contract import count_orders
+from watersmeet.dataflow.contract import count_orders, stage_of
 from watersmeet.query.duration import show_bytes
 from watersmeet.storage.manifest import FORMAT, Document
 from watersmeet.view.notebook import show_lines
@@ -29,6 +29,8 @@ _CYCLE_US = 146_097 * 86_400_000_000
 """400 years, after which the calendar repeats itself."""
 Moment = datetime | int | None
 """An event time: microseconds since 1970 where Python has no datetime for it, before the year 1 and from 10000 on."""
+SKEWED, ENOUGH_ROWS = 1.5, 1000
+"""A stage is uneven if its busiest unit has so many times the mean of rows, and the units together so many."""
 OBSERVED = "watersmeet"
 """Prefix of the observed metrics' name."""
 
@@ -94,6 +96,17 @@ class Progress:
     """Partners that a tuple has found lately, by 'from>to' of aliases; under `start()` only."""
     oldest: dict[str, Moment] = field(default_factory=dict)
     """Event time of the oldest stored tuple, by alias; under `start()` only."""
+    advice: tuple[str, ...] = ()
+    """What to set so that the units are busy alike, where they are not; under `dataframe()` only: `start()` sees to it itself."""
+
+    @property
+    def skew(self) -> float:
+        """The rows of the busiest unit over the mean, in the stage where that is most; 1.0 if all are alike.
+
+        >>> Progress(7, 0.5, 1000, 0, {}, {}, {}, 0, {0: 700, 1: 100, 2: 100, 3: 100}).skew
+        2.8
+        """
+        return max((most for _, most in _find_skew(self.unit_rows)), default=1.0)
 
     @property
     def rows_per_second(self) -> float:
@@ -119,6 +132,7 @@ class Progress:
         yield "watermarks", marks
         yield "state", held
         yield from (("next", change) for change in self.scaled)
+        yield from (("skew", text) for text in self.advice)
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,7 @@ class Figures(Document):
         own["watermarks"] = {s: moment(m) for s, m in own["watermarks"].items()}
         own["oldest"] = {alias: moment(ts) for alias, ts in own.get("oldest", {}).items()}
         own["unit_rows"] = {int(unit): rows for unit, rows in own["unit_rows"].items()}
-        own["scaled"] = tuple(own["scaled"])
+        own["scaled"], own["advice"] = tuple(own["scaled"]), tuple(own.get("advice", ()))
         own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}
         own["expected"] = {(a, b): size for a, b, size in own.get("expected", ())}
         return Progress(**own)
@@ -161,13 +175,14 @@ def read(progress: Any) -> Progress | None:
     >>> report = {"unit": 0, "rows_in": {"a": 3}, "late": {"s": 1}, "results": 2, "watermarks": {"s": 5}, "retained": {"a": 3}, "bytes": 9}
     >>> event = {"batchId": 7, "numInputRows": 4, "durationMs": {"triggerExecution": 500}, "observedMetrics": {"watersmeet-x": {"units": [json.dumps(report)]}}}
     >>> p = read(event)
-    >>> p.results, p.late, p.rows_per_second, p.unit_rows
-    (2, {'s': 1}, 8.0, {0: 3})
+    >>> p.results, p.late, p.rows_per_second, p.unit_rows, p.skew
+    (2, {'s': 1}, 8.0, {0: 3}, 1.0)
     """
     event = _as_dict(progress)
     reports = [json.loads(text) for text in _unit_texts(event)]
     if not reports:
         return None
+    unit_rows = {r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])}
     marks = {s: min(r["watermarks"].get(s, NEVER) for r in reports) for s in reports[0]["watermarks"]}
     return Progress(
         batch_id=event["batchId"],
@@ -178,12 +193,48 @@ def read(progress: Any) -> Progress | None:
         watermarks={s: moment(m) for s, m in marks.items()},
         state_rows=_total(reports, "retained"),
         state_bytes=sum(r["bytes"] for r in reports),
-        unit_rows={r["unit"]: sum(r["rows_in"].values()) for r in sorted(reports, key=lambda r: r["unit"])},
+        unit_rows=unit_rows,
         kernels=_total(reports, "kernels"),
         pruned=sum(r.get("pruned", 0) for r in reports),
         drivers=count_orders(r.get("drivers", ()) for r in reports),
         phases={name: ms / 1000 for name, ms in event["durationMs"].items() if name != "triggerExecution"},
+        advice=tuple(_advise(reports, unit_rows)),
     )
+
+
+def _find_skew(unit_rows: Mapping[int, int]) -> Iterator[tuple[int, float]]:
+    """By stage the rows of the busiest unit over the mean."""
+    by_stage: dict[int, list[int]] = {}
+    for unit, rows in unit_rows.items():
+        by_stage.setdefault(stage_of(unit), []).append(rows)
+    for stage, rows_of_each in by_stage.items():
+        if sum(rows_of_each):
+            yield stage, max(rows_of_each) * len(rows_of_each) / sum(rows_of_each)
+
+
+def _advise(reports: list[dict[str, Any]], unit_rows: Mapping[int, int]) -> Iterator[str]:
+    """What is uneven, and the option to set: under `dataframe()` a checkpoint fixes where rows go."""
+    for stage, skew in _find_skew(unit_rows):
+        mine = [r for r in reports if stage_of(r["unit"]) == stage]
+        if skew < SKEWED or sum(unit_rows[r["unit"]] for r in mine) < ENOUGH_ROWS:
+            continue
+        yield f"the busiest of {len(mine)} units got {skew:.1f} times the mean{_name_hottest(mine)}"
+        sides = {side for r in mine for side in r["rows_in"]}
+        by_hand = "; or routing='contrand' with a new checkpoint" if len(sides) == 2 else ""
+        yield f"a checkpoint of dataframe() fixes where rows go: use start(), which spreads hot keys{by_hand}"
+
+
+def _name_hottest(reports: list[dict[str, Any]]) -> str:
+    """The share that the most frequent key has of a side's rows, if one is known."""
+    shares = []
+    for side in sorted({side for r in reports for side in r["rows_in"]}):
+        rows = sum(r["rows_in"].get(side, 0) for r in reports)
+        keys: dict[int, int] = {}
+        for key, number in (k for r in reports for k in r.get("frequent", {}).get(side, {}).get("0", ())):
+            keys[key] = keys.get(key, 0) + number
+        shares += [(number / rows, side) for number in keys.values() if rows]
+    share, side = max(shares, default=(0.0, ""))
+    return f": one key has {share:.0%} of the rows of {side}" if share >= 1 / len(reports) else ""
 
 
 def moment(ts: int) -> Moment:

@@ -26,7 +26,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import WindowError
-from watersmeet.plan.model import SEQUENCE, TIME, Compare, Plan, Residual, Side
+from watersmeet.plan.model import SEQUENCE, TIME, Plan, Side
+from watersmeet.plan.residual import Compare, Residual
 from watersmeet.plan.rules.place_units import columns_carried, put_keys
 from watersmeet.query.join import Input
 from watersmeet.query.window import Edge, WindowGraph

@@ -4,7 +4,7 @@ no alias, one alias                        filter
 event times of two aliases                 edges (and the condition itself if it is an Equality, or counted on the clock)
 l = r, l < r, ...  one alias on each side  Equality, Comparison
 abs(l - r) <= c, l - r BETWEEN c AND d     Band, of numbers; of dates in days: l - r <= INTERVAL 3 DAYS, datediff(l, r) <= 3
-anything else                              Condition
+anything else                              Condition; of an OR of these, and of abs(l - r) <= x, it is known where partners can be
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from watersmeet.errors import QueryError
 from watersmeet.query.expr import Expr, binary
-from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate
+from watersmeet.query.predicate import Band, Comparator, Comparison, Condition, Equality, Predicate, Way, Within
 from watersmeet.query.tree import Node
 from watersmeet.query.window import Edge
 from watersmeet.sql.evaluator.lower import type_of
@@ -104,7 +104,7 @@ def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
 def _predicate(node: Any) -> Predicate:
     sides = _sides(node) if type(node) in _MIRROR else None
     if sides is None:
-        return _band(node) or Condition(to_expr(node))
+        return _band(node) or Condition(to_expr(node), tuple(_find_ways(node)))
     left, right = map(to_expr, sides)
     whole = _whole_condition(node, left, right)
     return (
@@ -112,6 +112,41 @@ def _predicate(node: Any) -> Predicate:
         if isinstance(node, exp.EQ)
         else Comparison(left, right, whole, COMPARATORS[type(node)])
     )
+
+
+def _find_ways(node: Any) -> list[Way]:
+    """Ways of which one holds wherever the condition does; none if nothing is known."""
+    if not isinstance(node, exp.Or):
+        return [(within,)] if (within := _within(node)) else []
+    ways = [_find_way(part) for part in (node.this, node.expression)]
+    return [way for found in ways for way in found] if all(ways) else []
+
+
+def _find_way(node: Any) -> list[Way]:
+    """The same of one operand of an OR, which may be an AND: its predicates together, or an OR inside it."""
+    found = [_predicate(part) for part in conjuncts(node) if len(aliases_of(part)) > 1]
+    plain = [p for p in found if not isinstance(p, Condition)]
+    if plain:
+        return [tuple(plain)]
+    return next((list(p.ways) for p in found if isinstance(p, Condition) and p.ways), [])
+
+
+def _within(node: Any) -> Within | None:
+    """`abs(l - r) <= x` of numbers, x of one of the two aliases."""
+    if type(node) not in COMPARATORS:
+        return None
+    form, reach = node.this.unnest(), node.expression.unnest()
+    if type(node) in (exp.GT, exp.GTE):
+        form, reach = reach, form
+    pair = _difference(form.this) if isinstance(form, exp.Abs) else None
+    if pair is None or not isinstance(form.this.unnest(), exp.Sub):
+        return None
+    kinds = [None if t is None else t.kind for t in map(type_of, (*pair, reach))]
+    owner = aliases_of(reach)
+    if len(owner) != 1 or not owner <= aliases_of(form) or not all(kind in NUMERIC for kind in kinds):
+        return None
+    left, right = map(to_expr, pair)
+    return Within(left, right, to_expr(node), to_expr(reach))
 
 
 def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from watersmeet.kernels.hashing import order_floats
 from watersmeet.kernels.residual import LESS, LESS_EQUAL, band_floats, compare
 from watersmeet.operators.probing import ranges
-from watersmeet.plan.model import Compare, Difference
 from watersmeet.plan.options import Options
+from watersmeet.plan.residual import Compare, Difference
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.local import LocalRun
 from watersmeet.sql.parse import parse

@@ -36,8 +36,9 @@ from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, ba
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide, check_windows, find_period, in_blocks
 from watersmeet.operators.probing.sweep import run_kernel
 from watersmeet.operators.probing.tactics import Lookup, PartnerTimes, Tactics
-from watersmeet.plan.model import Compare, Difference, Plan
+from watersmeet.plan.model import Plan
 from watersmeet.plan.order import probe_order
+from watersmeet.plan.residual import Compare, Difference
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.query.window import widest
 
@@ -127,7 +128,16 @@ class Multiway:
     @cached_property
     def sweep(self) -> str | None:
         """The kernel that takes all drivers of this turn at once, if one does; all sides must have their new tuples by now."""
-        return self._tactics.sweep(self._windows, self.sides)
+        return self._tactics.sweep(self._partner_times)
+
+    @property
+    def _partner_times(self) -> PartnerTimes:
+        """What samples say of the sides' times; where all new tuples come first, they are taken once for all drivers."""
+        return self._sampled_once if self.needs_all else PartnerTimes(self._windows, self.sides)
+
+    @cached_property
+    def _sampled_once(self) -> PartnerTimes:
+        return PartnerTimes(self._windows, self.sides)
 
     @property
     def needs_all(self) -> bool:
@@ -176,7 +186,7 @@ class Multiway:
 
     def _bind_driver(self, driver: VisibleSide) -> Bound:
         """A driver's new tuples, less those without a window partner where that pays."""
-        rows = PartnerTimes(self._windows, self.sides).worth_probing(driver)
+        rows = self._partner_times.worth_probing(driver)
         self.pruned += len(driver.new_idx) - len(rows)
         return dict.fromkeys(driver.spec.aliases, rows)
 

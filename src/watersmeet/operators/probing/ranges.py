@@ -15,7 +15,7 @@ an upper bound on x - y is therefore one of -y ("-float"), where such y are on t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,8 @@ from watersmeet.kernels import key_range
 from watersmeet.kernels.hashing import order_floats
 from watersmeet.kernels.sorted_window import BOTTOM, TOP, Box, SortedIndex, narrow
 from watersmeet.operators.probing.side import Member, VisibleSide
-from watersmeet.plan.model import Compare, Difference, Plan, Residual
+from watersmeet.plan.model import Plan
+from watersmeet.plan.residual import Compare, Difference, Residual
 from watersmeet.storage.segment import KeyColumns, Segment
 
 PROBES, ROWS = 128, 1024
@@ -75,20 +76,31 @@ class Ranges:
 
 
 def most_selective(
-    plan: Plan, members: Mapping[str, Member], bound: Mapping[str, np.ndarray], side: VisibleSide, with_new: bool
+    plan: Plan,
+    members: Mapping[str, Member],
+    bound: Mapping[str, np.ndarray],
+    side: VisibleSide,
+    with_new: bool,
+    more: Sequence[Ranges] = (),
 ) -> Ranges | None:
-    """The ranges to probe a side with; None if no residual relates it to what is bound."""
-    found: dict[tuple[str, str], Ranges] = {}
-    for ranges in _all(plan, members, bound, side):
-        key = (ranges.column, ranges.order)
-        found[key] = found[key].both(ranges) if key in found else ranges
+    """The ranges to probe a side with, of residuals and some more; None if there are none."""
+    found = merge_columns((*_all(plan, members, bound, side), *more))
     if len(found) < 2:
-        return next(iter(found.values()), None)
+        return next(iter(found), None)
     largest = max((s for _, s in side.visible(with_new)), key=lambda s: s.rows, default=None)
     if largest is None:
         return None
-    best = min(found.values(), key=lambda r: estimate_share(largest.codes(r.column, r.order), r.lo, r.hi))
-    return replace(best, others=tuple(r for r in found.values() if r is not best))
+    best = min(found, key=lambda r: estimate_share(largest.codes(r.column, r.order), r.lo, r.hi))
+    return replace(best, others=tuple(r for r in found if r is not best))
+
+
+def merge_columns(every: Iterable[Ranges]) -> list[Ranges]:
+    """Ranges that all must hold, one for each column."""
+    found: dict[tuple[str, str], Ranges] = {}
+    for ranges in every:
+        key = (ranges.column, ranges.order)
+        found[key] = found[key].both(ranges) if key in found else ranges
+    return list(found.values())
 
 
 def _all(

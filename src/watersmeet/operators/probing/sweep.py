@@ -1,7 +1,7 @@
 """The join of a step as one problem of arrays, for kernels that sweep over time or go tuple by tuple.
 
     side a   [ old 0 ][ old 1 ][ new ]     ->     stream 0:  ts, codes of its keys and of what residuals compare, new or not
-    side b   [ old 0 ][ new ]              ->     stream 1:  ...
+    side b   [ old 0 ][ new ]              ->     stream 1:  ...           of the tuples that a new one can meet, see `nearby`
 
 Keys and residuals become tests of the kernel; windows of aliases that are not their side's reference become bands of
 times. What has no code (any other condition, and the values behind codes that may collide) is tested on what the kernel
@@ -23,9 +23,11 @@ import numpy as np
 from watersmeet.kernels.instants import shift
 from watersmeet.kernels.problem import PairTest, Problem, equal_keys, in_time
 from watersmeet.kernels.residual import BAND, LESS, LESS_EQUAL, REAL_BAND
+from watersmeet.operators.probing.nearby import Nearby, find_nearby
 from watersmeet.operators.probing.side import Member, VisibleSide
 from watersmeet.operators.probing.tactics import kernel_of
-from watersmeet.plan.model import TIME, Compare, Plan, Residual
+from watersmeet.plan.model import TIME, Plan
+from watersmeet.plan.residual import Compare, Residual
 from watersmeet.query.window import UNBOUNDED, WindowGraph
 
 
@@ -39,13 +41,14 @@ def run_kernel(
     probing: VisibleSide | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Row numbers by alias of what a kernel finds; `orders` are the sides in which each side's tuples probe."""
-    if any(side.offsets[-1] == 0 for side in sides) or not any(len(side.new_idx) for side in sides):
+    near = find_nearby(plan.join.windows, sides, probing)
+    if any(one.size == 0 for one in near):
         return
-    new = tuple(_new(side, probing) for side in sides)
+    new = tuple(one.new for one in near)
     order = tuple((n, *(sides.index(s) for s in others)) for n, others in enumerate(orders))
-    columns = _Columns(plan, sides, members)
+    columns = _Columns(plan, near, members)
     problem = Problem(
-        tuple(s.ts() for s in sides),
+        tuple(one.ts for one in near),
         tuple(tuple(c) for c in columns.arrays),
         _windows(plan.join.windows, sides),
         columns.tests,
@@ -57,19 +60,12 @@ def run_kernel(
     if takes_arrival:
         arrival = in_time(problem)
         arrival = arrival[np.argsort(np.concatenate(new)[arrival], kind="stable")]
-    for rows in run(problem, arrival, None, limit):
+    for found in run(problem, arrival, None, limit):
+        rows = np.stack([one.row_idx[found[n]] for n, one in enumerate(near)])
         if probing is not None:
             rows = _in_turn(sides, probing, rows)
         if rows.shape[1]:
             yield {a: rows[n] for n, side in enumerate(sides) for a in side.spec.aliases}
-
-
-def _new(side: VisibleSide, probing: VisibleSide | None) -> np.ndarray:
-    """Which rows make a combination new: those of this batch, or those that probe."""
-    flags = np.zeros(int(side.offsets[-1]), np.bool_)
-    if probing is None or side is probing:
-        flags[side.offsets[len(side.old)] :] = True
-    return flags
 
 
 def _in_turn(sides: Sequence[VisibleSide], probing: VisibleSide, rows: np.ndarray) -> np.ndarray:
@@ -92,21 +88,21 @@ class _Columns:
     """The tests between sides, and the columns that they look at."""
 
     plan: Plan
-    sides: Sequence[VisibleSide]
+    near: Sequence[Nearby]
     members: Mapping[str, Member]
 
     def __post_init__(self) -> None:
-        self.arrays: list[list[np.ndarray]] = [[] for _ in self.sides]
-        self._at: list[dict[tuple[str, str], int]] = [{} for _ in self.sides]
-        self._side_of = {a: n for n, side in enumerate(self.sides) for a in side.spec.aliases}
+        self.arrays: list[list[np.ndarray]] = [[] for _ in self.near]
+        self._at: list[dict[tuple[str, str], int]] = [{} for _ in self.near]
+        self._side_of = {a: n for n, one in enumerate(self.near) for a in one.side.spec.aliases}
         self.tests = (*self._keys(), *self._residuals(), *self._more_windows())
 
     def _column(self, alias: str, name: str, kind: str) -> int:
-        n, member = self._side_of[alias], self.members[alias]
-        key = (self.sides[n].spec.column(alias, name), kind)
+        n = self._side_of[alias]
+        key = (self.near[n].side.spec.column(alias, name), kind)
         if key not in self._at[n]:
             self._at[n][key] = len(self.arrays[n])
-            self.arrays[n].append(member.codes(name, kind))
+            self.arrays[n].append(self.near[n].codes(*key))
         return self._at[n][key]
 
     def _keys(self) -> Iterator[PairTest]:
@@ -125,7 +121,7 @@ class _Columns:
 
     def _more_windows(self) -> Iterator[PairTest]:
         """Windows between aliases of which one is not its side's reference."""
-        graph, references = self.plan.join.windows, {s.spec.reference for s in self.sides}
+        graph, references = self.plan.join.windows, {one.side.spec.reference for one in self.near}
         for x, n in self._side_of.items():
             for y, m in self._side_of.items():
                 lo, hi = graph.lo(x, y), graph.hi(x, y)

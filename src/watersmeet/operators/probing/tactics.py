@@ -4,7 +4,7 @@
     look-ups     a driver's tuples probe one side after another: by their keys, by ranges of values, or by time alone
 
 `kernel="hw"` looks up by key where one is shared, else by range, else by time; `sorted` never by key, `nlw` by time alone. Where a range is known, too, and a
-probe's key has more than MANY rows, as a sample says, it looks up the range among the rows of the key. Where nobody has forced a kernel, event times decide:
+probe's key has more than MANY rows, as a sample says, it looks up the range among the rows of the key. Conditions without codes may have hints, such as an OR of ranges (`ways`). Where nobody has forced a kernel, event times decide:
 
     sample       SAMPLE of each driver's new tuples, looked up among the other sides' times
     share        how many of them have a partner in every other side; met: how many partners those have, per tuple
@@ -12,8 +12,8 @@ probe's key has more than MANY rows, as a sample says, it looks up the range amo
     small share  drop the others before any index is built or any predicate looked at, then probe
 
 Looking a tuple's period up among sorted times costs about half of a probe, so dropping pays only where most go. A sweep
-finds out the same for less, since it goes through the times once, but it also goes through all that is stored, and tests
-every pair inside the window: so few may have partners, and not too many.
+finds out the same for less, since it goes through the times once, but it also goes through what is stored in the windows of new tuples, and tests
+every pair inside them: so few may have partners, and not too many.
 
 Invariant: a tactic changes the cost and never the combinations: what a look-up does not settle is tested on what it finds, and no tuple is dropped
 that has a result, since a result's members are in one another's windows. So every step decides afresh.
@@ -36,9 +36,12 @@ from watersmeet.kernels.catalogue import Kernel
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
+from watersmeet.operators.probing.nearby import find_nearby
 from watersmeet.operators.probing.ranges import Ranges, estimate_share, most_selective
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide
-from watersmeet.plan.model import Plan, Residual
+from watersmeet.operators.probing.ways import find_union, narrow_by_hints
+from watersmeet.plan.model import Plan
+from watersmeet.plan.residual import Residual
 from watersmeet.query.window import WindowGraph
 from watersmeet.storage.segment import KeyColumns, Segment, key_columns
 
@@ -78,7 +81,7 @@ class PartnerTimes:
     @property
     def sweep_ns(self) -> float:
         """What a sweep is estimated to cost per new tuple; once that is too much, no more is found out."""
-        cost = SWEEP_NS * sum(int(s.offsets[-1]) for s in self.sides) / self._new
+        cost = SWEEP_NS * sum(one.size for one in find_nearby(self.windows, self.sides)) / self._new
         drivers = [(s, len(s.new_idx) / self._new) for s in self.sides if len(s.new_idx)]
         for driver, weight in drivers:
             if cost < self._probe_ns:
@@ -219,9 +222,9 @@ class Tactics:
         """Whether the choice of a tactic, or the tactic, needs all new tuples at once."""
         return self.plan.may_sweep or self.plan.kernel not in _LOOKS_UP
 
-    def sweep(self, windows: WindowGraph, sides: Sequence[VisibleSide]) -> str | None:
+    def sweep(self, times: PartnerTimes) -> str | None:
         """The kernel that sweeps this turn, if one does; all sides must have their new tuples by now."""
-        if self.plan.may_sweep and PartnerTimes(windows, sides).sweep_pays:
+        if self.plan.may_sweep and times.sweep_pays:
             return "lca"
         return None if self.plan.kernel in _LOOKS_UP else self.plan.kernel
 
@@ -237,16 +240,26 @@ class Tactics:
         if shared and self.plan.kernel in _BY_KEY:
             codes = code_together([_codes(self.plan, members, bound, c) for c in shared])
             by_key = ByKey(key_columns(self.plan, side.spec.keys, shared), shared, codes)
-            if not self.plan.residuals or not _finds_many(by_key, side, sees_new=sees_new):
+            narrows = self.plan.residuals or self.plan.hints
+            if not narrows or not _finds_many(by_key, side, sees_new=sees_new):
                 return by_key
-            ranges = most_selective(self.plan, members, bound, side, sees_new)
+            ranges = self._find_ranges(members, bound, side, sees_new=sees_new)
             if ranges is None:
                 return by_key
             return ByKeyAndRange(by_key.columns, shared, codes, ranges.settled, ranges=ranges)
-        ranges = None
-        if self.plan.kernel in _BY_RANGE:
-            ranges = most_selective(self.plan, members, bound, side, sees_new)
-        return ByTime() if ranges is None else ByRange(ranges)
+        if self.plan.kernel not in _BY_RANGE:
+            return ByTime()
+        ranges = self._find_ranges(members, bound, side, sees_new=sees_new)
+        if ranges is not None:
+            return ByRange(ranges)
+        return (find_union(self.plan, members, bound, side, sees_new) if self.plan.hints else None) or ByTime()
+
+    def _find_ranges(
+        self, members: Mapping[str, Member], bound: Bound, side: VisibleSide, *, sees_new: bool
+    ) -> Ranges | None:
+        """The ranges of residuals, and of hints that have one way."""
+        more = narrow_by_hints(self.plan, members, bound, side, sees_new) if self.plan.hints else ()
+        return most_selective(self.plan, members, bound, side, sees_new, more)
 
 
 def _finds_many(by_key: ByKey, side: VisibleSide, *, sees_new: bool) -> bool:

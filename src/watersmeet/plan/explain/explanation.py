@@ -104,6 +104,14 @@ def explain_stored(
     return Explanation("\n".join([str(explained), *lines]), {**facts, "checkpoint": stored})
 
 
+def explain_measured(explained: Explanation, skew: float, advice: Sequence[str]) -> Explanation:
+    """An explanation, and how uneven the units of a running query were, with what to set."""
+    lines = [f"{'warning' if n == 0 else '':<11}{text}" for n, text in enumerate(advice)]
+    facts = explained.to_dict()
+    measured = {"skew": skew, "warnings": [*facts["warnings"], *advice]}
+    return Explanation("\n".join([str(explained), *lines]), {**facts, **measured})
+
+
 def facts_of(plan: Plan, runtime: str) -> dict[str, Any]:
     """The facts of a plan on a runtime."""
     return {

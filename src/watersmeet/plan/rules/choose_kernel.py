@@ -42,7 +42,7 @@ def choose_kernel(plan: Plan, given: Given) -> Plan:
     """By key if there is one, else by range if there is one, else by time alone."""
     wanted = ForcedKernel.of(given.options.kernel)
     possible: list[Kernel] = ["nlw", "mw", "lca", "ripple"]
-    if plan.residuals:
+    if plan.residuals or plan.hints:
         possible.insert(0, "sorted")
     if plan.classes:
         possible = ["hw", *possible, "xjoin"]

@@ -16,15 +16,21 @@ Invariant: keys and operands of residuals are `required`: NULL there can match n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
-from watersmeet.plan.model import SEQUENCE, TIME, Compare, InputPlan, Part, Plan, Residual, WireColumn
+from watersmeet.plan.model import SEQUENCE, TIME, InputPlan, Part, Plan, WireColumn
 from watersmeet.plan.options import Given
+from watersmeet.plan.residual import Clue, Compare, Near
+from watersmeet.plan.rules.place_conditions import find_operands
 from watersmeet.plan.rules.tree import own_conditions
 from watersmeet.plan.types import Types
 from watersmeet.query.expr import ColumnRef, Expr, column, column_at
-from watersmeet.query.predicate import Band, Comparison, Predicate
+from watersmeet.query.predicate import Band, Comparison, Condition, Predicate
 from watersmeet.query.tree import Leaf
+
+C = TypeVar("C", bound=Clue)
 
 
 def lay_out(plan: Plan, given: Given) -> Plan:
@@ -37,7 +43,11 @@ def lay_out(plan: Plan, given: Given) -> Plan:
     inputs = tuple(_input(plan, types, position, output) for position in range(len(plan.join.inputs)))
     on_wire = {(i.alias, f"{c.expr}::{c.type}"): c.name for i in inputs for c in i.columns}
     residuals = tuple(_put_on_wire(r, on_wire) for r in plan.residuals)
-    return replace(plan, inputs=inputs, residuals=residuals, output=output)
+    hints = tuple(
+        replace(hint, ways=tuple(tuple(_put_on_wire(clue, on_wire) for clue in way) for way in hint.ways))
+        for hint in plan.hints
+    )
+    return replace(plan, inputs=inputs, residuals=residuals, hints=hints, output=output)
 
 
 def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...]) -> InputPlan:
@@ -76,6 +86,8 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
     for ref in (*(ref for e in (*plan.inside, *later) for ref in e.columns), *output):
         if ref.alias == source.alias:
             travel(column_at(ref))
+    for expr, type_ in _find_clued(plan, types, source.alias):
+        travel(expr, type_)
     return InputPlan(
         source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
         tuple(dict.fromkeys(required)), _earlier(plan, position), source.rows, own=tuple(own), max_ahead_us=spec.max_ahead_us,
@@ -109,10 +121,20 @@ def _operands(plan: Plan, types: Types, alias: str) -> list[tuple[Predicate, Exp
     return out
 
 
-def _put_on_wire(residual: Residual, on_wire: dict[tuple[str, str], str]) -> Residual:
-    left = (residual.left[0], on_wire[residual.left])
-    right = (residual.right[0], on_wire[residual.right])
-    return replace(residual, left=left, right=right)
+def _find_clued(plan: Plan, types: Types, alias: str) -> Iterator[tuple[Expr, str]]:
+    """What of an alias hints look at, with the types."""
+    hinted = {hint.text for hint in plan.hints}
+    for predicate in plan.join.predicates:
+        if isinstance(predicate, Condition) and str(predicate) in hinted:
+            for clue in (clue for way in predicate.ways for clue in way):
+                yield from (one for one in find_operands(clue, types) or () if one[0].alias == alias)
+
+
+def _put_on_wire(known: C, on_wire: dict[tuple[str, str], str]) -> C:
+    """A residual or a clue with the names of wire columns."""
+    left, right = ((place[0], on_wire[place]) for place in (known.left, known.right))
+    named = replace(known, left=left, right=right)
+    return replace(named, reach=(named.reach[0], on_wire[named.reach])) if isinstance(named, Near) else named
 
 
 def sequence(plan: Plan, given: Given) -> Plan:

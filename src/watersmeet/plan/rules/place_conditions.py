@@ -7,6 +7,8 @@
 
 Portable means made of operations for which a property test shows that DuckDB answers as Spark does in ANSI mode; with
 ANSI mode off, arithmetic that overflows goes on with other values, so nothing but plain comparisons stays inside.
+Of conditions inside the unit it is kept where their partners can be, if that is known (`Hint`).
+
 Invariant: every condition is placed exactly once.
 """
 
@@ -18,19 +20,24 @@ from dataclasses import replace
 from fractions import Fraction
 
 from watersmeet.errors import UnsupportedError
-from watersmeet.plan.model import Compare, Difference, Part, Plan, Residual
+from watersmeet.plan.model import Part, Plan
 from watersmeet.plan.options import Given, Inside
+from watersmeet.plan.residual import Clue, Compare, Difference, Hint, Near, Residual, Same
 from watersmeet.plan.types import Types, exact, kind_of
 from watersmeet.query.expr import Expr
-from watersmeet.query.predicate import Band, Comparison, Condition, Predicate
+from watersmeet.query.predicate import Band, Comparison, Condition, Equality, Predicate, Within
 from watersmeet.query.stream import DECIMAL, INTEGERS
+
+Clued = Equality | Comparison | Band | Within
+"""Predicates that can be clues."""
 
 
 def place_conditions(plan: Plan, given: Given) -> Plan:
     """Place every condition, in a tree those of every join."""
     if not plan.parts:
         residuals, inside, after = sort(plan.join.predicates, given)
-        return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after))
+        hints = find_hints(plan.join.predicates, given)
+        return replace(plan, residuals=tuple(residuals), inside=tuple(inside), after=tuple(after), hints=hints)
     parts: list[Part] = []
     every: tuple[list[Residual], list[Expr]] = ([], [])
     for part in plan.parts:
@@ -90,6 +97,43 @@ def _compile(predicate: Comparison | Band, types: Types, allowed: Inside) -> Res
         lo, hi = _inside_codes(predicate, int(decimal[2]) if decimal else 0)
         return Difference(left, right, lo, hi, "decimal" if decimal else "integer", str(predicate))
     return None
+
+
+def find_hints(predicates: Iterable[Predicate], given: Given) -> tuple[Hint, ...]:
+    """The ways to partners by conditions that units evaluate; a condition of which one way cannot be coded has none."""
+    hints = []
+    for predicate in (p for p in predicates if isinstance(p, Condition) and given.keeps_inside(p.condition)):
+        clues = [[_find_clue(p, given.types, given.inside) for p in way] for way in predicate.ways]
+        ways = [tuple(clue for clue in way if clue is not None) for way in clues]
+        if ways and all(ways):
+            hints.append(Hint(str(predicate), tuple(ways)))
+    return tuple(hints)
+
+
+def _find_clue(predicate: Clued, types: Types, allowed: Inside) -> Clue | None:
+    if isinstance(predicate, Comparison | Band):
+        return _compile(predicate, types, allowed)
+    operands = find_operands(predicate, types)
+    if operands is None:
+        return None
+    left, right, *reach = [(expr.alias, f"{expr}::{type_}") for expr, type_ in operands]
+    if reach:
+        return Near(left, right, *reach)
+    kind = kind_of(operands[0][1])
+    return None if kind is None else Same(left, right, kind)
+
+
+def find_operands(predicate: Clued, types: Types) -> list[tuple[Expr, str]] | None:
+    """What tuples bring along for a clue, with the types that it is looked at in; None if there are none."""
+    if isinstance(predicate, Within):
+        return [(expr, _real_type(types.type_of(expr))) for expr in (predicate.left, predicate.right, predicate.reach)]
+    common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
+    return None if common is None else [(predicate.left, common), (predicate.right, common)]
+
+
+def _real_type(own: str) -> str:
+    """Whole numbers become doubles where they are looked at, all others before."""
+    return own if own in (*INTEGERS, "double") else "double"
 
 
 def _inside_doubles(band: Band) -> tuple[float | None, float | None]:

@@ -25,9 +25,10 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.model import TIME, Plan, Residual, Side, Stage
+from watersmeet.plan.model import TIME, Plan, Side, Stage
 from watersmeet.plan.options import ForcedRouting, Given
 from watersmeet.plan.order import greedy
+from watersmeet.plan.residual import Clue, Near, Residual
 from watersmeet.plan.rules.value_band import value_band
 from watersmeet.query.expr import Expr
 from watersmeet.routing.biclique import Biclique, Cells, Keys, biclique
@@ -222,7 +223,8 @@ def reference(plan: Plan, aliases: tuple[str, ...], partners: tuple[str, ...]) -
 def compound(plan: Plan, aliases: tuple[str, ...], later: tuple[str, ...]) -> Side:
     """The results of joins of some aliases as a side, with what joins with the later ones and the SELECT need of them."""
     classes = [n for n, c in enumerate(plan.classes) if set(c.members) & set(later)]
-    residuals = [r for r in plan.residuals if {r.left[0], r.right[0]} & set(later)]
+    clues = [clue for hint in plan.hints for way in hint.ways for clue in way]
+    residuals = [r for r in (*plan.residuals, *clues) if {r.left[0], r.right[0]} & set(later)]
     conditions = [e for e in plan.inside if e.aliases & set(later)]
     brought = columns_carried(plan, aliases, classes, residuals, conditions)
     side = Side(aliases, reference(plan, aliases, later[:1]), {}, brought)
@@ -233,7 +235,7 @@ def columns_carried(
     plan: Plan,
     aliases: tuple[str, ...],
     classes: Iterable[int],
-    residuals: Iterable[Residual],
+    residuals: Iterable[Residual | Clue],
     conditions: Iterable[Expr],
 ) -> tuple[tuple[str, str], ...]:
     """(alias, wire column) of what stages after this one, which decide these, and the SELECT need of some aliases."""
@@ -241,7 +243,7 @@ def columns_carried(
     for number in classes:
         needed |= {(i.alias, i.keys[number]) for i in plan.inputs if number in i.keys}
     for residual in residuals:
-        needed |= {residual.left, residual.right}
+        needed |= {residual.left, residual.right} | ({residual.reach} if isinstance(residual, Near) else set())
     for ref in (*(ref for e in conditions for ref in e.columns), *plan.output):
         if ref.alias in aliases:
             needed.add((ref.alias, plan.by_alias[ref.alias].column(ref)))

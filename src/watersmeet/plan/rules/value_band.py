@@ -17,7 +17,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from watersmeet.plan.model import Compare, Difference, InputPlan, Plan, Side
+from watersmeet.plan.model import InputPlan, Plan, Side
+from watersmeet.plan.residual import Compare, Difference
 from watersmeet.query.duration import unit_us
 from watersmeet.query.stream import DECIMAL
 from watersmeet.routing.biclique import Cells
