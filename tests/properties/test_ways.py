@@ -66,7 +66,7 @@ def make_case(seed: int) -> Case:
     return Case(
         aliases=tuple((name, f"s{n}") for n, name in enumerate(names)),
         predicates=(*keys, *(draw_condition(draw, x, y) for x, y in pairs)),
-        windows=(All("WINDOW", draw.choice((0, 1, 3)) * SECOND),),
+        windows=(All("WINDOW", draw.choice((1, 3)) * SECOND),),
         select=tuple(Col(name, "id") for name in names),
         data=tuple((f"s{n}", rows(draw, draw.randrange(14))) for n in range(len(names))),
     )

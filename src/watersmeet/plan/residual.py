@@ -56,11 +56,11 @@ class Same:
 
 @dataclass(frozen=True)
 class Near:
-    """`abs(left - right) <= reach` over wire columns of numbers; `reach` is one of either alias."""
+    """`abs(left - right) <= radius` over wire columns of numbers; `radius` is one of either alias."""
 
     left: tuple[str, str]
     right: tuple[str, str]
-    reach: tuple[str, str]
+    radius: tuple[str, str]
 
 
 Clue = Same | Near | Compare | Difference

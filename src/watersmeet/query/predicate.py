@@ -64,9 +64,9 @@ class Band(_TwoSided):
 
 @dataclass(frozen=True)
 class Within(_TwoSided):
-    """`abs(left - right) <= reach`, or `<`, of numbers; `reach` is an expression of one of the two."""
+    """`abs(left - right) <= radius`, or `<`, of numbers; `radius` is an expression of one of the two."""
 
-    reach: Expr
+    radius: Expr
 
     def __str__(self) -> str:
         return str(self.condition)

@@ -135,18 +135,18 @@ def _within(node: Any) -> Within | None:
     """`abs(l - r) <= x` of numbers, x of one of the two aliases."""
     if type(node) not in COMPARATORS:
         return None
-    form, reach = node.this.unnest(), node.expression.unnest()
+    form, radius = node.this.unnest(), node.expression.unnest()
     if type(node) in (exp.GT, exp.GTE):
-        form, reach = reach, form
+        form, radius = radius, form
     pair = _difference(form.this) if isinstance(form, exp.Abs) else None
     if pair is None or not isinstance(form.this.unnest(), exp.Sub):
         return None
-    kinds = [None if t is None else t.kind for t in map(type_of, (*pair, reach))]
-    owner = aliases_of(reach)
+    kinds = [None if t is None else t.kind for t in map(type_of, (*pair, radius))]
+    owner = aliases_of(radius)
     if len(owner) != 1 or not owner <= aliases_of(form) or not all(kind in NUMERIC for kind in kinds):
         return None
     left, right = map(to_expr, pair)
-    return Within(left, right, to_expr(node), to_expr(reach))
+    return Within(left, right, to_expr(node), to_expr(radius))
 
 
 def _whole_condition(node: Any, left: Expr, right: Expr) -> Expr:

@@ -121,29 +121,29 @@ def _find_near(
 ) -> tuple[np.ndarray, np.ndarray]:
     """From x - r to x + r as codes. A NaN is greater than all numbers: nothing is within a number of it, and all is within it."""
     values = members[x[0]].codes(x[1], "double")[bound[x[0]]]
-    alias, name = clue.reach
+    alias, name = clue.radius
     if alias in bound:
-        reach = members[alias].codes(name, "double")[bound[alias]]
+        radius = members[alias].codes(name, "double")[bound[alias]]
     else:
         stored = [s.codes(side.spec.column(alias, name), "double").max() for s in side.segments if s.rows]
-        reach = np.full(len(values), np.max(stored) if stored else np.nan)  # NaN if there is one, or a NULL
-    return spread_around(values, reach)
+        radius = np.full(len(values), np.max(stored) if stored else np.nan)  # NaN if there is one, or a NULL
+    return spread_around(values, radius)
 
 
-def spread_around(values: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of the first and the last double within reach of values.
+def spread_around(values: np.ndarray, radius: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of the first and the last double within radius of values.
 
     >>> lo, hi = spread_around(np.array([1.0, np.nan, 5.0]), np.array([0.5, 1.0, np.nan]))
     >>> (lo <= hi).tolist(), bool(lo[0] <= order_floats(np.array([0.5]))[0]), bool(lo[2] == BOTTOM)
     ([True, False, True], True, True)
     """
     with np.errstate(invalid="ignore", over="ignore"):
-        wider = reach + ROUNDED * (np.abs(values) + np.abs(reach))
+        wider = radius + ROUNDED * (np.abs(values) + np.abs(radius))
         low, high = np.nextafter(values - wider, -np.inf), np.nextafter(values + wider, np.inf)
     lo, hi = order_floats(low), order_floats(high)
     nowhere = np.isnan(values)
     lo[nowhere], hi[nowhere] = TOP, BOTTOM
-    everywhere = np.isnan(reach) | (~nowhere & (np.isnan(low) | np.isnan(high)))
+    everywhere = np.isnan(radius) | (~nowhere & (np.isnan(low) | np.isnan(high)))
     lo[everywhere], hi[everywhere] = BOTTOM, TOP
     return lo, hi
 

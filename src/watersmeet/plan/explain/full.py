@@ -109,7 +109,11 @@ def _windows(plan: Plan) -> Iterator[str]:
 
 def _conditions(plan: Plan) -> Iterator[str]:
     yield from (f"{r.text} (compiled residual in the unit)" for r in plan.residuals)
-    yield from (f"{e} (DuckDB in the unit)" for e in plan.inside)
+    ways = {hint.text: len(hint.ways) for hint in plan.hints}
+    found = {0: "", 1: "looked up by range, then "}
+    for e in plan.inside:
+        number = ways.get(str(e), 0)
+        yield f"{e} ({found.get(number, f'a union of {number} look-ups by range, then ')}DuckDB in the unit)"
     yield from (f"{e} (Spark, after the join)" for e in plan.after)
 
 
@@ -176,7 +180,7 @@ def _biclique(plan: Plan, stage: Stage, routing: Biclique) -> Iterator[str]:
 
 
 def _kernel(plan: Plan) -> Iterator[str]:
-    on = ", ".join(r.text for r in plan.residuals)
+    on = ", ".join(known.text for known in plan.residuals or plan.hints)
     name = f"gca({plan.kernel})" if plan.gca else plan.kernel
     yield f"{name} ({KERNELS[plan.kernel].format(on=on)})"
     yield plan.kernel_why

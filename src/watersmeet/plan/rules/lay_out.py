@@ -134,7 +134,7 @@ def _put_on_wire(known: C, on_wire: dict[tuple[str, str], str]) -> C:
     """A residual or a clue with the names of wire columns."""
     left, right = ((place[0], on_wire[place]) for place in (known.left, known.right))
     named = replace(known, left=left, right=right)
-    return replace(named, reach=(named.reach[0], on_wire[named.reach])) if isinstance(named, Near) else named
+    return replace(named, radius=(named.radius[0], on_wire[named.radius])) if isinstance(named, Near) else named
 
 
 def sequence(plan: Plan, given: Given) -> Plan:

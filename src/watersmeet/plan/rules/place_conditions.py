@@ -23,6 +23,7 @@ from watersmeet.errors import UnsupportedError
 from watersmeet.plan.model import Part, Plan
 from watersmeet.plan.options import Given, Inside
 from watersmeet.plan.residual import Clue, Compare, Difference, Hint, Near, Residual, Same
+from watersmeet.plan.rules.value_band import SHIFTED
 from watersmeet.plan.types import Types, exact, kind_of
 from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison, Condition, Equality, Predicate, Within
@@ -111,22 +112,28 @@ def find_hints(predicates: Iterable[Predicate], given: Given) -> tuple[Hint, ...
 
 
 def _find_clue(predicate: Clued, types: Types, allowed: Inside) -> Clue | None:
-    if isinstance(predicate, Comparison | Band):
-        return _compile(predicate, types, allowed)
     operands = find_operands(predicate, types)
     if operands is None:
         return None
-    left, right, *reach = [(expr.alias, f"{expr}::{type_}") for expr, type_ in operands]
-    if reach:
-        return Near(left, right, *reach)
+    if isinstance(predicate, Comparison | Band):
+        return _compile(predicate, types, allowed)
+    left, right, *radius = [(expr.alias, f"{expr}::{type_}") for expr, type_ in operands]
+    if radius:
+        return Near(left, right, *radius)
     kind = kind_of(operands[0][1])
     return None if kind is None else Same(left, right, kind)
 
 
 def find_operands(predicate: Clued, types: Types) -> list[tuple[Expr, str]] | None:
-    """What tuples bring along for a clue, with the types that it is looked at in; None if there are none."""
+    """What tuples bring along for a clue, with the types that it is looked at in; None if there are none.
+
+    These are columns, as they are or shifted by a constant: other parts may fail for values that the rest of the condition keeps from them.
+    """
+    every = (predicate.left, predicate.right, *((predicate.radius,) if isinstance(predicate, Within) else ()))
+    if not all(SHIFTED.fullmatch(expr.spark_template) for expr in every):
+        return None
     if isinstance(predicate, Within):
-        return [(expr, _real_type(types.type_of(expr))) for expr in (predicate.left, predicate.right, predicate.reach)]
+        return [(expr, _real_type(types.type_of(expr))) for expr in (predicate.left, predicate.right, predicate.radius)]
     common = types.common(types.type_of(predicate.left), types.type_of(predicate.right))
     return None if common is None else [(predicate.left, common), (predicate.right, common)]
 

@@ -243,7 +243,7 @@ def columns_carried(
     for number in classes:
         needed |= {(i.alias, i.keys[number]) for i in plan.inputs if number in i.keys}
     for residual in residuals:
-        needed |= {residual.left, residual.right} | ({residual.reach} if isinstance(residual, Near) else set())
+        needed |= {residual.left, residual.right} | ({residual.radius} if isinstance(residual, Near) else set())
     for ref in (*(ref for e in conditions for ref in e.columns), *plan.output):
         if ref.alias in aliases:
             needed.add((ref.alias, plan.by_alias[ref.alias].column(ref)))

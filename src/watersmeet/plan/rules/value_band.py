@@ -23,7 +23,7 @@ from watersmeet.query.duration import unit_us
 from watersmeet.query.stream import DECIMAL
 from watersmeet.routing.biclique import Cells
 
-_SHIFTED = re.compile(r"\{0\}(?: ([+-]) (?:(\d{1,15}(?:\.\d+)?)|INTERVAL '(\d{1,9})' (SECOND|MINUTE|HOUR)S?))?")
+SHIFTED = re.compile(r"\{0\}(?: ([+-]) (?:(\d{1,15}(?:\.\d+)?)|INTERVAL '(\d{1,9})' (SECOND|MINUTE|HOUR)S?))?")
 """A column, or one plus or minus a number or a fixed span."""
 
 
@@ -108,7 +108,7 @@ def _base(source: InputPlan, name: str) -> tuple[str, int]:
     found = next((c for c in source.columns if c.name == name), None)
     if found is None:
         return name, 0
-    shifted = _SHIFTED.fullmatch(found.expr.spark_template)
+    shifted = SHIFTED.fullmatch(found.expr.spark_template)
     if shifted is None:
         return f"{found.expr.text}::{found.type}", 0
     sign, number, span, unit = shifted.groups()
