@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import OptionError
-from watersmeet.runtime.rounds.handle import check_keep, trigger_of
+from watersmeet.runtime.given import trigger_of
+from watersmeet.runtime.rounds.handle import check_keep
 from watersmeet.runtime.rounds.sinks import FileSink, sink
 from watersmeet.runtime.subscriptions.sinks import answer_sink
 

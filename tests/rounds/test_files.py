@@ -16,7 +16,7 @@ from watersmeet.runtime.rounds.checkpoint import MAIL, MANIFESTS, SEGMENTS, Stat
 from watersmeet.runtime.rounds.files import FileStore, PostOffice, open_parcels
 from watersmeet.runtime.subscriptions.log import Head
 from watersmeet.storage.cache import CACHE
-from watersmeet.storage.manifest import FORMAT, seal
+from watersmeet.storage.document import FORMAT, seal
 from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import HostCache
 

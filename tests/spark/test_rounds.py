@@ -27,7 +27,7 @@ from watersmeet.runtime.rounds import handle as handle_module
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark import session
-from watersmeet.storage.manifest import seal
+from watersmeet.storage.document import seal
 
 pytestmark = pytest.mark.spark
 

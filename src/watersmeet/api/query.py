@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import OptionError
-from watersmeet.plan.changes import compare
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain, explain_measured, explain_stored
 from watersmeet.plan.explain.short import show_windows
 from watersmeet.plan.model import Plan
@@ -22,6 +21,7 @@ from watersmeet.query.table import Spec, Table
 from watersmeet.runtime import sources
 from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
+from watersmeet.runtime.checkpoints.verdicts import judge, show_instant
 from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.late import check_late, check_rows, collect, instant
@@ -55,8 +55,10 @@ class Runnable:
         if checkpoint is None:
             return found
         stored = open_checkpoint(checkpoint)
-        changes = compare(stored.intent.plan, plan.description())
-        return explain_stored(found, stored.folder.beside(), stored.batch, stored.manifest.query, changes)
+        judged = judge(stored, plan)
+        since = None if judged.since is None else show_instant(judged.since)
+        where = stored.folder.beside()
+        return explain_stored(found, where, stored.batch, stored.manifest.query, judged.changes, since)
 
     def dataframe(self, *, late: bool = False) -> Any:
         """The result as a Spark DataFrame: streaming if the streams are, static if they are.
@@ -105,6 +107,7 @@ class Runnable:
         late: Any = None,
         partition_by: Any = None,
         keep: int = 2,
+        upgrade: bool = False,
         at: str | None = None,
         exchange: Any = None,
     ) -> Handle:
@@ -115,7 +118,8 @@ class Runnable:
         as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
         a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns
         of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns; a table is partitioned by them. `keep` is for how many batches the state stays,
-        so that `watersmeet state --restore` can set the checkpoint back to any of them.
+        so that `watersmeet state --restore` can set the checkpoint back to any of them. With `upgrade` a checkpoint of another query is handed over to this one, as far as `explain(checkpoint=...)` says
+        that it can be, and what is not complete is a warning; `watersmeet state --undo` takes it back.
         Where streams arrive at sites far apart, `at` is the site whose part of the query this is, and `exchange` a folder that all sites reach, or
         "kafka:PREFIX@HOST:PORT" for topics that begin so.
         """
@@ -125,7 +129,8 @@ class Runnable:
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
         if at is not None or exchange is not None:
-            refused = [n for n, is_given in (("scaling", scaling is not None), ("keep", keep != 2)) if is_given]
+            given = {"scaling": scaling is not None, "keep": keep != 2, "upgrade": upgrade}
+            refused = [name for name, is_given in given.items() if is_given]
             if at is None or refused:
                 why = "exchange= needs at=" if at is None else f"{refused[0]}= does not go with at="
                 raise OptionError(
@@ -145,9 +150,10 @@ class Runnable:
             "late": late,
             "partition_by": partition_by,
             "keep": keep,
+            "upgrade": upgrade,
         }
         if at is not None:
-            del how["keep"]
+            del how["keep"], how["upgrade"]
             return sources.start_at(query.plan, query._used, at, exchange=exchange, **how)
         return sources.start(query.plan, query._used, scaling=scaling, **how)
 

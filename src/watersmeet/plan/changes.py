@@ -1,9 +1,11 @@
-"""What of a stored state a query can go on with: the description that the state was stored under, compared with the query's own, piece by piece.
+"""What differs between the description that a state was stored under and a query's own, piece by piece.
 
-    windows       -10 s <= b - a <= 10 s   was   -20 s <= b - a <= 20 s        impossible
-    keys          a.user = b.user                                              kept
+    windows       b - a: -10 s to 10 s was -20 s to 20 s
+    filters       b b.x > 3 is new
 
-Invariant: a query goes on from a checkpoint if and only if no piece differs, which is what the fingerprint says; every piece that differs is named with what it was and what it is.
+What becomes of a part that differs is for `runtime.checkpoints.verdicts` to say, which knows the state.
+
+Invariant: nothing differs if and only if the fingerprints are the same; every piece that differs is named with what it was and what it is.
 """
 
 from __future__ import annotations
@@ -20,6 +22,9 @@ from watersmeet.query.window import UNBOUNDED
 Description = Mapping[str, Any]
 Pieces = dict[str, dict[str, str]]
 """By the name of a part, what it consists of: texts by name."""
+Verdict = Literal["impossible", "refilled", "dropped", "kept"]
+VERDICTS: tuple[Verdict, ...] = ("impossible", "refilled", "dropped", "kept")
+"""The worst first."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +32,20 @@ class Change:
     """A part of a description, and what becomes of it."""
 
     part: str
-    verdict: Literal["kept", "impossible"]
+    verdict: Verdict
     why: str = ""
 
     def __str__(self) -> str:
         return f"{self.part}: {self.why}" if self.why else self.part
 
 
-def compare(stored: Description, now: Description) -> list[Change]:
-    """Every part of two descriptions, those that differ first."""
+def find_differences_of(stored: Description, now: Description) -> dict[str, str]:
+    """By every part of two descriptions how they differ, in words; nothing where they do not."""
     before, after = take_apart(stored), take_apart(now)
-    found = []
-    for part in dict.fromkeys([*after, *before]):
-        old, new = before.get(part, {}), after.get(part, {})
-        why = "; ".join(_differences(old, new))
-        found.append(Change(part, "impossible" if why else "kept", why))
-    return sorted(found, key=lambda change: change.verdict == "kept")
+    return {
+        part: "; ".join(_differences(before.get(part, {}), after.get(part, {})))
+        for part in dict.fromkeys([*after, *before])
+    }
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:

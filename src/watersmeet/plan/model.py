@@ -366,6 +366,11 @@ class Plan:
         return fingerprint(self.description())
 
 
+def list_required(source: InputPlan) -> list[str]:
+    """The expressions without which a row of an alias can match nothing, and is not stored."""
+    return sorted({c.expr.text for c in source.columns if c.name in source.required and c.name != TIME})
+
+
 def _derive(frozen: object, **fields: object) -> None:
     """Set fields of a frozen object that follow from its others."""
     for name, value in fields.items():

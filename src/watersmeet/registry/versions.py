@@ -24,7 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.subscription import NOT_YET, Registered, Subscription
-from watersmeet.storage.manifest import REMEDY, Document
+from watersmeet.storage.document import REMEDY, Document
 
 _KEPT_REFUSALS = 1_000
 

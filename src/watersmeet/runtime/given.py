@@ -8,14 +8,16 @@ twice, one that is called like an option, a keyword that is neither. In a mappin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.errors import OptionError, StreamError
+from watersmeet.errors import OptionError, StreamError, WindowError
 from watersmeet.plan.options import OPTIONS, suggest
+from watersmeet.query.duration import parse_us
 from watersmeet.query.stream import Stream
 from watersmeet.query.table import Table
 
@@ -136,3 +138,30 @@ def is_source(value: Any) -> bool:
 def is_frame(value: Any) -> bool:
     """Whether a value is a Spark DataFrame, of whichever kind of session."""
     return hasattr(value, "isStreaming") and hasattr(value, "dtypes")
+
+
+def trigger_of(given: Any) -> dict[str, Any]:
+    """A trigger as Spark takes it: a duration, 'available now', or Spark's own keywords as a dict.
+
+    >>> trigger_of("10s"), trigger_of("availableNow"), trigger_of({"processingTime": "1 second"})
+    ({'processingTime': '10000 milliseconds'}, {'availableNow': True}, {'processingTime': '1000 milliseconds'})
+    """
+    said = OptionError(
+        f"trigger={given!r}: give a duration such as '10 seconds', 'availableNow', or one of these as a dict, such as {{'processingTime': '10 seconds'}}"
+    )
+    span = given
+    if isinstance(given, Mapping):
+        if dict(given) == {"availableNow": True}:
+            return {"availableNow": True}
+        if list(given) != ["processingTime"]:
+            raise said
+        span = given["processingTime"]
+    elif isinstance(given, str) and re.sub(r"[\s_-]", "", given).lower() == "availablenow":
+        return {"availableNow": True}
+    try:
+        ms = 0 if given is None else parse_us(span) // 1000
+    except (WindowError, AttributeError, TypeError) as error:
+        raise said from error
+    if ms < 0:
+        raise said
+    return {"processingTime": f"{ms} milliseconds"}

@@ -17,7 +17,7 @@ from typing import Any
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import count_orders, stage_of
 from watersmeet.query.duration import show_bytes
-from watersmeet.storage.manifest import FORMAT, Document
+from watersmeet.storage.document import FORMAT, Document
 from watersmeet.view.notebook import show_lines
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

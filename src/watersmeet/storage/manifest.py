@@ -1,90 +1,23 @@
-"""The JSON documents of a checkpoint: one family with one format number, one seal, and one way to refuse what cannot be read.
+"""What a checkpoint remembers and decides, as documents (`storage.document`).
 
     Manifest        what a unit remembers between batches
     BatchManifest   what is true after a batch under `start()`: that of all its units
     Intent          what a batch has decided to do
 
-    {"format": 6, "batch": 17, ..., "checksum": 2774069133}
-
-A kind of document is a dataclass, and its fields are the keys. A document that is a file ends with a checksum of the file's name and of every byte
-before it. So a file that was cut, changed or put in the place of another is an error that names it.
-
-Invariant: a document is JSON and names its format. `parse` returns what `to_json` was asked of, and `unseal` what `seal` was given, or they
-raise `CheckpointError`. Never pickle: a checkpoint cannot run code. A manifest names exactly the segments that
-its state needs; maxima include the last batch.
+Invariant: a manifest names exactly the segments that its state needs; maxima include the last batch.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NoReturn, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn, Protocol
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import find_differences, parts_of
+from watersmeet.storage.document import REMEDY, Document
 from watersmeet.storage.segment import SegmentInfo
-
-FORMAT = 6
-REMEDY = "restore the checkpoint as it was, or start with a new one"
-_SEAL = re.compile(rb', "checksum": (\d{1,10})\}\Z')
-
-
-class Document:
-    """What a checkpoint keeps as JSON. Its kinds are dataclasses."""
-
-    def to_json(self) -> str:
-        """The document as text; dataclasses inside it become objects."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return json.dumps({"format": FORMAT, **own}, default=vars)
-
-    @classmethod
-    def parse(cls, text: str | bytes, where: str) -> Self:
-        """Read a document; `where` it lies is for the error."""
-        try:
-            raw = json.loads(text)
-            if raw.pop("format") != FORMAT:
-                raise CheckpointError(
-                    f"{where} was written in another format than {FORMAT}; start with a new checkpoint"
-                )
-            return cls(**cls.restore(raw))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{where} cannot be read ({error}); {REMEDY}") from error
-
-    @classmethod
-    def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
-        """The values of fields, where JSON has made something else of them."""
-        return raw
-
-
-def seal(text: str, name: str) -> bytes:
-    """The bytes of a file of this name.
-
-    >>> seal('{"batch": 7}', "manifests/7.json")
-    b'{"batch": 7, "checksum": 1610229052}'
-    """
-    body = text.encode()[:-1]
-    return b'%s, "checksum": %d}' % (body, _checksum(body, name))
-
-
-def unseal(blob: bytes, name: str, path: str) -> bytes:
-    """The text of a file of this name; `path` is where it lies, for the error."""
-    found = _SEAL.search(blob)
-    if found is None:
-        raise CheckpointError(
-            f"{path} has no checksum at its end: it was cut, or watersmeet did not write it; {REMEDY}"
-        )
-    body = blob[: found.start()]
-    if _checksum(body, name) != int(found[1]):
-        raise CheckpointError(f"{path} is not what was written under this name: its checksum differs; {REMEDY}")
-    return body + b"}"
-
-
-def _checksum(body: bytes, name: str) -> int:
-    return zlib.crc32(body, zlib.crc32(name.encode()))
-
 
 OTHER = ":"
 """Kinds of segments that begin so hold other things than rows of streams or results."""
@@ -232,6 +165,10 @@ class BatchManifest(Document):
     """The same in a folder of dropped rows."""
     hosts: dict[int, str] = field(default_factory=dict)
     """The hosts that units are to run on, where there are several, see `rounds.hosts`."""
+    known: dict[str, int] = field(default_factory=dict)
+    """By alias the event time from which its stored rows are complete, where the query was changed; see `runtime.checkpoints.upgrade`."""
+    sources: list[str] = field(default_factory=list)
+    """The aliases in the order in which Spark's logs have their sources; empty if that is the order of FROM."""
 
     @classmethod
     def fresh(cls, whose: Identity, query_id: str) -> BatchManifest:
@@ -261,7 +198,7 @@ class BatchManifest(Document):
     def adopt(self, whose: Identity, unit: int, alias: str, info: Mapping[str, Any]) -> None:
         """Give a unit a segment that was written elsewhere."""
         self._open(whose, unit)
-        self.units[unit]["segments"][alias].append(dict(info))
+        self.units[unit]["segments"].setdefault(alias, []).append(dict(info))
 
     @property
     def apart(self) -> tuple[str, ...]:
@@ -380,6 +317,8 @@ class Intent(Document):
     query: str = ""
     spark: dict[str, str] = field(default_factory=dict)
     """Digests of Spark's own files that the batch depends on, see `rounds.checkpoint`."""
+    required: dict[str, list[str]] | None = None
+    """By alias the expressions without which a row was not stored; None: not known."""
 
     def check(self, whose: Identity, query_id: str, previous: int, where: str) -> None:
         """Refuse what another query, placement or checkpoint has decided."""

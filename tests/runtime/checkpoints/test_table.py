@@ -20,7 +20,7 @@ from watersmeet.cli import app
 from watersmeet.errors import CheckpointError, OptionError, WatersmeetError
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.checkpoints.summary import sum_up
-from watersmeet.storage.manifest import FORMAT
+from watersmeet.storage.document import FORMAT
 
 WINDOW_US = 4_000_000
 

@@ -53,6 +53,11 @@ class Explanation(str):
         """
         return {**copy.deepcopy(dict(self._facts)), "lines": self.splitlines()}
 
+    def extend(self, title: str, lines: Sequence[str]) -> Explanation:
+        """The same with a section more; without lines there is none."""
+        more = [f"{title if n == 0 else '':<11}{text}" for n, text in enumerate(lines)]
+        return Explanation("\n".join([str(self), *more]), {**self._facts, **({title: list(lines)} if more else {})})
+
     def __repr__(self) -> str:
         return str(self)
 
@@ -83,24 +88,28 @@ def explain(
 
 
 def explain_stored(
-    explained: Explanation, where: str, batch: int, query: str, changes: Sequence[Change]
+    explained: Explanation, where: str, batch: int, query: str, changes: Sequence[Change], since: str | None = None
 ) -> Explanation:
-    """An explanation, and whether the query goes on from a stored state of a query."""
-    impossible = [change for change in changes if change.verdict == "impossible"]
-    kept = ", ".join(change.part for change in changes if change.verdict == "kept")
+    """An explanation, and what the query keeps of a stored state of a query; `since`: from when on its answers are complete, if they are not all."""
     facts = explained.to_dict()
-    goes_on = not impossible
-    said = [
-        f"{where}, after batch {batch}: {'this query goes on from it' if goes_on else 'this query cannot go on from it'}"
-    ]
+    goes_on = all(change.verdict == "kept" and not change.why for change in changes)
+    upgrades = not any(change.verdict == "impossible" for change in changes)
+    how = "this query goes on from it" if goes_on else "this query cannot go on from it"
+    how = "this query goes on from it with start(upgrade=True)" if upgrades and not goes_on else how
+    said = [f"{where}, after batch {batch}: {how}"]
     if query != facts["query"]:
         said.append(f"written by  {query}")
-    said += [f"impossible  {change}" for change in impossible]
-    said += [f"kept        {kept}"] if kept else []
-    said += [] if goes_on else ["start with a new checkpoint, and backfill what it needs of the past"]
+    said += [f"{change.verdict:<12}{change}" for change in changes if change.why]
+    kept = ", ".join(change.part for change in changes if not change.why)
+    said += [f"{'kept':<12}{kept}"] if kept else []
+    if not upgrades:
+        said.append("start with a new checkpoint, and backfill what it needs of the past")
+    elif since is not None:
+        said.append(f"complete    for rows from {since} on; of older rows some answers may be missing")
     lines = [f"{'checkpoint' if n == 0 else '':<11}{text}" for n, text in enumerate(said)]
     parts = [{"part": c.part, "verdict": c.verdict, "why": c.why} for c in changes]
-    stored = {"where": where, "batch": batch, "query": query, "goes_on": goes_on, "parts": parts}
+    stored = {"where": where, "batch": batch, "query": query, "goes_on": goes_on, "upgrades": upgrades}
+    stored |= {"complete_from": since, "parts": parts}
     return Explanation("\n".join([str(explained), *lines]), {**facts, "checkpoint": stored})
 
 

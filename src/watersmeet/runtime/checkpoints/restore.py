@@ -19,25 +19,36 @@ from typing import Any
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.extensions import require_spark
 from watersmeet.runtime.checkpoints.stored import Stored, open_checkpoint
-from watersmeet.runtime.rounds.checkpoint import COMMITS, INTENTS, LETTERS, MAIL, MANIFESTS, OFFSETS, SparkLogs
+from watersmeet.runtime.rounds.checkpoint import (
+    COMMITS,
+    INTENTS,
+    LETTERS,
+    MAIL,
+    MANIFESTS,
+    OFFSETS,
+    UPGRADES,
+    SparkLogs,
+)
 from watersmeet.runtime.rounds.results.folder import SinkFolder
+from watersmeet.runtime.rounds.upgrades import UpgradeRecord
 
 
-def restore(checkpoint: Any, batch: int, *, sink: Any, late: Any = None) -> list[str]:
+def restore(checkpoint: Any, batch: int, *, sink: Any, late: Any = None, is_finished: bool = True) -> list[str]:
     """Set a checkpoint back to an earlier batch; the files that were deleted. The query must be stopped.
 
     `sink` and `late` are those of `start()`: a folder or a table that has later batches is refused. Of a function nothing can be known: see that what it has
-    written of later batches is gone.
+    written of later batches is gone. `is_finished`: whether Spark must have finished the batch, too.
 
     >>> from watersmeet.runtime.checkpoints.restore import restore
     >>> restore("checkpoints/q", 16, sink=write_batch)  # doctest: +SKIP
     """
     stored = open_checkpoint(checkpoint, batch)
     _refuse_shared(stored)
+    _refuse_upgraded(stored)
     for option, given, mark in (("sink", sink, stored.manifest.sink), ("late", late, stored.manifest.late_sink)):
         _check_sink(stored, option, given, mark)
     logs = SparkLogs.beside(stored.folder)
-    _check_whole(stored, logs)
+    _check_whole(stored, logs, is_finished=is_finished)
     gone = list(_find_later(stored, logs))
     for path in gone:
         stored.folder.files.delete(path)
@@ -93,11 +104,21 @@ def _open_sink(given: Any, option: str, stored: Stored) -> SinkFolder | None:
     return made.folder if isinstance(made, FileSink) else None
 
 
-def _check_whole(stored: Stored, logs: SparkLogs) -> None:
+def _refuse_upgraded(stored: Stored) -> None:
+    """An upgrade has changed more than batches: it must be undone first."""
+    for number in stored.folder.numbers(UPGRADES):
+        record = stored.folder.load(UPGRADES, number, UpgradeRecord)
+        if record.batch > stored.batch or not record.is_done:
+            raise CheckpointError(
+                f"{stored.folder.beside()} was handed over to a changed query after batch {record.batch}; undo that first (watersmeet state --undo), then set it back to batch {stored.batch}"
+            )
+
+
+def _check_whole(stored: Stored, logs: SparkLogs, *, is_finished: bool) -> None:
     """Raise if something that a restart from this batch reads is not there as it was."""
     logs.check(stored.manifest.spark)
     entry = logs.path(f"{COMMITS}/{stored.batch}")
-    if not logs.files.has(entry):
+    if is_finished and not logs.files.has(entry):
         raise CheckpointError(f"{entry} is missing: Spark has not finished batch {stored.batch}, or forgotten it")
     for _, _, info in stored.segments():
         stored.folder.read_segment(info)

@@ -13,7 +13,7 @@ from watersmeet.query.duration import show_bytes
 from watersmeet.runtime.checkpoints.stored import Stored, is_tuple
 from watersmeet.runtime.progress import moment, show_moment
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS
-from watersmeet.storage.manifest import FORMAT
+from watersmeet.storage.document import FORMAT
 from watersmeet.storage.segment import SegmentInfo
 
 

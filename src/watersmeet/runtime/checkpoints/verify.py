@@ -33,7 +33,8 @@ from watersmeet.runtime.rounds.checkpoint import (
     StateFolder,
 )
 from watersmeet.runtime.subscriptions.log import FEED, REGISTRY, SNAPSHOTS, FolderLog
-from watersmeet.storage.manifest import BatchManifest, Document, Intent, check_query
+from watersmeet.storage.document import Document
+from watersmeet.storage.manifest import BatchManifest, Intent, check_query
 from watersmeet.storage.segment import Segment, SegmentInfo
 
 _OWN = {MANIFESTS: BatchManifest, INTENTS: Intent}

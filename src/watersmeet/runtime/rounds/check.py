@@ -22,13 +22,19 @@ from watersmeet.runtime.rounds.checkpoint import (
     StateFolder,
 )
 from watersmeet.runtime.rounds.results.folder import SinkFolder
-from watersmeet.storage.manifest import REMEDY, BatchManifest, Identity, Intent
+from watersmeet.storage.document import REMEDY
+from watersmeet.storage.manifest import BatchManifest, Identity, Intent
 
 
 def check_checkpoint(
     plan: Intake, folder: StateFolder, results: SinkFolder | None = None, lost: SinkFolder | None = None
 ) -> None:
     """Raise if a plan cannot go on, or begin, with a checkpoint, and with folders of results and of dropped rows, if it has such sinks."""
+    check_state(Identity.of(plan), folder, results, lost)
+
+
+def check_state(whose: Identity, folder: StateFolder, results: SinkFolder | None, lost: SinkFolder | None) -> None:
+    """The same of a plan that may be known by its identity alone."""
     logs, where = SparkLogs.beside(folder), folder.beside()
     query_id = logs.query_id()
     begun, last = find_latest(folder, logs, query_id)
@@ -40,12 +46,12 @@ def check_checkpoint(
     manifest = None
     if last >= 0:
         manifest = folder.load(MANIFESTS, last, BatchManifest)
-        manifest.check(Identity.of(plan), query_id, folder.path(MANIFESTS, f"{last}.json"))
+        manifest.check(whose, query_id, folder.path(MANIFESTS, f"{last}.json"))
         logs.check(manifest.spark)
         check_segments(folder, manifest)
     if folder.has(INTENTS, last + 1):
         intent = folder.load(INTENTS, last + 1, Intent)
-        intent.check(Identity.of(plan), query_id, last, folder.path(INTENTS, f"{last + 1}.json"))
+        intent.check(whose, query_id, last, folder.path(INTENTS, f"{last + 1}.json"))
         logs.check(intent.spark)
     if results is not None:
         results.check_goes_on(last, manifest.sink if manifest else None, where)

@@ -10,6 +10,7 @@
         segments/*.arrow      state; a file counts only if a manifest names it
         mail/*.arrow          messages between the rounds of one attempt
         letters/*             what other sites have sent and this one has not taken for good, and what it sends them, see `runtime.sites`
+        upgrades/1.json       that the query was changed, and what the state was before, see `runtime.checkpoints.upgrade`
         progress/17.json      what batch 17 did, for who follows it from another process: on disks, and on Spark Connect
 
 JSON files are sealed documents, see `storage.manifest`.
@@ -17,8 +18,8 @@ JSON files are sealed documents, see `storage.manifest`.
 Spark plans a log that has lost its last file anew, from other input, and reports nothing. So intents and manifests record the
 digests of the files that Spark would read again, and whoever goes on from one compares them.
 
-Invariant: a JSON file is either whole or absent. Manifests and intents are created, and a manifest is never replaced: a second driver in the same folder is stopped by it. Nothing here writes Spark's files; a
-file of Spark's, once written, does not change; a source's files before a `.compact` are not needed.
+Invariant: a JSON file is either whole or absent. Manifests and intents are created, and no batch replaces a manifest: a second driver in the same folder is stopped by it. Nothing here writes Spark's files; a
+file of Spark's, once written, does not change, but for offsets where streams are added; a source's files before a `.compact` are not needed.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.systems import Files, Writer, open_files
-from watersmeet.storage.manifest import REMEDY, Document, seal, unseal
+from watersmeet.storage.document import REMEDY, Document, seal, unseal
 from watersmeet.storage.segment import SegmentInfo, damage
 
 D = TypeVar("D", bound=Document)
 NAME = "watersmeet"
 INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments", "mail", "progress"
-LETTERS = "letters"
+LETTERS, UPGRADES = "letters", "upgrades"
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """As Arrow calls them."""
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
@@ -222,7 +223,7 @@ class SparkLogs:
 
     def query_id(self) -> str | None:
         """The query's id; None if Spark has not begun."""
-        blob = self._read(METADATA)
+        blob = self.read(METADATA)
         if blob is None:
             return None
         try:
@@ -236,7 +237,7 @@ class SparkLogs:
         """The latest batch of a log; its entry is whole as far as one can see."""
         found = max((int(name) for name in self._names(kind) if name.isdigit()), default=None)
         if found is not None:
-            lines = (self._read(f"{kind}/{found}") or b"").split(b"\n")
+            lines = (self.read(f"{kind}/{found}") or b"").split(b"\n")
             if not re.fullmatch(rb"v\d+", lines[0]) or not _is_json(lines[1:2]):
                 raise CheckpointError(f"{self.path(f'{kind}/{found}')} is not what Spark writes there; {REMEDY}")
         return found
@@ -275,13 +276,14 @@ class SparkLogs:
         )
 
     def _digest(self, name: str) -> str | None:
-        blob = self._read(name)
+        blob = self.read(name)
         return None if blob is None else hashlib.sha256(blob).hexdigest()[:16]
 
     def _names(self, kind: str) -> list[str]:
         return [name for name in self.files.lengths(self.path(kind)) if not name.startswith(".")]
 
-    def _read(self, name: str) -> bytes | None:
+    def read(self, name: str) -> bytes | None:
+        """A file of Spark's; None if it is not there."""
         try:
             return self.files.read(self.path(name)).to_pybytes()
         except FileNotFoundError:

@@ -127,9 +127,15 @@ class Way:
 
 
 def union_streams(
-    plan: Intake, entrance: Entrance, frames: Mapping[str, DataFrame], *, late: bool = False, ticks: bool = False
+    plan: Intake,
+    entrance: Entrance,
+    frames: Mapping[str, DataFrame],
+    *,
+    late: bool = False,
+    ticks: bool = False,
+    order: Sequence[str] = (),
 ) -> tuple[DataFrame, Way]:
-    """The union of all aliases' wire rows, and their way; with `ticks` a row a second that goes nowhere, so that batches come without any other."""
+    """The union of all aliases' wire rows, in an `order` of aliases or that of FROM, and their way; with `ticks` a row a second that goes nowhere, so that batches come without any other."""
     wires = [wire(source, plan, frames, late=late) for source in plan.inputs]
     slots = _slots(plan, wires)
     selected = []
@@ -143,6 +149,9 @@ def union_streams(
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
             columns.append(value.alias(slot))
         selected.append(wired.select(*columns))
+    if order:
+        aliases = [source.alias for source in plan.inputs]
+        selected = [selected[aliases.index(alias)] for alias in order]
     if ticks:
         selected.append(_tick(selected[0]))
     return reduce(DataFrame.union, selected), Way(plan, entrance, slots, late)

@@ -29,7 +29,7 @@ from watersmeet.runtime.rounds.checkpoint import MAIL, SEGMENTS, StateFolder, ma
 from watersmeet.runtime.rounds.systems import Writer
 from watersmeet.runtime.spark.jobs import orders_of_job
 from watersmeet.storage.cache import CACHE
-from watersmeet.storage.manifest import Document
+from watersmeet.storage.document import Document
 from watersmeet.storage.segment import Segment, SegmentInfo, info_of
 from watersmeet.storage.stores import HOST_CACHE
 

@@ -7,7 +7,7 @@ Invariant: what is wrong with the arguments is raised by `start`, in the driver;
 from __future__ import annotations
 
 import os
-import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +16,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import OptionError, StreamError, WindowError
+from watersmeet.errors import OptionError, StreamError
 from watersmeet.operators.assemble import PlanFlows
 from watersmeet.operators.finish.project import final_fields, select_final
 from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.finish import why_spark_selects
 from watersmeet.plan.shipping import MEMORY, NETWORK
-from watersmeet.query.duration import parse_us
 from watersmeet.query.scaling import Scaling
+from watersmeet.runtime.checkpoints.upgrade import Sinks, Told, end_upgrade, read_sources
+from watersmeet.runtime.checkpoints.upgrade import upgrade as upgrade_checkpoint
+from watersmeet.runtime.checkpoints.verdicts import show_instant
+from watersmeet.runtime.given import trigger_of
 from watersmeet.runtime.observing import OfHandle, describe_plan, serve, waits_of
 from watersmeet.runtime.progress import Moment, Progress, moment
 from watersmeet.runtime.rounds.check import check_checkpoint
@@ -32,6 +35,7 @@ from watersmeet.runtime.rounds.checkpoint import (
     MANIFESTS,
     NAME,
     PROGRESS,
+    SparkLogs,
     StateFolder,
     absolute,
 )
@@ -45,7 +49,7 @@ from watersmeet.runtime.rounds.systems import check_reach
 from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.executors import count_cores
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
-from watersmeet.runtime.spark.plan import inside_of
+from watersmeet.runtime.spark.plan import count_sources, inside_of
 from watersmeet.runtime.spark.session import start_query
 from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.spark.versions import is_connect
@@ -94,6 +98,7 @@ def start(
     late: Any = None,
     partition_by: Any = None,
     keep: Any = KEPT,
+    upgrade: bool = False,
 ) -> Handle:
     """Start a query over streaming DataFrames, and tables that they are joined with, by name."""
     if not all(frames[name].isStreaming for name in plan.streams):
@@ -112,6 +117,7 @@ def start(
     folder.prepare()
     flows = PlanFlows(plan)
     flows.under({})  # what cannot run is said now
+    told = take_over(plan, frames, folder, (to, lost)) if upgrade else None
     steps = Supersteps(
         flows,
         outlet_of(plan, frames),
@@ -121,12 +127,28 @@ def start(
         late=lost is not None,
         folder_of_results=to if isinstance(to, FileSink) else None,
         folder_of_late=lost if isinstance(lost, FileSink) else None,
+        order=read_sources(folder),
     )
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
     cores = count_cores(spark) if steps.posts and scaling is None else 0
     decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts, cores=cores)
     decider.carried = [POSTED if steps.posts else SHUFFLED]
-    return launch(Protocol(plan, steps, folder, to, decider, late=lost, keep=keep), checkpoint, trigger, name)
+    handle = launch(Protocol(plan, steps, folder, to, decider, late=lost, keep=keep), checkpoint, trigger, name)
+    handle.upgraded = told
+    return handle
+
+
+def take_over(
+    plan: Plan, frames: Mapping[str, DataFrame], folder: StateFolder, sinks: tuple[Sink, Sink | None]
+) -> Told | None:
+    """Hand a checkpoint over to a plan; what is not complete is a warning."""
+    attach(sinks, SparkLogs.beside(folder), next(iter(frames.values())).sparkSession)
+    results, lost = (to.folder if isinstance(to, FileSink) else None for to in sinks)
+    added = {i.alias: partial(count_sources, frames[i.stream]) for i in plan.inputs}
+    told = upgrade_checkpoint(plan, folder, Sinks(results, lost), added)
+    if told is not None and told.since is not None:
+        warnings.warn(str(told), UserWarning, stacklevel=5)
+    return told
 
 
 def check_keep(keep: Any) -> None:
@@ -193,6 +215,7 @@ def launch(
         folder.prepare(PROGRESS)
     if elsewhere:
         check_shared(spark, folder)
+    end_upgrade(folder)
     check_checkpoint(protocol.plan, folder, results, lost)
     for setting, value in ROUNDS_SETTINGS.items():
         if spark.conf.get(setting, None) is None:
@@ -217,33 +240,6 @@ def _bandwidth(plan: Plan, spark: Any) -> float:
     return MEMORY if (spark.conf.get("spark.master", None) or "").startswith("local") else NETWORK
 
 
-def trigger_of(given: Any) -> dict[str, Any]:
-    """A trigger as Spark takes it: a duration, 'available now', or Spark's own keywords as a dict.
-
-    >>> trigger_of("10s"), trigger_of("availableNow"), trigger_of({"processingTime": "1 second"})
-    ({'processingTime': '10000 milliseconds'}, {'availableNow': True}, {'processingTime': '1000 milliseconds'})
-    """
-    said = OptionError(
-        f"trigger={given!r}: give a duration such as '10 seconds', 'availableNow', or one of these as a dict, such as {{'processingTime': '10 seconds'}}"
-    )
-    span = given
-    if isinstance(given, Mapping):
-        if dict(given) == {"availableNow": True}:
-            return {"availableNow": True}
-        if list(given) != ["processingTime"]:
-            raise said
-        span = given["processingTime"]
-    elif isinstance(given, str) and re.sub(r"[\s_-]", "", given).lower() == "availablenow":
-        return {"availableNow": True}
-    try:
-        ms = 0 if given is None else parse_us(span) // 1000
-    except (WindowError, AttributeError, TypeError) as error:
-        raise said from error
-    if ms < 0:
-        raise said
-    return {"processingTime": f"{ms} milliseconds"}
-
-
 class Handle:
     """A running query; `Query.start` gives it.
 
@@ -261,6 +257,8 @@ class Handle:
         self._protocol = protocol
         self._run = protocol if run is None else run
         """Who knows of its batches."""
+        self.upgraded: Told | None = None
+        """What `start(upgrade=True)` has done; None if there was nothing to do."""
 
     def __repr__(self) -> str:
         name, last = self.query.name, self.progress()
@@ -327,7 +325,12 @@ class Handle:
     def explain(self, detail: Detail = "short") -> Explanation:
         """The plan as text; "full": with what has been decided while it runs. `to_dict()` has its facts."""
         protocol = self._protocol
-        return protocol.decider.explain(ROUNDS, detail, self._run.latest)
+        found = protocol.decider.explain(ROUNDS, detail, self._run.latest)
+        latest = self._run.latest
+        known = {} if latest is None else latest.known
+        lines = list(self.upgraded.lines) if self.upgraded is not None else []
+        lines += [f"rows of {alias} are stored from {show_instant(us)} on" for alias, us in known.items() if not lines]
+        return found.extend("changed", lines)
 
     @property
     def latest(self) -> BatchManifest | None:

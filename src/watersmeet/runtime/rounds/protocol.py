@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame
 from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
+from watersmeet.plan.model import Plan, list_required
 from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.progress import Figures, Progress
 from watersmeet.runtime.rounds.checkpoint import (
@@ -42,14 +43,17 @@ from watersmeet.runtime.rounds.checkpoint import (
     METADATA,
     PROGRESS,
     SEGMENTS,
+    UPGRADES,
     SparkLogs,
     StateFolder,
 )
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, mark_of
 from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
+from watersmeet.runtime.rounds.upgrades import list_held
 from watersmeet.runtime.spark.failures import Striking, run_without_culprits
-from watersmeet.storage.manifest import REMEDY, REWRITTEN, BatchManifest, Identity, Intent
+from watersmeet.storage.document import REMEDY
+from watersmeet.storage.manifest import REWRITTEN, BatchManifest, Identity, Intent
 
 SWEEP_EVERY = 100
 """After so many batches the whole folder is looked through for files of attempts that failed."""
@@ -120,6 +124,8 @@ class Protocol:
         """How many batches can be gone back to: the state after each of the last so many stays."""
         self._kept: dict[int, set[str]] = {}
         """Files that the manifests name which have not been deleted, by batch."""
+        self._held: dict[int, tuple[int, set[str]]] = {}
+        """Upgrades that can be undone, see `upgrades.list_held`."""
         self._swept = False
         self._repeats = False
         """Whether this batch has been tried before: its failed attempts may have left files among the results."""
@@ -196,6 +202,7 @@ class Protocol:
             queries={} if self.registered is None else self.registered.intend(before.queries, batch_id),
             query=self.identity.query,
             spark=self.logs.digests(batch_id),
+            required={i.alias: list_required(i) for i in self.plan.inputs} if isinstance(self.plan, Plan) else None,
             **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
         self.folder.save(INTENTS, batch_id, intent, is_new=True)
@@ -294,10 +301,11 @@ class Protocol:
         sweeps = not self._swept or number % SWEEP_EVERY == 0
         if not self._swept:
             self._kept |= self._name_older(before.batch)
+            self._held = list_held(self.folder)
         self._swept = True
         gone = [batch for batch in self._kept if batch <= number - self.keep]
-        old = set[str]().union(*(self._kept.pop(batch) for batch in gone))
-        needed = set[str]().union(*self._kept.values())
+        old = set[str]().union(*(self._kept.pop(batch) for batch in gone), *self._let_go(number - self.keep))
+        needed = set[str]().union(*self._kept.values(), *(files for _, files in self._held.values()))
         for name in (set(self.folder.names(SEGMENTS)) if sweeps else old) - needed:
             self.folder.delete(SEGMENTS, name)
         for name in self.folder.names(MAIL):
@@ -307,6 +315,13 @@ class Protocol:
             for name in self.folder.names(kind):
                 if name not in living:  # older, or a part that was never renamed
                     self.folder.delete(kind, name)
+
+    def _let_go(self, batch: int) -> list[set[str]]:
+        """Forget upgrades that a batch follows from so far that they can be undone no more; the files that they held."""
+        gone = [number for number, (after, _) in self._held.items() if after <= batch]
+        for number in gone:
+            self.folder.delete(UPGRADES, f"{number}.json")
+        return [self._held.pop(number)[1] for number in gone]
 
     def _name_older(self, last: int) -> dict[int, set[str]]:
         """What the manifests name that an earlier run has kept; one that cannot be read is not kept."""

@@ -131,7 +131,9 @@ class Supersteps:
         folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
         ticks: bool = False,
+        order: Sequence[str] = (),
     ) -> None:
+        """`order`: the aliases as Spark's logs have their sources, if that is not the order of FROM."""
         spark = next(iter(frames.values())).sparkSession
         folder = replace(folder, is_shared=not is_one_machine(spark))
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
@@ -144,7 +146,7 @@ class Supersteps:
         self.entrance_tasks = 1 if entrance.is_sequenced else min(self.partitions, flows.plan.units)
         """Tasks of round 0, where Spark shuffles rows to them."""
         self._ddl = schema_of(outlet.fields)
-        self._union, self.way = union_streams(flows.plan, entrance, frames, late=late, ticks=ticks)
+        self._union, self.way = union_streams(flows.plan, entrance, frames, late=late, ticks=ticks, order=order)
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)

@@ -37,7 +37,8 @@ from watersmeet.sites.letter import Letter
 from watersmeet.sites.one_way.kept import name_out
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
-from watersmeet.storage.manifest import REMEDY, BatchManifest, Intent
+from watersmeet.storage.document import REMEDY
+from watersmeet.storage.manifest import BatchManifest, Intent
 
 logger = logging.getLogger(__name__)
 RUN = "run"

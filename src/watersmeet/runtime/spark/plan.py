@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -46,6 +48,15 @@ def check_session(join: Join, spark: Any) -> None:
             raise OptionError(
                 f"{name} was {before} when the query was made, and is {after} now: make the query again, or set it back"
             )
+
+
+def count_sources(frame: Any) -> int:
+    """How many sources Spark reads for a streaming DataFrame, by the plan that it prints."""
+    shown = StringIO()
+    with redirect_stdout(shown):
+        frame.explain(True)
+    parsed = re.split(r"== \w+ Logical Plan ==", shown.getvalue())[1]
+    return max(1, len(re.findall(r"\bStreamingRelation", parsed)))
 
 
 def plan(join: Join, frames: Mapping[str, Any], options: Options) -> Plan:

@@ -24,7 +24,7 @@ from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.subscriptions.log import FEED, Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.manifest import REMEDY
+from watersmeet.storage.document import REMEDY
 
 COLUMNS = ("id", "action", "sql")
 

@@ -28,10 +28,11 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.limits import check_quotas
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.registry.versions import Queries
+from watersmeet.runtime.given import trigger_of
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.follow import check_sinks
-from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores, trigger_of
+from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, keep
 from watersmeet.runtime.rounds.sinks import FileSink

@@ -26,7 +26,7 @@ from typing import TypeVar
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.versions import Change, Snapshot
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
-from watersmeet.storage.manifest import REMEDY, Document
+from watersmeet.storage.document import REMEDY, Document
 
 REGISTRY, SNAPSHOTS = "registry", "snapshots"
 FEED = "feed"

@@ -43,7 +43,7 @@ from watersmeet.registry.versions import (
 )
 from watersmeet.runtime.arrow_types import DuckDBTypes
 from watersmeet.sql.parse import parse
-from watersmeet.storage.manifest import REMEDY
+from watersmeet.storage.document import REMEDY
 
 _SAID: dict[str, Literal["refused", "failed", "suspended"]] = {
     "refuse": "refused",
