@@ -21,12 +21,14 @@ from watersmeet import Stream
 from watersmeet.registry import versions
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
+from watersmeet.runtime.checkpoints.upgrade import Sinks, end_upgrade, upgrade
 from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.rounds import files, sinks, supersteps, worker
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
@@ -80,7 +82,12 @@ class Life:
         self.checkpoint, self.count = checkpoint, count
         self.folder.prepare()
         self.protocol = self.made(seconds)
+        end_upgrade(self.folder)
         check_checkpoint(self.protocol.plan, self.folder, self.sink.folder)
+
+    @staticmethod
+    def sink_of(path: Path) -> SinkFolder:
+        return FolderSink(str(path), "json").folder
 
     def made(self, seconds: int) -> Protocol:
         run = wires(seconds, self.count)
@@ -120,6 +127,19 @@ class Registered(Life):
     def frame(self, taken: list[int]) -> Any:
         tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}
         return SimpleNamespace(tables=tables)
+
+
+class Upgraded(Life):
+    """The same of a query that took over the state of another one after its first batch."""
+
+    def made(self, seconds: int) -> Protocol:
+        is_new = not (self.checkpoint / "metadata").exists()
+        if is_new:
+            Life(self.checkpoint, Path(self.sink.path), seconds + 1, self.count).run(1)
+        protocol = super().made(seconds)
+        if is_new:
+            assert upgrade(wires(seconds, self.count).plan, self.folder, Sinks(self.sink.folder)) is not None
+        return protocol
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:

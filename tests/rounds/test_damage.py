@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rounds.lives import FILES, Life, Registered, patch
+from tests.rounds.lives import FILES, Life, Registered, Upgraded, patch
 from tests.rounds.mini_spark import Crash, SparkError
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, SEGMENTS
 
-LIVES = {"query": Life, "registered": Registered}
+LIVES = {"query": Life, "registered": Registered, "upgraded": Upgraded}
 ENDS = ("", "before the sink", "after the sink", "before Spark's commit")
 """Where a life ends in its last batch; the first is a stop after it."""
 DAMAGES = ("empty", "half", "short", "flip", "gone", "another query's", "another run's", "a sibling's")

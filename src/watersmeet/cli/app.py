@@ -169,6 +169,10 @@ def run(
     static: Static = False,
     serve: Serve = False,
     port: Port = 0,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="With --runtime rounds: hand the checkpoint of another query over to this one."),
+    ] = False,
 ) -> None:
     """Join folders of files and topics of Kafka, as streams or (--static) as they are now."""
     with report_errors():
@@ -178,6 +182,10 @@ def run(
         to, pace = sink(sink_), Pace(trigger(trigger_), files_per_trigger, rows_per_trigger)
         on = runtime_of(runtime, to)
         late = None if late_ is None else late_sink(late_, to, rounds=on == "rounds" and not static)
+        if upgrade and (on != "rounds" or static):
+            raise OptionError(
+                "--upgrade needs --runtime rounds: of dataframe() Spark keeps the state, and only the same windows, keys and columns go on"
+            )
         choices, with_jars = _options(units, kernel, routing, driver, on, shipping), jars(jars_)
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
@@ -185,7 +193,8 @@ def run(
     if static:
         runs.backfill(text, found, choices, to, zone)
     else:
-        runs.stream(text, found, choices, to, late, checkpoint, pace, zone, with_jars, port if serve else None)
+        how = runs.How(with_jars, port if serve else None, upgrade)
+        runs.stream(text, found, choices, to, late, checkpoint, pace, zone, how)
 
 
 @app.command()
@@ -221,16 +230,21 @@ def state(
     restore: Annotated[
         int | None, typer.Option(help="Set the checkpoint back to this batch; needs --sink.", show_default=False)
     ] = None,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the latest upgrade back; needs --sink.")] = False,
     sink_: Annotated[
-        str | None, typer.Option("--sink", help="With --restore: the query's sink, or function.", show_default=False)
+        str | None,
+        typer.Option("--sink", help="With --restore and --undo: the query's sink, or function.", show_default=False),
     ] = None,
-    late: Annotated[str | None, typer.Option(help="With --restore: its sink of late rows.", show_default=False)] = None,
+    late: Annotated[
+        str | None, typer.Option(help="With --restore and --undo: its sink of late rows.", show_default=False)
+    ] = None,
 ) -> None:
-    """Show what a checkpoint keeps; verify, export, import or restore it. The query must be stopped for the last two."""
+    """Show what a checkpoint keeps; verify, export, import or restore it, or undo an upgrade. The query must be stopped for the last three."""
     from watersmeet.cli import state as states
 
     with report_errors():
-        wanted = [n for n, given in (("--verify", verify or None), ("--export", export), ("--import", import_), ("--restore", restore)) if given is not None]  # fmt: skip
+        choices = {"--verify": verify or None, "--export": export, "--import": import_, "--restore": restore, "--undo": undo or None}  # fmt: skip
+        wanted = [name for name, given in choices.items() if given is not None]
         if len(wanted) > 1:
             raise OptionError(f"{' and '.join(wanted)} are two things to do: give one of them")
         if verify:
@@ -241,6 +255,8 @@ def state(
             states.take_over(checkpoint, import_)
         elif restore is not None:
             states.set_back(checkpoint, restore, sink_, late)
+        elif undo:
+            states.take_back(checkpoint, sink_, late)
         else:
             states.show(checkpoint, batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,16 @@ from watersmeet.cli.view import TotalsView
 from watersmeet.cli.watch import QueryWatch, RoundsWatch, Totals, count_results
 
 
+@dataclass(frozen=True)
+class How:
+    """What `run` takes besides."""
+
+    jars: str | None = None
+    port: int | None = None
+    """That of the live page; None: there is none."""
+    upgrade: bool = False
+
+
 def stream(
     text: str,
     sources: Sequence[Source],
@@ -26,14 +37,13 @@ def stream(
     checkpoint: Path | None,
     pace: Pace,
     timezone: str,
-    jars: str | None = None,
-    port: int | None = None,
+    how: How,
 ) -> None:
     """Run a query until its input ends (available-now) or someone stops it."""
     with report_errors():
         lasting = folders.checkpoint_folder(sink, late, checkpoint)
     trigger = dict(pace.trigger)
-    with local_spark("run", timezone, jars) as on:
+    with local_spark("run", timezone, how.jars) as on:
         query = _query(on, text, sources, options, pace)
         view = TotalsView(Totals({i.alias: i.stream for i in query.plan.join.inputs}), on.console)
         folder = lasting or on.scratch / "checkpoint"
@@ -41,14 +51,17 @@ def stream(
             if options.get("runtime") == "rounds":
                 to = folders.rounds_sink(sink, view.rows)
                 lost = None if late is None else folders.rounds_sink(late, view.late_rows, "late")
-                running = query.start(sink=to, late=lost, checkpoint=folder.absolute(), trigger=trigger)
+                where = folder.absolute()
+                running = query.start(sink=to, late=lost, checkpoint=where, trigger=trigger, upgrade=how.upgrade)
+                if running.upgraded is not None:
+                    on.console.print(str(running.upgraded), highlight=False, soft_wrap=True, markup=False)
                 watch: QueryWatch = RoundsWatch(running, view.totals, view.batch)
             else:
                 grouped = query.plan.join.grouping is not None and query.plan.join.group_window is None
                 frame = count_results(query.dataframe())
                 running = folders.start(frame, sink, folder, trigger, view.rows, grouped=grouped)
                 watch = QueryWatch(running, view.totals, view.batch)
-            page = None if port is None else wm.observe(running, query, port=port)
+            page = None if how.port is None else wm.observe(running, query, port=how.port)
             if page is not None:
                 on.console.print(f"live page: {page.url}", highlight=False, soft_wrap=True)
             try:

@@ -12,6 +12,7 @@ from watersmeet.runtime.checkpoints.exports import export_state, import_state
 from watersmeet.runtime.checkpoints.restore import restore
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.checkpoints.summary import sum_up
+from watersmeet.runtime.checkpoints.upgrade import undo
 from watersmeet.runtime.checkpoints.verify import verify
 
 DAMAGED = 3
@@ -47,12 +48,21 @@ def take_over(checkpoint: str, edited: Path) -> None:
 
 def set_back(checkpoint: str, batch: int, sink: str | None, late: str | None) -> None:
     """The sinks are written as `watersmeet run` takes them; `function` stands for one that only a program knows."""
+    gone = restore(checkpoint, batch, **_sinks("--restore", sink, late))
+    _say(f"{checkpoint} is after batch {batch}; {len(gone)} files of later batches are gone")
+
+
+def take_back(checkpoint: str, sink: str | None, late: str | None) -> None:
+    batch = undo(checkpoint, **_sinks("--undo", sink, late))
+    _say(f"{checkpoint} is after batch {batch}, as it was before the upgrade; start the query that it had")
+
+
+def _sinks(option: str, sink: str | None, late: str | None) -> dict[str, str | None]:
     if sink is None:
         raise OptionError(
-            "--restore needs --sink, so that it can be seen whether it has later batches: parquet:FOLDER, json:FOLDER, delta:PATH, iceberg:TABLE, or function"
+            f"{option} needs --sink, so that it can be seen whether it has later batches: parquet:FOLDER, json:FOLDER, delta:PATH, iceberg:TABLE, or function"
         )
-    gone = restore(checkpoint, batch, sink=_sink(sink), late=None if late is None else _sink(late))
-    _say(f"{checkpoint} is after batch {batch}; {len(gone)} files of later batches are gone")
+    return {"sink": _sink(sink), "late": None if late is None else _sink(late)}
 
 
 def _sink(text: str) -> str | None:

@@ -29,9 +29,11 @@ from watersmeet.runtime.rounds.checkpoint import (
     METADATA,
     OFFSETS,
     SEGMENTS,
+    UPGRADES,
     SparkLogs,
     StateFolder,
 )
+from watersmeet.runtime.rounds.upgrades import UpgradeRecord, list_held
 from watersmeet.runtime.subscriptions.log import FEED, REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.storage.document import Document
 from watersmeet.storage.manifest import BatchManifest, Intent, check_query
@@ -85,6 +87,8 @@ class _Verification:
         latest = max(self.folder.numbers(MANIFESTS), default=-1)
         for number in self.folder.numbers(MANIFESTS):
             yield from self._check_state(number, is_latest=number == latest)
+        for number in self.folder.numbers(UPGRADES):
+            yield from self._ask(_name(UPGRADES, number), lambda n=number: self._check_upgrade(n))  # type: ignore[misc]
         yield from self._find_unreachable()
 
     def _find_query(self) -> None:
@@ -148,6 +152,12 @@ class _Verification:
             name = f"{self._below(SEGMENTS)}/{info.file}"
             yield from self._ask(name, lambda i=info: self._check_segment(i), is_harmless=not is_latest)  # type: ignore[misc]
 
+    def _check_upgrade(self, number: int) -> None:
+        """That its record is whole, and carried out."""
+        if not self.folder.load(UPGRADES, number, UpgradeRecord).is_done:
+            path = self.folder.path(UPGRADES, f"{number}.json")
+            raise CheckpointError(f"{path} is not carried out: the process died; the next start does it")
+
     def _check_segment(self, info: SegmentInfo) -> None:
         """That its bytes are those that were written, and hold what the manifest says."""
         segment = Segment(info.id, from_bytes(self.folder.read_segment(info)).combine_chunks())
@@ -164,6 +174,8 @@ class _Verification:
                 named |= self.folder.load(MANIFESTS, number, BatchManifest).files()
             except CheckpointError:
                 return  # what it names is not known
+        with suppress(CheckpointError):
+            named |= set[str]().union(*(files for _, files in list_held(self.folder).values()))
         left = [(SEGMENTS, name) for name in self.folder.names(SEGMENTS) if name not in named]
         left += [(MAIL, name) for name in self.folder.names(MAIL)]
         for kind in _OWN:
