@@ -145,7 +145,8 @@ def test_errors_become_messages_and_codes(capsys, tmp_path, error, code, said):
     text = capsys.readouterr().err
     assert said in text
     assert ("spark.log" in text) == (code == THEIRS)
-    assert "Traceback" not in text
+    assert "SQLSTATE" not in text
+    assert "Traceback" not in text.partition("in a worker: ")[0], "the worker's own comes after the message"
 
 
 def test_a_defect_is_not_hidden():

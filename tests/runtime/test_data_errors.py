@@ -30,8 +30,17 @@ TABLE = pa.table(
 )
 def test_overflows_and_casts_that_fail(select: str, condition: str, rest: str, piece: str) -> None:
     text = f"SELECT {select} FROM s a, t b WHERE a.k = b.k {condition} WINDOW = 1 SECOND {rest}"
-    with pytest.raises(DataError, match=f"^{piece} cannot be evaluated: .*; cast to a wider type"):
+    with pytest.raises(
+        DataError, match=rf"^{piece} cannot be evaluated for the row \{{.*\}}: .*; cast to a wider type"
+    ):
         wm.local.run(text, {"s": TABLE, "t": TABLE})
+
+
+def test_the_row_and_the_unit_are_named() -> None:
+    rows = {"k": [1] * 100, "x": [1] * 60 + [2**62] + [1] * 39, "ts": pa.array([1] * 100, pa.timestamp("us", tz="UTC"))}
+    text = "SELECT a.k FROM s a, t b WHERE a.k = b.k AND a.x * b.x > 5 WINDOW = 1 SECOND"
+    with pytest.raises(DataError, match=rf"for the row \{{.*{2**62}.*\}}: .*; found by unit 0 in batch 0$"):
+        wm.local.run(text, {"s": pa.table(rows), "t": pa.table(rows)})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Errors as one clear message, without a traceback.
 
 An error that a worker raised reaches the driver inside Spark's exception, with the worker's traceback around it: ours
-is taken out of it and shown as itself; of others the first line is shown, and the log is named.
+is taken out of it and shown as itself, the worker's Python traceback after it; of others the first line is shown, and the log is named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.runtime.spark.failures import from_worker
+from watersmeet.runtime.spark.failures import from_value, from_worker
 
 OURS, THEIRS = 2, 1
 """Exit codes: a mistake that the message explains, and a failure of Spark."""
@@ -30,15 +30,18 @@ def report_errors(log: Path | None = None) -> Iterator[None]:
     try:
         yield
     except WatersmeetError as error:
-        _show(str(error))
+        _show_with_notes(error)
         raise typer.Exit(OURS) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     except Exception as error:
         if not _is_sparks(error):
             raise
-        ours = from_worker(str(error))
-        _show(str(ours) if ours else f"Spark failed: {essence(str(error))}")
+        ours = from_worker(str(error)) or from_value(str(error))
+        if ours is not None:
+            _show_with_notes(ours)
+        else:
+            _show(f"Spark failed: {essence(str(error))}")
         if log is not None and ours is None:
             Console(stderr=True).print(f"Spark's log: {log}", highlight=False, soft_wrap=True)
         raise typer.Exit(OURS if ours else THEIRS) from None
@@ -60,6 +63,13 @@ def essence(text: str) -> str:
 
 def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+
+
+def _show_with_notes(error: WatersmeetError) -> None:
+    """The message, then where in a worker it was raised."""
+    _show(str(error))
+    for note in getattr(error, "__notes__", ()):
+        Console(stderr=True).print(Text(note, style="dim"), soft_wrap=True)
 
 
 def _show(message: str) -> None:

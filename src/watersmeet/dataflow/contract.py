@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen, count
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import DataError, WatersmeetError
 from watersmeet.kernels.instants import LAST, add_span
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.storage.manifest import Described, Manifest
@@ -182,6 +182,12 @@ class Turn:
             self.clock = self.clock.with_promise(promise if known is None else promise.along_with(known))
         return words
 
+    @property
+    def place(self) -> str:
+        """Whose turn it is, in words."""
+        stage, unit = divmod(self.unit, MOST_UNITS)
+        return f"unit {unit}{f' of stage {stage}' if stage else ''} in batch {self.batch}"
+
     def drop_late(
         self, stream: str, table: pa.Table, times: Any, *, counts: bool, copies: FindCopies | None = None
     ) -> pa.Table:
@@ -208,6 +214,17 @@ class Operator(Protocol):
 
     def cuts(self, clock: Clock) -> Mapping[str, int]:
         """By kind of segment the time before which it is dead after a batch, whether its unit ran or not."""
+
+
+def take_turn(operator: Operator, turn: Turn) -> Iterator[Yielded]:
+    """What an operator yields in a turn; an error says whose turn it was."""
+    try:
+        yield from operator.step(turn)
+    except DataError as error:
+        raise DataError(f"{error}; found by {turn.place}") from error
+    except Exception as error:
+        error.add_note(f"in the turn of {turn.place}")
+        raise
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,10 @@ _CHANGING = (
     "wm_apart(y, x) AS epoch_us(CAST(y AS TIMESTAMP)) - epoch_us(CAST(x AS TIMESTAMP))",
 )
 _LOCAL = threading.local()
+ROWS = "_rows"
+"""The name under which expressions are evaluated over rows."""
+_MOST_SHOWN = 300
+"""Characters of a row in an error."""
 _MOST_ZONES = 8
 """A thread keeps the databases of so many zones."""
 
@@ -124,7 +128,7 @@ def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: s
     [2, 3]
     """
     items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
-    return _answer(f"SELECT {items} FROM _rows", what, timezone, {"_rows": table})
+    return _answer(f"SELECT {items} FROM {ROWS}", what, timezone, {ROWS: table})
 
 
 def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:
@@ -161,15 +165,45 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
             con.register(name, table)
         return mark_utc(con.sql(sql).to_arrow_table())
     except duckdb.Error as error:
+        sample = ""
         if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
             _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
+        elif ROWS in tables:
+            sample = f" for the row {show_row(tables[ROWS], _find_culprit(con, sql, tables[ROWS]))}"
         raise DataError(
-            f"{what} cannot be evaluated: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
+            f"{what} cannot be evaluated{sample}: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
         ) from error
     finally:
         with suppress(duckdb.Error):
             for name in tables:
                 con.unregister(name)
+
+
+def _find_culprit(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> int:
+    """The first row for which a query over rows has no answer: some are asked together, and halved."""
+    import duckdb
+
+    first, count = 0, table.num_rows
+    while count > 1:
+        half = count // 2
+        try:
+            con.register(ROWS, table.slice(first, half))
+            con.sql(sql).to_arrow_table()
+            first, count = first + half, count - half
+        except duckdb.Error:
+            count = half
+    return first
+
+
+def show_row(table: pa.Table, number: int) -> str:
+    """A row of a table, cut where it is long.
+
+    >>> show_row(pa.table({"x": [1, 2], "s": ["a", "b" * 500]}), 0)
+    '{x: 1, s: a}'
+    """
+    values = {name: table.column(name)[number].as_py() for name in table.column_names if table.num_rows}
+    text = "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Origin, Report, Rounds, Turn, put
+from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Origin, Report, Rounds, Turn, put, take_turn
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import MemoryStore
@@ -80,7 +80,7 @@ class InProcess:
                 state = self.states.setdefault(unit, Manifest.fresh(self.identity))
                 state.maxima = dict(self.maxima)
                 turn = Turn(unit, inbox, state, self.store, clock, number, self.batch, peers)
-                for item in flow.operator(unit).step(turn):
+                for item in take_turn(flow.operator(unit), turn):
                     if isinstance(item, Message):
                         yield item
                     elif isinstance(item, pa.Table):

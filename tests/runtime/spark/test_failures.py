@@ -73,3 +73,33 @@ def test_a_cause_of_the_users_own_is_kept():
     with pytest.raises(KeyError) as raised:
         handle("[STREAM_FAILED] py4j", known).await_termination()
     assert str(raised.value.__cause__) == "the reason"
+
+
+DIVIDED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
+org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0. SQLSTATE: 22012
+== SQL (line 1, position 1) ==
+a.x / a.y
+^^^^^^^^^
+
+\tat org.apache.spark.sql.errors.QueryExecutionErrors
+SQLSTATE: XXKST"""
+
+
+def test_a_value_that_spark_has_no_result_for_is_one_message() -> None:
+    with pytest.raises(DataError) as raised:
+        handle(DIVIDED).await_termination()
+    assert str(raised.value) == (
+        "a value has no result in an expression of the query: Division by zero. Use `try_divide` to tolerate divisor being 0. (DIVIDE_BY_ZERO, in a.x / a.y); "
+        "change the expression, or leave such rows out with a condition on their stream"
+    )
+    assert from_worker("[STREAM_FAILED] [PATH_NOT_FOUND] no such path SQLSTATE: 42K03") is None
+
+
+def test_the_worker_s_traceback_is_a_note() -> None:
+    error = from_worker(WORKER)
+    assert error is not None
+    assert error.__notes__ == [
+        "in a worker: Traceback (most recent call last):\n"
+        '  File "worker.py", line 4327, in invoke_udf\n    run_process()\n'
+        "watersmeet.errors.CheckpointError: the checkpoint belongs to another query:"
+    ]

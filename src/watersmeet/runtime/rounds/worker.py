@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.columns.arrow import enlarge, integers, mark_utc
-from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Report, Turn, round_of, stage_of
+from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Report, Turn, round_of, stage_of, take_turn
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import AHEAD, Copies, JoinEntry, WireContent, find_usable, route
 from watersmeet.operators.late import ROW, find_lost
@@ -120,7 +120,7 @@ class Task:
             state.maxima = dict(orders.maxima)
             clock = flow.clock(state.maxima, seen)
             turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
-            for item in flow.operator(unit).step(turn):
+            for item in take_turn(flow.operator(unit), turn):
                 if isinstance(item, Message):
                     post.post(item, round_of(flow, item, orders.round))
                 elif isinstance(item, pa.Table) and orders.direct:

@@ -4,7 +4,7 @@
     a worker raises DataError -> its traceback as text -> PythonException -> StreamingQueryException, 100 lines
 
 Whoever waits for a query gets the exception that was raised in the driver, or the error of ours that a worker
-raised; Spark's exception is its `__cause__`, unless it has one of its own. Any other error is left as Spark reports it.
+raised, with the worker's traceback as a note; Spark's exception is its `__cause__`, unless it has one of its own. A value for which Spark itself has no result is a `DataError`, too. Any other error is left as Spark reports it.
 
 Registered queries that break a batch are struck out, and the batch runs again without them:
 
@@ -31,12 +31,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from watersmeet import errors
-from watersmeet.errors import BrokenQueryError, QuotaError, WatersmeetError, WorkerError
+from watersmeet.errors import BrokenQueryError, DataError, QuotaError, WatersmeetError, WorkerError
 from watersmeet.registry.versions import STRUCK
 
 _RAISED = re.compile(
     r"(?:^|: )watersmeet\.errors\.(\w+): (.*?)(?=^ ?SQLSTATE|^\s*at |^\s*$|\Z)", re.MULTILINE | re.DOTALL
 )
+_TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+\S.*")
+_VALUE = re.compile(r"\[([A-Z_.]+)\] ((?:(?!\[[A-Z_.]+\] ).)*?)\s*SQLSTATE: 22\w{3}", re.DOTALL)
+"""An error of Spark's about a value: SQL calls those of class 22 data exceptions."""
+_FRAGMENT = re.compile(r"== SQL[^\n]*==\n(.*?)\n\s*\^", re.DOTALL)
 _MISMATCH = re.compile(r"different version: ([\d.]+)")
 _CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(watersmeet|pyarrow|pandas|numpy|numba|duckdb)")
@@ -58,7 +62,7 @@ def unwrap(error: BaseException, known: BaseException | None = None) -> BaseExce
     if isinstance(known, WatersmeetError):
         return known
     first = known if isinstance(known, Exception) else error
-    return from_worker(str(first)) or _find_lack(str(first)) or first
+    return from_worker(str(first)) or from_value(str(first)) or _find_lack(str(first)) or first
 
 
 def _find_lack(text: str) -> WatersmeetError | None:
@@ -111,10 +115,30 @@ def from_worker(text: str, *kinds: type[WatersmeetError]) -> WatersmeetError | N
     CheckpointError('it is damaged')
     """
     for found in _RAISED.finditer(text):
-        error = getattr(errors, found[1], WatersmeetError)(found[2].strip())
+        error: WatersmeetError = getattr(errors, found[1], WatersmeetError)(found[2].strip())
         if not kinds or isinstance(error, kinds):
+            trace = _TRACE.search(text)
+            if trace is not None:
+                error.add_note(f"in a worker: {trace[0].strip()}")
             return error
     return None
+
+
+def from_value(text: str) -> DataError | None:
+    """What Spark itself could not evaluate for a value, in one message; None if that is not what has failed.
+
+    >>> str(from_value("Job aborted: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"))[:78]
+    'a value has no result in an expression of the query: Division by zero. (DIVIDE'
+    """
+    found = _VALUE.search(text)
+    if found is None:
+        return None
+    piece = _FRAGMENT.search(text)
+    where = f", in {' '.join(piece[1].split())}" if piece else ""
+    return DataError(
+        f"a value has no result in an expression of the query: {' '.join(found[2].split())} ({found[1]}{where}); "
+        "change the expression, or leave such rows out with a condition on their stream"
+    )
 
 
 T = TypeVar("T")

@@ -22,7 +22,18 @@ from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import block_bytes, from_bytes, shrink
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
-from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Report, Turn, Yielded, first_unit
+from watersmeet.dataflow.contract import (
+    WORDS,
+    Dataflow,
+    Inbox,
+    Message,
+    Pause,
+    Report,
+    Turn,
+    Yielded,
+    first_unit,
+    take_turn,
+)
 from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels
@@ -239,7 +250,7 @@ class Unit:
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         """What it yields; then the state is that after the batch."""
-        yield from self.flow.stages[self.stage].operator.step(turn)
+        yield from take_turn(self.flow.stages[self.stage].operator, turn)
         turn.state.maxima = turn.clock.reached
 
     @property
