@@ -5,7 +5,9 @@ Invariant: the words are those of the terminal; every one of them is escaped. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -33,6 +35,40 @@ def show_text(title: str, text: str, *drawings: str) -> str:
     pictures = "".join(f'<div style="overflow-x:auto;margin-top:6px">{drawing}</div>' for drawing in drawings)
     pre = f'<pre style="white-space:pre-wrap;margin:4px 0">{escape(text)}</pre>'
     return f'<div style="font-size:13px"><b>{escape(title)}</b>{pre}{pictures}</div>'
+
+
+REFRESH_S = 1.0
+"""How often what is shown of a running query is looked at again."""
+
+
+def show_live(
+    draw: Callable[[], str], text: Callable[[], str], is_active: Callable[[], bool]
+) -> threading.Thread | None:
+    """Show something in IPython: in a notebook as HTML that is drawn anew, in its place, as long as it is active and changes; in a terminal as text, once."""
+    ipython = sys.modules["IPython"]
+    if getattr(ipython.get_ipython(), "kernel", None) is None:
+        print(text())
+        return None
+    html = draw()
+    shown = ipython.display.display(ipython.display.HTML(html), display_id=True)
+    follower = threading.Thread(
+        target=_follow, args=(shown, html, draw, is_active), name="watersmeet notebook", daemon=True
+    )
+    follower.start()
+    return follower
+
+
+def _follow(shown: Any, html: str, draw: Callable[[], str], is_active: Callable[[], bool]) -> None:
+    goes_on, pause = True, threading.Event()
+    while goes_on:
+        pause.wait(REFRESH_S)
+        try:
+            goes_on, now = is_active(), draw()
+        except Exception:  # the session is gone, and what is shown is the last that was known
+            return
+        if now != html:
+            html = now
+            shown.update(sys.modules["IPython"].display.HTML(html))
 
 
 def draw_plan(facts: Mapping[str, Any]) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from watersmeet.errors import OptionError
 from watersmeet.view.hub import Hub
 from watersmeet.view.metrics import CONTENT_TYPE, render
+from watersmeet.view.telemetry import report_to
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10.0
@@ -75,6 +76,14 @@ class Page:
     def wait(self, seconds: float) -> None:
         """For so long, or until it is closed."""
         self._closing.wait(seconds)
+
+    def report(self, meter: Any = None) -> Page:
+        """Hand the figures of `/metrics` to OpenTelemetry, too, under the same names: to a meter of yours, or to that of the process. Needs `pip install "watersmeet[otel]"`.
+
+        >>> handle.serve().report()  # doctest: +SKIP
+        """
+        report_to(self.hub, meter)
+        return self
 
     def close(self) -> None:
         """Serve nothing more."""

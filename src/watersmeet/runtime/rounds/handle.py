@@ -57,7 +57,7 @@ from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.storage.manifest import OTHER, REWRITTEN, BatchManifest
-from watersmeet.view.notebook import show_lines
+from watersmeet.view.notebook import show_lines, show_live
 from watersmeet.view.server import Page
 
 _ARROW = "spark.sql.execution.arrow"
@@ -273,6 +273,10 @@ class Handle:
             ("live", "handle.serve() gives the address of a page"),
         ]
         return show_lines(f"Handle of {self.query.name!r}" if self.query.name else "Handle", lines)
+
+    def _ipython_display_(self) -> None:
+        """In a notebook the handle shows its latest batch, and goes on showing it in its place."""
+        show_live(self._repr_html_, self.__repr__, lambda: self.is_active)
 
     def _status(self) -> str:
         if self.is_active:
