@@ -77,6 +77,18 @@ class LossyLife(Life):
         return super().frame(taken)
 
 
+def test_a_few_of_them_are_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch(monkeypatch)
+    life = LossyLife(tmp_path)
+    life.live(FILES)
+    told = [figures.progress() for figures in life.protocol.told]
+    sampled = [tuple(str(row[n]) for n in ("stream", "lag_us", "row")) for p in told for row in p.late_sample]
+    lost = expected(tmp_path / "ck")[0]
+    assert 0 < len(sampled) <= sum(min(3, sum(p.late.values())) for p in told)
+    known = Counter((str(stream), str(lag), str(row)) for stream, _, lag, _, _, row in lost.elements())
+    assert not Counter(sampled) - known
+
+
 def expected(checkpoint: Path) -> tuple[Counter[Any], Counter[Any]]:
     """Dropped rows and results of the batches that have been, in one process that nothing happens to."""
     spark, twin = MiniSpark(checkpoint, most=2), run()

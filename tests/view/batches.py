@@ -40,6 +40,18 @@ def _batch(number: int, now: datetime, paid: datetime, chance: random.Random) ->
         input_rows=rows,
         results=int(rows * chance.uniform(1.5, 2.5)),
         late={"clicks": chance.randint(1, 30)} if number % 3 else {},
+        late_sample=(
+            {
+                "stream": "clicks",
+                "ts": 1_000_000 * int(now.timestamp() - 60),
+                "lag_us": 55_000_000,
+                "batch": number,
+                "reason": "late",
+                "row": f'{{"user":{number},"v":"<b>"}}',
+            },
+        )
+        if number % 3
+        else (),
         watermarks={"orders": now - timedelta(seconds=10), "clicks": now - timedelta(seconds=5), "payments": paid},
         state_rows={"o": 20_000 + 600 * number, "c": 60_000 + 900 * number, "p": 9_000 + 10 * number},
         state_bytes=(90_000 + 1_500 * number) * 140,

@@ -95,6 +95,8 @@ def test_it_fits_and_can_be_read(browser: Any, width: int, scheme: str) -> None:
         )
         for chart in ("rates", "phases", "lags", "states"):
             assert page.locator(f"#{chart} polyline, #{chart} rect").count() > 0
+        assert page.locator("[data-sample='clicks']").count() == 12
+        assert page.locator("[data-sample='clicks']").first.inner_text() == '{"user":38,"v":"<b>"}'
         for drawing in ("dataflow", "windows"):
             assert page.locator(f"#{drawing} svg rect").count() >= 3
         assert said == []

@@ -124,6 +124,7 @@ class Events:
             "holds": self._find_holds(marks),
             "skew": max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0,
             "scaled": list(progress.scaled),
+            "late_sample": [dict(row) for row in progress.late_sample],
             "shipped": [[*sites, *sums] for sites, sums in progress.shipped.items()],
             "expected": [[*sites, size] for sites, size in progress.expected.items()],
             "suspended": dict(progress.suspended),

@@ -169,6 +169,23 @@ def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tup
         yield from ((p, from_bytes(_check_blob(blob, p, path))) for p, blob in zip(parts, found, strict=True))
 
 
+SAMPLED, MOST_SAMPLED = 3, 2**20
+"""So many rows are shown of a parcel, if that has no more bytes than so many."""
+
+
+def sample_rows(folder: StateFolder, parcels: Iterable[Parcel]) -> list[dict[str, Any]]:
+    """A few rows of the smallest parcel, as JSON has them: instants in microseconds."""
+    smallest = min((p for p in parcels if p.rows and p.bytes <= MOST_SAMPLED), key=lambda p: p.bytes, default=None)
+    if smallest is None:
+        return []
+    [(_, table)] = open_parcels(folder, [smallest])
+    some = table.slice(0, SAMPLED)
+    instants = [n for n, field in enumerate(some.schema) if pa.types.is_timestamp(field.type)]
+    for n in instants:
+        some = some.set_column(n, some.schema.names[n], some.column(n).cast(pa.int64()))
+    return list(some.to_pylist())
+
+
 def _map_parts(path: str, parts: Iterable[Parcel]) -> list[pa.Buffer]:
     whole = map_file(path)
     return [whole.slice(min(p.begin, whole.size), p.bytes) for p in parts]

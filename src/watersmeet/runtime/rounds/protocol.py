@@ -353,6 +353,7 @@ class Protocol:
             input_rows=account.rows,
             results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
+            late_sample=account.late_sample,
             watermarks=dict(watermarks(self.plan.streams, after.maxima)),
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),

@@ -32,7 +32,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
-from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, post_all
+from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, post_all, sample_rows
 from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
 from watersmeet.runtime.rounds.results.leaving import Outlet, Write, Writing, keep
@@ -78,6 +78,8 @@ class Account:
     """Frequent keys, see `elastic.Heavy`."""
     said: list[str] = field(default_factory=list)
     """What will change from the next batch on, in words."""
+    late_sample: list[dict[str, Any]] = field(default_factory=list)
+    """A few of the dropped rows, if somebody asks for them."""
     entered: dict[str, list[int]] = field(default_factory=dict)
     """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
 
@@ -318,10 +320,10 @@ class _Running:
         if not self.lost:
             deliver(self.steps.nothing_lost())
             return
-        count = min(len(self.lost), self.steps.partitions)
-        shares = [self.lost[n::count] for n in range(count)]
+        self.account.late_sample = sample_rows(self.steps.folder, self.lost)
+        shares = [self.lost[n :: self.steps.partitions] for n in range(min(len(self.lost), self.steps.partitions))]
         self._under(
-            self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, anywhere(count), HandLost)
+            self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, anywhere(len(shares)), HandLost)
         )
 
     def _reship(self) -> None:
