@@ -96,7 +96,8 @@ class Progress:
     """Partners that a tuple has found lately, by 'from>to' of aliases; under `start()` only."""
     oldest: dict[str, Moment] = field(default_factory=dict)
     """Event time of the oldest stored tuple, by alias; under `start()` only."""
-<<<<<<< HEAD
+    late_sample: tuple[Mapping[str, Any], ...] = ()
+    """A few of the rows that were dropped, with the columns of `Query.late`, instants in microseconds; under `start(late=...)` only."""
     advice: tuple[str, ...] = ()
     """What to set so that the units are busy alike, where they are not; under `dataframe()` only: `start()` sees to it itself."""
 
@@ -108,10 +109,6 @@ class Progress:
         2.8
         """
         return max((most for _, most in _find_skew(self.unit_rows)), default=1.0)
-=======
-    late_sample: tuple[Mapping[str, Any], ...] = ()
-    """A few of the rows that were dropped, with the columns of `Query.late`, instants in microseconds; under `start(late=...)` only."""
->>>>>>> d2fcab8 (Late rows: samples in progress and on the page)
 
     @property
     def rows_per_second(self) -> float:
@@ -168,11 +165,8 @@ class Figures(Document):
         own["watermarks"] = {s: moment(m) for s, m in own["watermarks"].items()}
         own["oldest"] = {alias: moment(ts) for alias, ts in own.get("oldest", {}).items()}
         own["unit_rows"] = {int(unit): rows for unit, rows in own["unit_rows"].items()}
-<<<<<<< HEAD
-        own["scaled"], own["advice"] = tuple(own["scaled"]), tuple(own.get("advice", ()))
-=======
-        own["scaled"], own["late_sample"] = tuple(own["scaled"]), tuple(own.get("late_sample", ()))
->>>>>>> d2fcab8 (Late rows: samples in progress and on the page)
+        for name in ("scaled", "advice", "late_sample"):
+            own[name] = tuple(own.get(name, ()))
         own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}
         own["expected"] = {(a, b): size for a, b, size in own.get("expected", ())}
         return Progress(**own)
