@@ -18,7 +18,7 @@ from watersmeet.sites.planning.optimize import Optimizer
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
 from watersmeet.sites.planning.trees import Level, TreeOptimizer, TreePlan
 from watersmeet_lab.reproduce.semijoin.calibrate import calibrate
-from watersmeet_lab.simulate.sites.streams import Sample, measure
+from watersmeet_lab.simulate.sites.samples import Sample, measure
 
 INTERVAL = 100_000
 

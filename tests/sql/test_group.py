@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.errors import QueryError, UnknownNameError
+from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
 from watersmeet.query.select import Distinct, Grouping
 
 W = "FROM s0 a, s1 b WHERE a.k = b.k"
@@ -87,3 +87,22 @@ def test_distinct(bound):
 def test_what_belongs_to_no_group(bound, query, message):
     with pytest.raises(QueryError, match=message):
         bound(query)
+
+
+def test_online_is_what_group_by_means(bound):
+    text = f"a.k, sum(b.v) AS s {W} WITHIN 10 MINUTES GROUP BY a.k"
+    online, plain = bound(f"SELECT ONLINE {text}"), bound(f"SELECT {text}")
+    assert (read(online), made(online), online.windows) == (read(plain), made(plain), plain.windows)
+    assert read(bound(f"select online a.k {W}")) == ["a.k"]
+    assert bound(f"SELECT ONLINE DISTINCT a.k {W}").distinct
+
+
+def test_online_may_be_a_name(bound):
+    assert [o.name for o in bound(f"SELECT a.k AS online {W}").results] == ["online"]
+    with pytest.raises(UnknownNameError, match="online"):
+        bound(f"SELECT online {W}")
+
+
+def test_groups_that_leave_once_are_not_online(bound):
+    with pytest.raises(UnsupportedError, match=r"SELECT ONLINE asks for the current values .* leave out ONLINE"):
+        bound(f"SELECT ONLINE count(*) AS n {W} WITHIN 1 MINUTE GROUP BY window(a.ts, '1 minute')")

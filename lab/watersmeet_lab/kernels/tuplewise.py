@@ -80,10 +80,14 @@ def nlw(
 
 
 def hw(
-    problem: Problem, arrival: np.ndarray | None = None, counts: np.ndarray | None = None, limit: int = CHUNK
+    problem: Problem,
+    arrival: np.ndarray | None = None,
+    counts: np.ndarray | None = None,
+    limit: int = CHUNK,
+    every: int = EVERY,
 ) -> Iterator[np.ndarray]:
     """Hash window join: every probe meets the bucket of its key; without an equality, the buffer."""
-    return _join(problem, arrival, counts, limit, True, WHEN_MET | SELDOM_MET, EVERY)
+    return _join(problem, arrival, counts, limit, True, WHEN_MET | SELDOM_MET, every)
 
 
 def ripple(

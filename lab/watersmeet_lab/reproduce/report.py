@@ -38,12 +38,16 @@ class Claim:
     plots: tuple[Plot, ...] = ()
 
 
-def verdict(parts: Sequence[bool]) -> Verdict:
-    """One word for several conditions.
+def verdict(parts: Sequence[bool], main: bool = True) -> Verdict:
+    """One word for several conditions of equal weight, under one without which nothing holds.
 
     >>> verdict([True, True]), verdict([True, False]), verdict([False])
     ('yes', 'partly', 'no')
+    >>> verdict([True], main=False)
+    'no'
     """
+    if not main:
+        return "no"
     if all(parts):
         return "yes"
     return "partly" if any(parts) else "no"

@@ -2,7 +2,7 @@
 
 network     links that delay and reorder messages, and count them
 biclique    BiStream's dispatchers and units, tuple by tuple
-sites       lines: letters of sites, which take time; the rest: algorithms 1-9 as the paper has them, to count what it counts
+sites       the engine of sites over lines that take time, by heartbeats or by a bound on delays
 ring        RJoin over Chord
 local       what `wm.local` takes from here
 """

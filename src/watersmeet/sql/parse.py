@@ -21,6 +21,7 @@ from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec
 from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.expressions import SPARK
+from watersmeet.sql.online import cut_word, refuse_final
 from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
 from watersmeet.sql.trees import Joined
 from watersmeet.sql.windows.cut_items import cut_items, tokenize
@@ -100,7 +101,8 @@ def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
         found = f"found {str(tokens[0].text)!r}" if tokens else "the text is empty"
         raise ParseError(f"expected a SELECT statement, {found}")
     columns = {c.lower() for spec in streams.values() for c in spec.schema}
-    cut = cut_items(text, columns, tokens)
+    bare, is_online = cut_word(text, tokens, columns)
+    cut = cut_items(bare, columns, tokenize(bare) if is_online else tokens)
     statements = [s for s in _statements(cut.sql) if s is not None]
     if len(statements) != 1:
         raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
@@ -112,6 +114,8 @@ def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
     shape = item if isinstance(item, Joined) else Joined("inner", [item])
     conditions = [select.args["where"].this] if select.args.get("where") else []
     keys = select.args.get("group")
+    if is_online and keys is not None:
+        refuse_final(keys.expressions)
     return Draft(
         text, tuple(tables), tuple(conditions), cut.items, tuple(select.expressions), shape,
         distinct=select.args.get("distinct") is not None, keys=None if keys is None else tuple(keys.expressions),

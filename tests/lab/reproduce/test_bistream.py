@@ -13,6 +13,7 @@ from watersmeet.query.scaling import Scaling
 from watersmeet.routing.scaling import adjustment
 from watersmeet_lab.reproduce.bistream import data
 from watersmeet_lab.reproduce.bistream.answer import WrongAnswerError, ask_duckdb, verify
+from watersmeet_lab.reproduce.bistream.claims import elasticity
 from watersmeet_lab.reproduce.bistream.claims.aggregation import aggregate, check
 from watersmeet_lab.reproduce.bistream.claims.elasticity import ElasticCluster, follow_curve
 from watersmeet_lab.reproduce.bistream.cluster import Cluster
@@ -75,15 +76,13 @@ def test_a_wrong_answer_is_refused():
         verify(outcome, ask_duckdb(feed))
 
 
-def test_one_more_unit_of_a_window_join_migrates_nothing():
+def test_one_more_unit_of_a_window_join_fills_by_what_arrives():
     feed = small(Q7, window_s=20)
     cluster = ElasticCluster(feed, Model.of("JB4"), Scaling(10**9, low=0.0, hot_keys=False))
     found = cluster.run_elastic(30, 30)
-    assert found.migrated == 0
     cluster = ElasticCluster(feed, Model.of("JB4"), Scaling(10**9, low=0.0, hot_keys=False))
     cluster.change(replace(cluster.epochs.current, sides=(((0, 1, 4),), ((2, 3),))))
     grown = cluster.run_elastic(30, 30)
-    assert grown.migrated == 0
     assert len(cluster.units) == 5
     assert sum(b.entered[4] for b in grown.outcome.batches) > 0
     for run in (found, grown):
@@ -101,7 +100,25 @@ def test_units_come_and_go_with_the_load():
     units = [m.units for m in found.minutes]
     assert max(units) > units[0]
     assert units[-1] < max(units)
-    assert found.migrated == 0
+
+
+def elastic(units: list[int], rows: list[dict[int, int]], load: float = 0.6) -> elasticity.Elastic:
+    minutes = [
+        elasticity.Minute(1.0, n, (load, load), 1, (), by, tuple(range(n))) for n, by in zip(units, rows, strict=True)
+    ]
+    curve = ((0.0, 1.0), (float(len(units)), 1.0))
+    return elasticity.Elastic(curve, [(2.0, 3.5)], elasticity.ElasticOutcome(None, minutes))  # type: ignore[arg-type]
+
+
+def test_verdicts_on_scaling_can_be_no():
+    grown = [8] * 3 + [10] * 20 + [8] * 20
+    full, empty = dict.fromkeys(range(10), 100), {u: 100 if u < 8 else 0 for u in range(10)}
+    right = elastic(grown, [full] * 20 + [empty] * 23)
+    stuck = elastic(grown, [empty] * 20 + [full] * 23, load=0.95)
+    assert [elasticity.claim_load([r]).holds for r in (right, stuck)] == ["yes", "no"]
+    assert [elasticity.claim_without_migration([r]).holds for r in (right, stuck)] == ["yes", "no"]
+    assert elasticity.claim_bursts([right]).holds == "no"
+    assert elasticity.claim_bursts([elastic([8] * 20, [empty] * 20)]).holds == "yes"
 
 
 @pytest.mark.parametrize(("load", "units"), [(0.9, 8), (0.3, 12), (0.85, 5), (0.1, 7)])
@@ -138,7 +155,7 @@ def test_data_without_the_generator(tmp_path, monkeypatch):
         data.generate(data.Dataset(1, 100), tmp_path)
 
 
-TINY = Size(data.Dataset(1, 100), 1000, 1, 160, 6, ("Q5",))
+TINY = Size(data.Dataset(1, 100), 1000, 1, 160, 6, ("Q5",), 1)
 
 
 @pytest.mark.slow

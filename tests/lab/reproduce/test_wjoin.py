@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from tests.cli.command import watersmeet
-from watersmeet.kernels.problem import PURGED, STORED
+from watersmeet.kernels.problem import PURGED, STORED, counters
 from watersmeet_lab.reproduce.wjoin.answer import Answer, WrongAnswerError, ask_duckdb, digest
+from watersmeet_lab.reproduce.wjoin.claims import baselines, path, periods
 from watersmeet_lab.reproduce.wjoin.claims.path import both_ways, run_pipeline, run_sweep
 from watersmeet_lab.reproduce.wjoin.data import DAY, HOUR, RUN, Feed, alternate_rate, exponential, stores
 from watersmeet_lab.reproduce.wjoin.flights import flights
-from watersmeet_lab.reproduce.wjoin.lab import QUICK, Lab, uniform
+from watersmeet_lab.reproduce.wjoin.lab import QUICK, Lab, Run, uniform
 
 FEW = exponential([50, 20, 40], 40, 4, seed=5)
 WINDOWS = uniform(3, 200_000)
@@ -124,3 +125,34 @@ def test_the_quick_form_counts_what_the_paper_claims(tmp_path):
         "figure-09c-service",
     } <= drawn
     assert {"figure-13-comparisons", "figure-14-comparisons", "figure-14-service"} <= drawn
+
+
+def test_pairs_and_periods_keep_the_same_candidates():
+    lab = Lab(QUICK)
+    feed = exponential([1000, 1000, 1000], 60, 3, 1)
+    found = periods.join(feed, 15_000)
+    assert found.results == lab.ask_duckdb(feed, [uniform(3, 15_000)]).results > 0
+    assert found.pairs > found.periods
+    two = periods.join(exponential([1000, 1000], 60, 3, 1), 15_000)
+    assert two.pairs == two.periods
+
+
+def test_what_refinement_compares_is_counted():
+    """One candidate that goes there: three hops, two comparisons each. One that goes back fails the first hop at once, and takes six more."""
+    feed = Feed("", tuple(np.array([n, 3 - n]) for n in range(4)), (np.zeros(2, np.int64),) * 4)
+    refine = path.Refinement(feed, path.both_ways(5).alternatives)
+    assert refine(np.zeros((4, 1), np.int64)).tolist() == [True]
+    assert refine.compared == 6
+    assert refine(np.ones((4, 1), np.int64)).tolist() == [True]
+    assert refine.compared == 6 + 1 + 6
+
+
+def test_verdicts_on_convergence_and_on_purges_can_be_no():
+    assert [baselines.judge_convergence(r) for r in ([3.0, 1.4], [3.0, 2.0], [2.9, 3.1])] == ["yes", "partly", "no"]
+    at = np.arange(0, 3001.0)
+    counts = counters()
+    counts[STORED] = 3000
+    saw = Run("ripple", 3000, counts, 1.0, Answer(0, 0), np.array([at, np.cumsum(1 + at % 1000), at]))
+    level = Run("nlw", 3000, counts, 1.0, Answer(0, 0), np.array([at, at, at]))
+    assert baselines.rise_between_purges(saw, 1000) > 4
+    assert baselines.rise_between_purges(level, 1000) == 1

@@ -32,10 +32,12 @@ class Size:
     """Of a run over a window."""
     latency_batches: int
     latency_queries: tuple[str, ...]
+    curves: int
+    """Of input rates, for figure 12."""
 
 
-FULL = Size(Dataset(100, 125), 15_000, 3, 480, 60, ("Q5", "Q7", "Band"))
-QUICK = Size(Dataset(10, 100), 3_000, 1, 360, 30, ("Q5",))
+FULL = Size(Dataset(100, 125), 15_000, 3, 480, 60, ("Q5", "Q7", "Band"), 3)
+QUICK = Size(Dataset(10, 100), 3_000, 1, 360, 30, ("Q5",), 1)
 RATE = 1000.0
 """Tuples per second where the rate does not matter: over the full history it only names the time."""
 LATENCY_ROWS = 500

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from watersmeet_lab.bench import machine
-from watersmeet_lab.reproduce.driver.claims import data, early, more, times
+from watersmeet_lab.reproduce.driver.claims import data, early, more, text, times
 from watersmeet_lab.reproduce.driver.lab import FULL, QUICK, Lab, Size
 from watersmeet_lab.reproduce.report import Claim, Json, Plots, Reproduction, show
 
@@ -17,6 +17,7 @@ _MEASURES: tuple[Callable[[Lab], list[Claim]], ...] = (
     data.check_selectivities,
     times.check_table_4,
     early.check_table_5,
+    text.check_text,
     more.check_auto,
 )
 

@@ -55,14 +55,21 @@ class Timed:
         """The batches that count: the last four fifths."""
         return slice(len(self.case.cuts) // 5, None)
 
-    def seconds(self, policy: Policy, choosing: bool = False) -> np.ndarray:
+    @property
+    def halves(self) -> tuple[slice, slice]:
+        """The batches that count, in two parts."""
+        middle = (self.kept.start + len(self.case.cuts)) // 2
+        return slice(self.kept.start, middle), slice(middle, None)
+
+    def seconds(self, policy: Policy, choosing: bool = False, batches: slice | None = None) -> np.ndarray:
         """By batch: the median over repetitions."""
         runs = [np.array(o.seconds) + (np.array(o.choosing) if choosing else 0) for o in self.outcomes[policy]]
-        return np.median(runs, axis=0)[self.kept]
+        return np.median(runs, axis=0)[batches or self.kept]
 
-    def normalise(self, policy: Policy, choosing: bool = False) -> float:
+    def normalise(self, policy: Policy, choosing: bool = False, batches: slice | None = None) -> float:
         """Time over timestamp's, averaged over batches."""
-        return float(np.mean(self.seconds(policy, choosing) / self.seconds("timestamp", choosing)))
+        ratios = self.seconds(policy, choosing, batches) / self.seconds("timestamp", choosing, batches)
+        return float(np.mean(ratios))
 
     def over_all(self, policy: Policy, choosing: bool = False) -> float:
         """All time over all of timestamp's."""

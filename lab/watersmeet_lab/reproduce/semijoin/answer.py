@@ -11,10 +11,10 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
-from watersmeet_lab.simulate.sites.streams import Streams
-from watersmeet_lab.simulate.sites.window import Rows
+from watersmeet_lab.simulate.sites.samples import Streams
 
 _PRIME = 1_000_003
 
@@ -30,19 +30,19 @@ class Answer(NamedTuple):
     checksum: int
 
 
-def answer_of(parts: Iterable[Rows], aliases: tuple[str, ...]) -> Answer:
-    """Of results that were found."""
+def answer_of(parts: Iterable[pa.Table]) -> Answer:
+    """Of results that were found: a column of tuples' numbers for every alias, in the order of the query."""
     count, total = 0, 0
-    for rows in parts:
-        if len(rows):
-            count += len(rows)
-            total += sum(int(np.sum(rows.members[a])) * _PRIME**n for n, a in enumerate(aliases))
+    for table in (t for t in parts if t.num_rows):
+        count += table.num_rows
+        total += sum(pc.sum(column).as_py() * _PRIME**n for n, column in enumerate(table.columns))
     return Answer(count, total)
 
 
 def ask_duckdb(streams: Streams, head: str | None = None) -> Answer:
     """Of all results; with a head, of those in which its tuple is the youngest: a one-way join or a sequence."""
-    query, m = streams.query, streams.width
+    query = streams.query
+    m = len(query.aliases)
     with duckdb.connect(":memory:", config={"threads": 1}) as db:
         for n, alias in enumerate(query.aliases):
             sample = streams.samples[alias]

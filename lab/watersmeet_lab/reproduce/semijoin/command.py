@@ -29,7 +29,9 @@ def reproduce(size: Size, say: Callable[[str], None] = lambda line: None) -> Rep
 
 
 def command(
-    quick: Annotated[bool, typer.Option(help="Under a minute: fewer queries, shorter streams.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="A few minutes: fewer queries, of three streams, and shorter streams.")
+    ] = False,
     json: Json = None,
     plots: Plots = None,
 ) -> None:
@@ -41,8 +43,8 @@ def _describe_setting(lab: Lab) -> tuple[str, ...]:
     c = lab.per_tuple
     return (
         "Execution time = measured processing + latency * shipments + bytes / bandwidth, per second of arrival, after windows have filled; 25 ms,"
-        " 1,024 kbit/s, intervals of 100 ms and a delta of 80 ms unless varied. No virtual machines: sites are simulated in one process.",
-        "Streams: uniform values, regular arrival, nested domains; payloads are sizes only. Random queries pick every parameter from table 2.",
+        " 1,024 kbit/s, intervals of 100 ms and a delta of 80 ms unless varied. No virtual machines: the engine of sites runs over simulated lines; the items of its letters are the shipments.",
+        f"Streams: uniform values, regular arrival, nested domains; payloads are sizes only. Random queries of {lab.size.streams} streams pick every parameter from table 2, windows from {', '.join(map(str, lab.size.windows_ms))} ms.",
         f"Calibrated seconds per tuple: c_p {c.probe:.1e}, c_u {c.update:.1e}, c_h {c.hash:.1e}, c_i {c.insert:.1e}. Probing is by hash, where the"
         " paper has nested loops, so processing is a small part of every time.",
     )

@@ -1,111 +1,155 @@
-"""One-way joins executed on streams, and plans made of them: what they ship, per second, after windows have filled.
+"""What every one-way join of a query ships, by execution; and the linear plan that ships least, among all of them.
 
-The cost of a plan is the sum over its one-way joins (equation 1), and each of those depends on the head, the streams joined before it
-and its algorithm, not on how these were joined. So every one-way join is executed once, and plans are summed.
+    head a     b SP-S, c SP-D, d SM-S1      one run: three one-way joins are counted
+               b SP-D, c SM-S1, d SM-S2     ...
 
-Invariant: nothing is estimated here: rows, shipments and bytes are those of executed joins.
+The cost of a plan is the sum over its one-way joins (equation 1), and each of those depends on the head, the streams joined before it and its algorithm, not on how these were
+joined: all lines are alike. So all sequences are run that together have every one-way join, and the cheapest of all plans follows.
+
+Invariant: nothing is estimated here. Every run's results are DuckDB's.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
-import numpy as np
+from collections.abc import Iterator
+from itertools import permutations
+from typing import NamedTuple
 
 from watersmeet.sites.planning.cost import Cost, Setting
-from watersmeet.sites.planning.model import Algorithm, LinearPlan
-from watersmeet_lab.simulate.sites import lockstep
-from watersmeet_lab.simulate.sites.streams import Keys, Streams, joint
-from watersmeet_lab.simulate.sites.window import Arrival, Rows, Window
+from watersmeet.sites.planning.model import PAPER, Algorithm, LinearPlan, OneWayStep, Sequence, SiteQuery
+from watersmeet.sites.planning.trees import TreePlan
+from watersmeet_lab.reproduce.semijoin.answer import Answer, ask_duckdb, verify
+from watersmeet_lab.reproduce.semijoin.execute import Execution, Shipment, execute
+from watersmeet_lab.simulate.network import Network
+from watersmeet_lab.simulate.sites.samples import Streams
+
+
+class OneWay(NamedTuple):
+    """A one-way join: from the rows of a head and the streams that it has been joined with, to a stream."""
+
+    head: str
+    done: frozenset[str]
+    to: str
+    algorithm: Algorithm
 
 
 class Counter:
-    """Executes one-way joins of a query, each once."""
+    """Executes one-way joins of a query, each once, and plans as a whole."""
 
-    def __init__(self, streams: Streams, setting: Setting, warm_s: float, results: bool = False) -> None:
-        self.streams, self.setting, self.results = streams, setting, results
+    def __init__(self, streams: Streams, setting: Setting, warm_s: float) -> None:
+        self.streams, self.setting = streams, setting
+        self.network = Network(interval_us=setting.interval_us)
         first, last = streams.span_us
-        tau = setting.interval_us
-        # The last interval may be cut short.
-        self.spans = [(begin, begin + tau) for begin in range(first, last - tau, tau)]
-        self.warm = int(warm_s * 1e6 / tau)
-        self._flows: dict[tuple[str, frozenset[str]], Rows] = {}
-        self._costs: dict[tuple[str, frozenset[str], str, Algorithm], Cost] = {}
-        self._arrivals: dict[tuple[str, Keys], list[Arrival]] = {}
+        warm = int(warm_s * 1e6 / setting.interval_us)
+        self.span = range(warm, max(warm + 1, (last - first) // setting.interval_us))
+        """The intervals that are counted: windows have filled, and the last one may be cut short."""
+        self.costs: dict[OneWay, Cost] = {}
+        self.runs, self.results = 0, 0
+        self._right: dict[str | None, Answer] = {}
 
-    def cost(self, head: str, done: frozenset[str], to: str, algorithm: Algorithm) -> Cost:
-        """What a head, joined with streams (itself among them), ships to be joined with another."""
-        key = head, done, to, algorithm
-        if key not in self._costs:
-            shipped = self.run(*key)
-            seconds = (len(self.spans) - self.warm) * self.setting.interval_us / 1e6
-            columns = (
-                shipped.out_shipments, shipped.out_bytes, shipped.back_shipments, shipped.back_bytes, shipped.processing_s,
-            )  # fmt: skip
-            self._costs[key] = Cost(*(float(c[self.warm :].sum()) / seconds for c in columns))
-        return self._costs[key]
+    def cost(self, join: OneWay) -> Cost:
+        """What a one-way join ships."""
+        if join not in self.costs:
+            self.run(join.head, next(s for s in self._sequences(join.head) if join in _joins(join.head, s)))
+        return self.costs[join]
 
-    def run(self, head: str, done: frozenset[str], to: str, algorithm: Algorithm) -> lockstep.Shipped:
-        """Execute a one-way join."""
-        base, m = self.streams.base[to], self.streams.width
-        made, keys = joint(self.streams, done, frozenset({to}), base)
-        lows = [(span[0] - self.setting.delay_us) * m for span in self.spans]
-        if (to, keys) not in self._arrivals:
-            self._arrivals[to, keys] = [base.arrival(span, keys) for span in self.spans]
-        arrivals = self._arrivals[to, keys]
-        return lockstep.run(
-            algorithm, replace(made, joining=self.results), self._by_interval(head, done), arrivals, lows
-        )
+    def run(self, head: str, steps: Sequence) -> Execution:
+        """Execute a head's sequence, and count its one-way joins."""
+        query = self.streams.query
+        others = {h: next(self._sequences(h)) for h in query.aliases if h != head}
+        plan = LinearPlan(query, {h: steps if h == head else others[h] for h in query.aliases})
+        found = execute(self.streams, plan, self.network, head=head)
+        self._verify(f"{head}: {', '.join(f'{s.to} {s.algorithm.value}' for s in steps)}", found, head)
+        for number, join in enumerate(_joins(head, steps)):
+            position = query.position[join.to]
 
-    def plan(self, plan: LinearPlan) -> Cost:
-        """All one-way joins of a plan together."""
-        total = Cost(0, 0, 0, 0, 0)
-        for cost, _, _ in self._steps(plan):
-            total = Cost(*(x + y for x, y in zip(total, cost, strict=True)))
-        return total
+            def is_of_join(s: Shipment, number: int = number, position: int = position) -> bool:
+                verb, *numbers = s.kind.split()
+                return verb == f"@{position}" if verb.startswith("@") else int(numbers[1]) == number
 
-    def seconds(self, plan: LinearPlan, *, processing: bool = False) -> float:
-        """Latency * shipments + bytes / bandwidth, and measured processing if it is asked for."""
-        line = self.setting.line
-        return sum(
-            (c if processing else c._replace(processing_s=0.0)).seconds(line(at, to), line(to, at))
-            for c, at, to in self._steps(plan)
-        )
+            self.costs[join] = found.cost(self.span, is_of_join)
+        return found
 
-    def _steps(self, plan: LinearPlan) -> list[tuple[Cost, str, str]]:
-        out = []
-        for head, steps in plan.sequences.items():
-            done = frozenset({head})
-            for step, at in zip(steps, plan.places(head), strict=False):
-                out.append((self.cost(head, done, step.to, step.algorithm), at, plan.query.stream(step.to).site))
-                done |= {step.to}
-        return out
+    def run_plan(self, plan: LinearPlan | TreePlan) -> float:
+        """Execute a plan as a whole; its seconds of line per second."""
+        found = execute(self.streams, plan, self.network)
+        self._verify(str(plan), found, None)
+        return found.seconds(self.span, self.setting)
 
-    def _by_interval(self, head: str, done: frozenset[str]) -> list[Rows]:
-        rows, m = self.flow(head, done), self.streams.width
-        ends = np.searchsorted(rows.at, [span[0] * m for span in self.spans] + [self.spans[-1][1] * m])
-        return [rows.take(np.arange(b, e)) for b, e in pairwise(ends)]
+    def count(self, heads: str | None = None) -> None:
+        """Execute until every one-way join of some heads is counted."""
+        for head in heads or self.streams.query.aliases:
+            for steps in self._sequences(head):
+                if not all(join in self.costs for join in _joins(head, steps)):
+                    self.run(head, steps)
 
-    def flow(self, head: str, done: frozenset[str]) -> Rows:
-        """What a head's tuples have become, all of them, in their order."""
-        key = head, done
-        if key not in self._flows:
-            whole = self.spans[0][0], self.spans[-1][1]
-            if len(done) == 1:
-                self._flows[key] = self.streams.base[head].head(whole)
-            else:
-                last = next(a for a in sorted(done - {head}) if self._reaches(head, done - {a}, a))
-                before = done - {last}
-                made, keys = joint(self.streams, before, frozenset({last}), self.streams.base[last])
-                self._flows[key] = made.join(
-                    self.flow(head, before), Window(self.streams.base[last].arrival(whole, keys).tuples)
-                )
-        return self._flows[key]
+    def price(self, plan: LinearPlan) -> float:
+        """The sum of what a plan's one-way joins ship, in seconds of line per second."""
+        return sum(self.price_sequence(head, steps) for head, steps in plan.sequences.items())
 
-    def _reaches(self, head: str, done: frozenset[str], last: str) -> bool:
-        """Whether streams are connected without the last, and the last with them."""
-        query, reached = self.streams.query, {head}
-        while grown := {n for a in reached for n in query.neighbours(a) if n in done} - reached:
-            reached |= grown
-        return reached == done and bool(query.between(done, last))
+    def price_sequence(self, head: str, steps: Sequence) -> float:
+        return sum(self._seconds(self.cost(join)) for join in _joins(head, steps))
+
+    def total(self, plan: LinearPlan) -> Cost:
+        """The same, term by term."""
+        costs = [self.cost(join) for head, steps in plan.sequences.items() for join in _joins(head, steps)]
+        return Cost(*(sum(column) for column in zip(*costs, strict=True)))
+
+    def find_best(self) -> LinearPlan:
+        """The cheapest of all linear plans."""
+        self.count()
+        query = self.streams.query
+        return LinearPlan(query, {head: self.find_best_sequence(head) for head in query.aliases})
+
+    def find_best_sequence(self, head: str) -> Sequence:
+        """The cheapest of all sequences of a head: in every order, of every step the cheapest algorithm."""
+        self.count(head)
+        ways = [self._choose(head, order) for order in orders(self.streams.query, head)]
+        return min(ways, key=lambda steps: self.price_sequence(head, steps))
+
+    def _choose(self, head: str, order: tuple[str, ...]) -> Sequence:
+        done, steps = frozenset({head}), list[OneWayStep]()
+        for to in order:
+            best = min(PAPER, key=lambda a: self._seconds(self.costs[OneWay(head, done, to, a)]))
+            steps.append(OneWayStep(to, best))
+            done |= {to}
+        return tuple(steps)
+
+    def _seconds(self, cost: Cost) -> float:
+        line = self.setting.line("A", "B")
+        return cost._replace(processing_s=0.0).seconds(line, line)
+
+    def _sequences(self, head: str) -> Iterator[Sequence]:
+        """Of every order six, in which every step has every algorithm once."""
+        for order in orders(self.streams.query, head):
+            for first in range(len(PAPER)):
+                yield tuple(OneWayStep(to, PAPER[(first + n) % len(PAPER)]) for n, to in enumerate(order))
+
+    def _verify(self, what: str, found: Execution, head: str | None) -> None:
+        if head not in self._right:
+            self._right[head] = ask_duckdb(self.streams, head)
+        self.results += verify(what, found.answer, self._right[head]).results
+        self.runs += 1
+
+
+def orders(query: SiteQuery, head: str) -> Iterator[tuple[str, ...]]:
+    """The orders in which every stream is connected with those before it."""
+    for order in permutations([a for a in query.aliases if a != head]):
+        if all(query.between([head, *order[:n]], to) for n, to in enumerate(order)):
+            yield order
+
+
+def count_plans(query: SiteQuery) -> int:
+    """How many linear plans a query has, with the six algorithms."""
+    plans = 1
+    for head in query.aliases:
+        plans *= len(list(orders(query, head))) * len(PAPER) ** (len(query.aliases) - 1)
+    return plans
+
+
+def _joins(head: str, steps: Sequence) -> list[OneWay]:
+    done, out = frozenset({head}), list[OneWay]()
+    for step in steps:
+        out.append(OneWay(head, done, step.to, step.algorithm))
+        done |= {step.to}
+    return out

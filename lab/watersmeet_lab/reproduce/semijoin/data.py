@@ -1,4 +1,4 @@
-"""Streams for the experiments: uniform values, regular arrival, as the paper's generator makes them.
+"""Streams for the experiments: uniform values, regular arrival, as the paper's generator makes them; and skewed ones beside them.
 
 The values of a stream of selectivity f are the first 1/f numbers, so those of two streams are nested, as table 4 assumes. Tuples arrive
 at equal distances, each stream at a phase of its own. Payloads are sizes only.
@@ -7,15 +7,15 @@ at equal distances, each stream at a phase of its own. Payloads are sizes only.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
 from watersmeet.sites.planning.model import SiteQuery
 from watersmeet.sites.planning.statistics import Statistics, StreamStatistics
-from watersmeet_lab.simulate.sites.streams import Sample, Streams
+from watersmeet_lab.simulate.sites.samples import Sample, Streams
 
 ATTRIBUTE_BYTES = 5
 """1,250 bytes are 250 attributes."""
@@ -34,6 +34,8 @@ class Spec:
     selectivity: float = 0.1
     full_bytes: float = 1250
     window_ms: int = 3000
+    hot: float = 0.0
+    """The share of the tuples that have one value, besides those that have it by chance."""
 
     @property
     def distinct(self) -> int:
@@ -67,13 +69,26 @@ def statistics_of(specs: Mapping[str, Spec]) -> Statistics:
     return Statistics({name: spec.statistics for name, spec in specs.items()})
 
 
-def random_specs(topology: str, number: int, streams: int = 4) -> dict[str, Spec]:
+def random_specs(
+    topology: str, number: int, streams: int = 4, windows_ms: Sequence[int] = WINDOWS_MS
+) -> dict[str, Spec]:
     """A random query of table 2: every parameter of every stream picked by itself."""
     pick = random.Random(f"{topology} {number} {streams}").choice
     return {
-        name: Spec(pick(RATES), pick(SELECTIVITIES), pick(TUPLE_ATTRIBUTES) * ATTRIBUTE_BYTES, pick(WINDOWS_MS))
+        name: Spec(pick(RATES), pick(SELECTIVITIES), pick(TUPLE_ATTRIBUTES) * ATTRIBUTE_BYTES, pick(windows_ms))
         for name in "abcdefgh"[:streams]
     }
+
+
+def skew(specs: Mapping[str, Spec]) -> dict[str, Spec]:
+    """The same streams, of which the first and the last have a value that many tuples have: 0.6 and 0.3 of them.
+
+    >>> [spec.hot for spec in skew(dict.fromkeys("abc", Spec())).values()]
+    [0.6, 0.0, 0.3]
+    """
+    first, *_, last = specs
+    hot = {first: 0.6, last: 0.3}
+    return {name: replace(spec, hot=hot.get(name, 0.0)) for name, spec in specs.items()}
 
 
 def streams_of(query: SiteQuery, specs: Mapping[str, Spec], seconds: float, seed: int = 0) -> Streams:
@@ -83,6 +98,8 @@ def streams_of(query: SiteQuery, specs: Mapping[str, Spec], seconds: float, seed
     for name, spec in specs.items():
         ts = ((np.arange(int(spec.rate * seconds)) + rng.random()) * (1e6 / spec.rate)).astype(np.int64)
         codes = rng.integers(0, spec.distinct, len(ts))
+        if spec.hot:
+            codes[rng.random(len(ts)) < spec.hot] = 0
         samples[name] = Sample(ts, {"k": codes}, spec.full_bytes, {"k": float(ATTRIBUTE_BYTES)})
     return Streams(query, samples)
 

@@ -1,4 +1,4 @@
-"""How large the experiments are, and what they share: calibrated costs, verified answers, progress."""
+"""How large the experiments are, and what they share: calibrated costs, progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from watersmeet.sites.planning.cost import PerTuple, Setting
-from watersmeet_lab.reproduce.semijoin.answer import Answer
 from watersmeet_lab.reproduce.semijoin.calibrate import calibrate
 
 
@@ -14,22 +13,28 @@ from watersmeet_lab.reproduce.semijoin.calibrate import calibrate
 class Size:
     """Of an invocation."""
 
+    streams: int
+    """Of the queries whose plans are compared."""
+    windows_ms: tuple[int, ...]
+    """That their windows are picked from."""
     queries: int
     """Random queries of each topology for the formulas (table 3)."""
     counted: int
-    """Of these, so many are executed."""
+    """Of these, so many are executed, and so many skewed ones."""
+    cases: int
+    """Values of each parameter of figure 9."""
     seconds: float
-    """Of one-way joins of figure 7, after windows have filled."""
-    repeats: int
-    """Of a timing."""
-    world_cup_s: float
-    """Of figure 10, after windows have filled."""
+    """Of streams, after windows have filled."""
+    sweep: int
+    """Values of each parameter of figure 7."""
+    world_cup: tuple[int, ...]
+    """Windows of figure 10, in ms."""
     plans: int
     """Random plans whose answers are checked."""
 
 
-FULL = Size(100, 100, 10.0, 5, 2.0, 60)
-QUICK = Size(20, 2, 3.0, 1, 0.3, 10)
+FULL = Size(4, (400, 800, 1200, 1600, 2000), 100, 5, 5, 2.0, 5, (400, 800, 1200, 1600, 2000), 20)
+QUICK = Size(3, (400, 800), 20, 1, 2, 1.0, 2, (400,), 4)
 DELAY_US = 80_000
 """The paper's maximum delay."""
 
@@ -41,7 +46,6 @@ class Lab:
     size: Size
     say: Callable[[str], None] = lambda line: None
     per_tuple: PerTuple = field(default_factory=calibrate)
-    verified: dict[str, Answer] = field(default_factory=dict)
 
     def make_setting(self, **changed: object) -> Setting:
         """The paper's defaults: 25 ms, 1,024 kbit/s, 100 ms, delta 80 ms; and this machine's processing."""

@@ -30,13 +30,15 @@ from watersmeet.kernels.problem import (
     in_time,
 )
 from watersmeet_lab.kernels.catalogue import named
-from watersmeet_lab.kernels.tuplewise import ripple, round_robin, xjoin
+from watersmeet_lab.kernels.tuplewise import hw, ripple, round_robin, xjoin
 from watersmeet_lab.reproduce.wjoin.answer import Answer, WrongAnswerError, ask_duckdb, digest
 from watersmeet_lab.reproduce.wjoin.data import Feed
 
 Order = Literal["in turn", "in time"]
 LIMIT = 1024
 """The most results of a chunk; the curve has a point after each."""
+ALMOST = 8
+"""What counts as almost an order of magnitude."""
 POINTS = 4
 """Points of a curve for every thousand tuples, where results come evenly."""
 
@@ -60,7 +62,7 @@ class Size:
     items: int
     days: int
     every: int
-    """After how many tuples the baselines purge."""
+    """After how many tuples the baselines purge, and HW those buckets that no probe has met."""
     flight_days: int
 
 
@@ -185,8 +187,8 @@ class Lab:
         self.verified.append((run.kernel, feed.name, want))
 
     def _kernel(self, name: str) -> Kernel:
-        baselines = {"ripple": ripple, "xjoin": xjoin}
-        return partial(baselines[name], every=self.size.every) if name in baselines else named(name)
+        purging = {"ripple": ripple, "xjoin": xjoin, "hw": hw}
+        return partial(purging[name], every=self.size.every) if name in purging else named(name)
 
 
 def problem(feed: Feed, hi: np.ndarray) -> Problem:

@@ -1,1 +1,1 @@
-"""Joins across sites over a simulated network: the one-way joins of Tran and Lee (2010), and plans made of them."""
+"""Joins across sites over a simulated network: the engine of `watersmeet.sites`, whose letters take time there."""

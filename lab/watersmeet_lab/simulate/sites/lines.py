@@ -12,7 +12,7 @@ Implements: Tran and Lee (2010), section 2.2: the execution interval; its bound 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,8 @@ class OverLines(AcrossSites):
     def __init__(self, plan: Plan, network: Network, units: int = 1) -> None:
         super().__init__(plan, units)
         self.simulation = Simulation(network)
-        self.heartbeats, self.under_way = 0, 0
-        """Letters that bring no table; letters under way that results may follow from."""
+        self.heartbeats, self.under_way, self.first_us = 0, 0, 0
+        """Letters that bring no table; letters under way that results may follow from; the event time at which the simulation begins."""
         for name in self.sites:
             self.simulation.enter(name, lambda sender, letter, to=name: self._receive(sender, to, *letter))  # type: ignore[misc]
 
@@ -54,12 +54,18 @@ class OverLines(AcrossSites):
 class SimulatedSites:
     """One run over whole tables, given as wire rows by alias."""
 
-    def __init__(self, plan: Plan, wires: Mapping[str, pa.Table], network: Network) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        wires: Mapping[str, pa.Table],
+        network: Network,
+        carrier: Callable[[Plan, Network, int], OverLines] = OverLines,
+    ) -> None:
         _check_order(plan, network)
-        self.across = OverLines(plan, network, max(1, plan.units_wanted))
+        self.across = carrier(plan, network, max(1, plan.units_wanted))
         self.wires, self.arrivals = wires, {alias: _find_arrivals(wire) for alias, wire in wires.items()}
         times = [found for found in self.arrivals.values() if len(found)]
-        self.first_us = min((int(found[0]) for found in times), default=0)
+        self.first_us = self.across.first_us = min((int(found[0]) for found in times), default=0)
         self.last_us = max((int(found[-1]) for found in times), default=0)
         self.interval_us, self.intervals = network.interval_us, 0
         if (self.last_us - self.first_us) // self.interval_us >= MOST_INTERVALS:

@@ -79,7 +79,9 @@ def _figure(query: str, by: dict[str, dict[int, Shipped]]) -> Claim:
         f"figure {FIGURES[query]}",
         "JB8 highest, then JM16; JB8-CR2 and JB8-CR4 below",
         f"rows shipped per input tuple: {each(rows)}; MB/s at {last:,} tuples/s: {each(at_last)}",
-        verdict([rows["JB8"] > rows["JM16"], ordered == sorted(ordered, reverse=True), ordered[-1] < rows["JM16"]]),
+        verdict(
+            [rows["JB8"] > rows["JM16"], ordered[-1] < rows["JM16"]], main=ordered == sorted(ordered, reverse=True)
+        ),
         raw={"rows_per_tuple": rows, "mb_per_s": {m: list(y) for m, (_, y) in series.items()}},
         plots=(
             Plot(

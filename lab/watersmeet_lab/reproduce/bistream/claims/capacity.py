@@ -65,7 +65,10 @@ def _equal_memory(lab: Lab) -> Claim:
         "Q7: 76M against 19M with 16 units (4.0), 290M against 37M with 64 (7.8)",
         f"Q7, rows that units stored: {each(ratios)} times; within {furthest(apart)} of equations 1 and 2;"
         f" every unit stored what the router sends it: {all(same)}",
-        verdict([ratios["16 units"] >= 3.96, ratios["64 units"] >= 7.5, *same, *(abs(a) <= TOLERANCE for a in apart)]),
+        verdict(
+            [*same, *(abs(a) <= TOLERANCE for a in apart)],
+            main=ratios["16 units"] >= 3.96 and ratios["64 units"] >= 7.5,
+        ),
         raw={"copies": rows, "ratios": ratios},
     )
 
@@ -80,7 +83,7 @@ def _claim_scaling(query: str, volume: dict[str, float]) -> Claim:
         f"figure {FIGURES[query]}",
         said,
         f"JB grows {growth['JB']:.2f} times, JM {growth['JM']:.2f}; JB over JM by the fullest unit: {each(ratio)}",
-        verdict([growth["JB"] >= 3.6, growth["JM"] <= 2.2, ratio["64 units"] > ratio["16 units"] > 3]),
+        verdict([growth["JM"] <= 2.2, ratio["64 units"] > ratio["16 units"] > 3], main=growth["JB"] >= 3.6),
         raw={"volume": volume},
         plots=(
             Plot(
@@ -143,7 +146,7 @@ def check_largest_window(lab: Lab) -> list[Claim]:
             "C, table 4",
             f"ratios of windows: {each(theirs)}",
             f"ratios of windows: {each(ours)}",
-            verdict([longest, close]),
+            verdict([close, longest], main=longest),
             times="seconds at 1.5 GB per unit, derived: " + "; ".join(f"{k}: {shorts(v)}" for k, v in seconds.items()),
             raw={
                 "seconds": seconds,

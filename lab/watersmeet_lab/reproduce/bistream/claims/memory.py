@@ -99,7 +99,7 @@ def _claim_bound(runs: dict[int, Outcome], rate: float, plot: Plot) -> Claim:
         "bounded for 3, 5 and 8 minutes, the longest highest",
         f"most rows retained over rows in the window: {each({f'{w // 60} min': p for w, p in peaks.items()})};"
         f" mean rows retained: {shorts({f'{w // 60} min': m for w, m in means.items()})}",
-        verdict([max(peaks.values()) <= SLACK, levels == sorted(levels)]),
+        verdict([levels == sorted(levels)], main=max(peaks.values()) <= SLACK),
         raw={"peak_over_living": peaks, "mean_rows": means, "rate": rate},
         plots=(plot,),
     )
@@ -115,7 +115,7 @@ def _saw_tooth(runs: dict[int, Outcome]) -> Claim:
         "ripples; the archive period is a tenth of the window",
         f"a unit discards every {each(every, '{:.3f}')} windows, each time {each(depth, '{:.1%}')} of its rows,"
         f" which {each(batches, '{:.1f}')} batches had brought; it has {each(segments, '{:.0f}')} sub-indexes",
-        verdict([all(n >= 2 for n in batches.values()), all(0.01 <= d <= 0.12 for d in depth.values())]),
+        verdict([all(0.01 <= d <= 0.12 for d in depth.values())], main=all(n >= 2 for n in batches.values())),
         raw={"share_of_rows": depth, "batches": batches, "every_windows": every, "segments": segments},
     )
 

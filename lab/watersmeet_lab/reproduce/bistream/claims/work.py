@@ -1,7 +1,8 @@
 """Section 6.3, figures 7, 8 and 9: throughput and latency.
 
 A unit's work is counted in probes and candidate pairs, and timed in CPU seconds. Throughput is the input over the seconds of
-the busiest unit: what a cluster with a core for every unit could reach, had it no network.
+the busiest unit: what a cluster with a core for every unit could reach, had it no network and routers enough. With the router
+in turn, a batch takes the router's seconds and those of the busiest unit: that is given beside it, and figure 8 is held to both.
 
 Latency is simulated from those seconds: batches arrive at 80% of the model's own throughput, a unit serves them in turn,
 and a result is there when its unit has finished its batch:
@@ -25,6 +26,8 @@ from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, each, shorts, verdict
 
 LOAD = 0.8
+SIMILAR_MS = 10
+"""Medians that are no further apart are similar."""
 
 
 def models(query: str) -> tuple[str, ...]:
@@ -49,11 +52,22 @@ def rate(outcome: Outcome, batches: int | None = None) -> float:
     return float(outcome.batches[: batches or None][-1].volume / seconds)
 
 
+def rate_with_router(outcome: Outcome) -> float:
+    """Input tuples per second if one router, then the busiest unit, take every batch in turn."""
+    seconds = outcome.over_time("service_s").max(axis=1).sum() + sum(b.route_s for b in outcome.batches)
+    return float(outcome.batches[-1].volume / seconds)
+
+
 def _random_against_matrix(runs: dict[str, dict[str, Outcome]]) -> Claim:
     work = {q: {m: arrivals(o) for m, o in by.items()} for q, by in runs.items()}
     speed = {q: {m: rate(o) for m, o in by.items()} for q, by in runs.items()}
     counted = {q: w["JB16"] / w["JM16"] for q, w in work.items()}
     timed = {q: v["JB16"] / v["JM16"] for q, v in speed.items()}
+    routed = {q: rate_with_router(by["JB16"]) / rate_with_router(by["JM16"]) for q, by in runs.items()}
+    router = {
+        q: [1000 * float(np.mean([b.route_s for b in o.batches])) for o in (by["JM16"], by["JB16"])]
+        for q, by in runs.items()
+    }
     names = list(dict.fromkeys(m for by in runs.values() for m in by))
     plots = (
         _bars(
@@ -66,9 +80,14 @@ def _random_against_matrix(runs: dict[str, dict[str, Outcome]]) -> Claim:
         "6.3, figure 8, 10 GB",
         "JB16 below JM16; each unit has more tuples to process",
         f"a unit of JB16 gets {each(counted)} times the tuples of one of JM16 (9/16 against 4/16 of the input)",
-        verdict([all(c > 1 for c in counted.values()), all(t < 1 for t in timed.values())]),
-        times=f"JB16's throughput over JM16's: {each(timed)}; tuples/s {_speeds(speed, 'JM16', 'JB16')}",
-        raw={"tuples_per_unit": work, "tuples_per_s": speed},
+        verdict(
+            [all(t < 1 for t in timed.values()), all(r < 1 for r in routed.values())],
+            main=all(c > 1 for c in counted.values()),
+        ),
+        times=f"JB16's throughput over JM16's: {each(timed)}; with one router before the units: {each(routed)} (the router takes, JM16 and JB16, "
+        + ", ".join(f"{q} {a:.1f} and {b:.1f}" for q, (a, b) in router.items())
+        + f" ms a batch); tuples/s {_speeds(speed, 'JM16', 'JB16')}",
+        raw={"tuples_per_unit": work, "tuples_per_s": speed, "with_router": routed, "router_ms": router},
         plots=plots,
     )
 
@@ -87,7 +106,7 @@ def _content_sensitive(runs: dict[str, dict[str, Outcome]]) -> Claim:
         "6.3, figures 7 and 8",
         "JB16-CR8 is highest throughout; ContRand is similar to JM16 or better",
         f"tuples that a unit gets per input tuple: {each(counted, '{:.3f}')}, Band JB16-RG {range_work:.3f}",
-        verdict([*ordered, *faster]),
+        verdict([*ordered, *faster], main=all(v["JB16"] < v["JB16-CR8"] for v in speed.values())),
         times="; ".join(f"{q} tuples/s: {shorts(v)}" for q, v in speed.items()),
         raw={"tuples_per_unit": counted, "probes_per_unit": probes, "tuples_per_s": speed},
         plots=(
@@ -164,7 +183,8 @@ def check_latency(lab: Lab) -> list[Claim]:
             "averages within 10 ms of each other",
             "nothing to count: a queue is simulated with the seconds of figure 8's units",
             verdict(
-                [max(apart.values()) <= 10, all(best.values()), all(m["JB16"] > m["JM16"] for m in medians.values())]
+                [all(best.values()), all(m["JB16"] > m["JM16"] for m in medians.values())],
+                main=max(apart.values()) <= SIMILAR_MS,
             ),
             times="median ms: "
             + "; ".join(f"{q}: {each(m, '{:.1f}')}" for q, m in medians.items())

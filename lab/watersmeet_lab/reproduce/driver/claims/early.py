@@ -20,7 +20,7 @@ def check_table_5(lab: Lab) -> list[Claim]:
     found = [lab.paper(span, in_pieces=True) for span in (0, 1)]
     claims = []
     for policy in FIXED:
-        here = [average(f, lambda t, p=policy: t.average_share(p)) for f in found]  # type: ignore[misc]
+        here = [average(f, lambda t, p=policy: t.average_share(p), policy) for f in found]  # type: ignore[misc]
         theirs = TABLE_5["average"][policy]
         holds = {
             "timestamp": [0.4 <= h <= 0.6 for h in here],

@@ -16,12 +16,14 @@ from watersmeet_lab.reproduce.report import Claim, verdict
 
 BARS = (0.85, 0.75)
 """At most so much of timestamp's time for initial output size, on average, in batches of 0.1M and of 1M time units."""
-ALIKE = 0.1
-"""Round robin is "similar" to timestamp if its average is within this."""
+NEAR = 0.05
+"""How far round robin's average may be from the paper's."""
 
 
-def average(found: Mapping[str, Timed], of: Callable[[Timed], float]) -> float:
-    return float(np.mean([of(timed) for timed in found.values()]))
+def average(found: Mapping[str, Timed], of: Callable[[Timed], float], policy: Policy = "timestamp") -> float:
+    """Over the data sets that the paper averages: consumption rate is shown for V and VI only."""
+    shown = ("V", "VI") if policy == "consumption_rate" else tuple(found)
+    return float(np.mean([of(found[name]) for name in shown]))
 
 
 def check_table_4(lab: Lab) -> list[Claim]:
@@ -29,10 +31,10 @@ def check_table_4(lab: Lab) -> list[Claim]:
     found = [lab.paper(span) for span in (0, 1)]
     claims = []
     for policy in (p for p in FIXED if p != "timestamp"):
-        here = [average(f, lambda t, p=policy: t.normalise(p)) for f in found]  # type: ignore[misc]
+        here = [average(f, lambda t, p=policy: t.normalise(p), policy) for f in found]  # type: ignore[misc]
         theirs = TABLE_4["average"][policy]
         holds = {
-            "round_robin": [abs(h - 1) <= ALIKE for h in here],
+            "round_robin": [abs(h - float(t or 1)) <= NEAR for h, t in zip(here, theirs, strict=True)],
             "initial_output_size": [h <= bar for h, bar in zip(here, BARS, strict=True)],
         }.get(policy, [h < 1 for h in here])
         claims.append(
@@ -102,7 +104,7 @@ def _probes(found: list[dict[str, Timed]]) -> Claim:
         "both (i) the higher number of probes and (ii) more frequent changes of driver",
         f"probes over timestamp's, batches of 0.1M and 1M: {said}; on I timestamp changes the driver {changes[0]:,.0f} and"
         f" {changes[1]:,.0f} times as often as auto",
-        verdict([all(max(r) < 0.98 for p, r in ratios.items() if p not in ("round_robin",)), min(changes) > 10]),
+        verdict([min(changes) > 10, all(max(r) < 0.98 for p, r in ratios.items() if p != "round_robin")]),
         raw={"probes": ratios, "changes": changes},
     )
 

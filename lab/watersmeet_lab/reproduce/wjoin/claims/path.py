@@ -10,14 +10,13 @@ LCA has to refine depends on how many values there are, so several numbers are t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from watersmeet.kernels.problem import TIMES
-from watersmeet.operators.probing.side import check_windows
 from watersmeet.query.window import Edge, WindowGraph, directed_edges
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, Verdict, each, shorts
@@ -63,8 +62,9 @@ def run_pipeline(lab: Lab, feed: Feed, kernel: str) -> Run:
     runs = []
     for number, way in enumerate(graph.alternatives):
         directed_query = replace(problem(feed, _bounds(way)), order=along)
-        again = _within(feed, graph.alternatives[0], negated=True) if number else None
-        runs.append(lab.measure(kernel, directed_query, keep=again))
+        again = Refinement(feed, graph.alternatives[:1], negated=True) if number else None
+        run = lab.measure(kernel, directed_query, keep=again)
+        runs.append(run if again is None else again.count(run))
     both = runs[0].plus(runs[1])
     lab.check(both, feed, [_bounds(way) for way in graph.alternatives])
     return both
@@ -72,27 +72,44 @@ def run_pipeline(lab: Lab, feed: Feed, kernel: str) -> Run:
 
 def run_sweep(lab: Lab, feed: Feed) -> Run:
     """LCA over the hull of both directions, then every candidate against both."""
-    seen, graph = [0], both_ways(lab.size.window_us)
-
-    def refine(rows: np.ndarray) -> np.ndarray:
-        seen[0] += rows.shape[1]
-        return _within(feed, graph)(rows)
-
-    run = lab.measure("lca", problem(feed, _bounds(graph)), keep=refine)
-    counts = run.counts.copy()
-    # Three hops against zero and the window; the second direction is asked of what fails the first.
-    counts[TIMES] += 2 * (len(STOPS) - 1) * seen[0]
-    run = replace(run, counts=counts)
+    graph = both_ways(lab.size.window_us)
+    refine = Refinement(feed, graph.alternatives)
+    run = refine.count(lab.measure("lca", problem(feed, _bounds(graph)), keep=refine))
     lab.check(run, feed, [_bounds(way) for way in graph.alternatives])
     return run
 
 
-def _within(feed: Feed, graph: WindowGraph, *, negated: bool = False) -> Callable[[np.ndarray], np.ndarray]:
-    def keep(rows: np.ndarray) -> np.ndarray:
-        times = {stop: ts[idx] for stop, ts, idx in zip(STOPS, feed.ts, rows, strict=True)}
-        return check_windows(graph, times) ^ negated
+class Refinement:
+    """Candidates against the directions of a path, hop by hop; what is compared is counted.
 
-    return keep
+    A hop takes two comparisons, the second only where the first holds; what fails a hop is asked no more of that direction, what passes a direction is not asked of the next.
+    """
+
+    def __init__(self, feed: Feed, ways: Sequence[WindowGraph], *, negated: bool = False) -> None:
+        self.feed, self.ways, self.negated = feed, ways, negated
+        self.compared = 0
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        """Which of the candidates, row numbers by stream, go on."""
+        times = [ts[idx] for ts, idx in zip(self.feed.ts, rows, strict=True)]
+        passed = np.zeros(rows.shape[1], np.bool_)
+        for way in self.ways:
+            asked = np.flatnonzero(~passed)
+            bounds = _bounds(way)
+            for a, b in pairwise(range(len(STOPS))):
+                apart = times[b][asked] - times[a][asked]
+                for holds in (lambda d, a=a, b=b: d >= -bounds[b, a], lambda d, a=a, b=b: d <= bounds[a, b]):  # noqa: B023
+                    self.compared += len(apart)
+                    kept = holds(apart)
+                    apart, asked = apart[kept], asked[kept]
+            passed[asked] = True
+        return passed ^ self.negated
+
+    def count(self, run: Run) -> Run:
+        """A run with what its refinement has compared."""
+        counts = run.counts.copy()
+        counts[TIMES] += self.compared
+        return replace(run, counts=counts)
 
 
 def _bounds(graph: WindowGraph) -> np.ndarray:

@@ -9,10 +9,7 @@ from __future__ import annotations
 from watersmeet_lab.reproduce.report import Claim, each, verdict
 from watersmeet_lab.reproduce.wjoin.data import DAY
 from watersmeet_lab.reproduce.wjoin.flights import COMPARABLE, VARIABLE, find_file, flights
-from watersmeet_lab.reproduce.wjoin.lab import Lab, Order, Run, uniform
-
-ALMOST = 8
-"""What counts as almost an order of magnitude."""
+from watersmeet_lab.reproduce.wjoin.lab import ALMOST, Lab, Order, Run, uniform
 
 
 def check_real(lab: Lab) -> list[Claim]:

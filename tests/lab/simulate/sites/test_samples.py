@@ -7,7 +7,7 @@ import pytest
 
 from watersmeet.errors import StreamError
 from watersmeet.sites.planning.model import SiteQuery
-from watersmeet_lab.simulate.sites.streams import Sample, Streams
+from watersmeet_lab.simulate.sites.samples import Sample, Streams
 
 ROWS = SiteQuery.of({"a": "A", "b": "B"}, ["a.k = b.k"], window_rows=2)
 
