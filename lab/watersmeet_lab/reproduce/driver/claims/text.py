@@ -140,11 +140,13 @@ def _round_robin(found: Found) -> Claim:
     )  # fmt: skip
 
 
+def _consumed_by(policy: Policy) -> Callable[[Timed], float]:
+    return lambda t: t.average_share(policy, 0.5, what=1)
+
+
 def _consumed(curves: Found) -> Claim:
-    here = {
-        p: [average(f, lambda t, p=p: t.average_share(p, 0.5, what=1)) for f in curves]
-        for p in ("timestamp", *PROPOSED)
-    }  # type: ignore[misc]
+    policies: tuple[Policy, ...] = ("timestamp", *PROPOSED)
+    here = {p: [average(f, _consumed_by(p)) for f in curves] for p in policies}
     return _claim(
         "All three consume the input earlier than timestamp", "better in early input consumption, too",
         verdict([a > b for p in PROPOSED for a, b in zip(here[p], here["timestamp"], strict=True)]),

@@ -109,7 +109,7 @@ def pick_values(values: Sequence[float], most: int) -> tuple[float, ...]:
     """
     if len(values) <= most:
         return tuple(values)
-    return tuple(values[round(n * (len(values) - 1) / (most - 1))] for n in range(most))
+    return tuple(values[round(n * (len(values) - 1) / max(most - 1, 1))] for n in range(most))
 
 
 class Runs:

@@ -98,9 +98,9 @@ class Refinement:
             bounds = _bounds(way)
             for a, b in pairwise(range(len(STOPS))):
                 apart = times[b][asked] - times[a][asked]
-                for holds in (lambda d, a=a, b=b: d >= -bounds[b, a], lambda d, a=a, b=b: d <= bounds[a, b]):  # noqa: B023
+                for is_after in (True, False):
                     self.compared += len(apart)
-                    kept = holds(apart)
+                    kept = apart >= -bounds[b, a] if is_after else apart <= bounds[a, b]
                     apart, asked = apart[kept], asked[kept]
             passed[asked] = True
         return passed ^ self.negated
