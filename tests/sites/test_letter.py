@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import CheckpointError
-from watersmeet.sites.letter import Item, Letter, read_sizes
+from watersmeet.sites.letter import Item, Letter
 
 WIDE = pa.table(
     {
@@ -45,11 +45,11 @@ def test_what_several_units_send_arrives_together() -> None:
     found = Letter.from_bytes(sent.to_bytes(), "here")
     assert found.rows == 2 * WIDE.num_rows
     assert found.tables()["wide"].equals(pa.concat_tables([WIDE, WIDE]).combine_chunks())
-    assert read_sizes(sent.to_bytes()) == {"wide": 2 * len(sent.items[0].body)}
+    assert found.sizes == {"wide": 2 * len(sent.items[0].body)}
 
 
 def test_sizes_are_those_of_the_items() -> None:
-    sizes = read_sizes(Letter("paris", "tokyo", 1, items=[Item.of(*item) for item in ITEMS.items()]).to_bytes())
+    sizes = Letter("paris", "tokyo", 1, items=[Item.of(*item) for item in ITEMS.items()]).sizes
     assert list(sizes) == list(ITEMS)
     assert sizes["one"] < sizes["wide"] <= sizes["in chunks"]
 

@@ -59,3 +59,15 @@ def test_results_of_a_level_are_a_stream_at_the_site_where_they_arise():
 def test_a_level_has_no_leg_from_a_stream_that_is_never_the_younger(window: str, heads: set[int]):
     plan = query(TREE, f"SELECT a.k FROM a, b, c WHERE a.k = b.k AND b.x = c.x {window} WINDOW (b, c) = 1 SECOND").plan
     assert {leg.head for leg in paths_of(plan).all if leg.into == 3} == heads
+
+
+def test_a_row_from_below_that_went_one_way_of_a_path_is_not_joined_another():
+    times = {"a": 4, "b": 5, "c": 6}
+    streams = {
+        n: wm.Stream(pa.table({"k": [1], "ts": pa.array([s * 1_000_000], pa.timestamp("us"))}), time="ts", site=n)
+        for n, s in times.items()
+    }
+    text = "SELECT a.ts FROM {} WHERE a.k = b.k AND a.k = c.k PATH ({}) = 2 SECONDS"
+    for stops, found in (("b, a, c", 0), ("a, b, c", 1), ("c, b, a", 1)):
+        given = wm.Sites(plan="a, b SP-D/SP-S, c SP-D/SP-S")
+        assert wm.local.run(text.format("a, b, c", stops), streams, sites=given).num_rows == found

@@ -3,14 +3,14 @@
     paris   batch 0   batch 1   batch 2 ...       a batch takes the letters that have come, and posts its own when it is over
     tokyo        batch 0      batch 1 ...
 
-Invariant: a site knows of others what letters have brought it, and nothing else: they travel as bytes. In which order sites run their batches, and how long letters
+Invariant: a site knows of others what letters have brought it, and nothing else. Their items stay tables; what they would take on a line is weighed (`sites.scale`). In which order sites run their batches, and how long letters
 are on their way, changes when results come, not which.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +23,9 @@ from watersmeet.runtime.units import InProcess, enter
 from watersmeet.runtime.wires import set_aside
 from watersmeet.sites.dataflow import SiteFlows
 from watersmeet.sites.letter import Letter
-from watersmeet.sites.one_way.kept import name_out
+from watersmeet.sites.one_way.unit import Outbox
 from watersmeet.sites.plan_change.explain import explain_choice
+from watersmeet.sites.scale import Scale
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
 from watersmeet.storage.manifest import Identity
@@ -49,30 +50,22 @@ class AtSite:
     def play(
         self,
         wires: Mapping[str, pa.Table],
-        letters: Collection[Letter],
+        letters: Sequence[Letter],
         *,
         ended: bool = False,
         reached: Mapping[str, int] | None = None,
     ) -> tuple[list[pa.Table], list[Letter]]:
         """A batch of wire rows by alias: its results, and what other sites are sent. `ended`: no more will come; streams have `reached` these times besides."""
-        state, inbox = self.station.take(self.state, letters)
-        flow, batch = self.flows.at(state), self.units.batch
+        state, outbox, batch = self.station.take(self.state, letters), Outbox(), self.units.batch
+        inbox, flow = self.station.deal(state, letters), self.flows.at(state, outbox)
         seen, messages = enter(flow, {a: w for a, w in wires.items() if a in flow.entries}, batch)
         seen.include(Seen({s: at for s, at in (reached or {}).items() if s in self.streams}))
         out = self.units.play(flow, [*messages, *inbox], seen, ended=ended)
         marks = dict.fromkeys(self.streams, LAST) if ended else watermarks(self.streams, self.units.maxima)
         measures = [report.measured for report in self.units.reports.values()]
         state, spans = self.station.settle(state, marks, measures)
-        self.state, sent = self.station.post(state, spans, batch, self._outs(batch))
+        self.state, sent = self.station.post(state, spans, batch, outbox)
         return out, sent
-
-    def _outs(self, batch: int) -> dict[int, list[pa.Table]]:
-        """By site what the units have left for it in a batch."""
-        out: dict[int, list[pa.Table]] = {}
-        for site in self.station.others:
-            infos = [i for m in self.units.states.values() for i in m.segments.get(name_out(site), [])]
-            out[site] = [self.units.store.read(i).table for i in infos if i.min_ts == batch]
-        return out
 
     def save(self) -> dict[str, bytes]:
         return {**self.units.save(), _STATE: json.dumps(self.state.to_json()).encode()}
@@ -85,11 +78,12 @@ class AtSite:
 class AcrossSites:
     """The sites of a plan, and what is on its way between them."""
 
-    def __init__(self, plan: Plan, units: int = 1) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, units: int = 1, *, exact: bool = False) -> None:
+        self.plan, self.exact = plan, exact
         self.sites = {name: AtSite(plan, n, units) for n, name in enumerate(plan.site_names)}
-        self.lines: dict[Pair, list[bytes]] = {}
+        self.lines: dict[Pair, list[Letter]] = {}
         """By (sender, receiver), oldest first."""
+        self.scales: dict[Pair, Scale] = {}
         self.shipped: dict[Pair, tuple[int, int, int]] = {}
         """Letters, rows and bytes by (sender, receiver), so far."""
         self.awaited: set[str] = set()
@@ -121,13 +115,13 @@ class AcrossSites:
         most: int | None = None,
     ) -> list[pa.Table]:
         """A batch of one site, which takes the letters that have come for it, of every sender the first so many."""
-        letters = []
+        letters: list[Letter] = []
         self.awaited.discard(name)
-        for (sender, receiver), waiting in self.lines.items():
+        for (_, receiver), waiting in self.lines.items():
             if receiver == name:
                 taken = waiting[:most]
                 del waiting[: len(taken)]
-                letters += [Letter.from_bytes(blob, f"a letter from {sender}") for blob in taken]
+                letters += taken
         found, sent = self.sites[name].play(wires, letters, ended=ended, reached=reached)
         for letter in sent:
             self._ship(self.sites[name], letter)
@@ -136,17 +130,18 @@ class AcrossSites:
         return found
 
     def _ship(self, site: AtSite, letter: Letter) -> None:
-        pair, blob = (letter.sender, letter.to), letter.to_bytes()
-        site.station.count(site.state, letter, blob)
+        pair = letter.sender, letter.to
+        weight = self.scales.setdefault(pair, Scale(exact=self.exact)).weigh(letter)
+        site.station.count(site.state, letter, weight.kinds, weight.total)
         matters = bool(letter.items) or letter.says != self._said.get(pair)
         self._said[pair] = letter.says
-        self.carry(letter, blob, matters=matters)
+        self.carry(letter, weight.total, matters=matters)
         letters, rows, size = self.shipped.get(pair, (0, 0, 0))
-        self.shipped[pair] = letters + 1, rows + letter.rows, size + len(blob)
+        self.shipped[pair] = letters + 1, rows + letter.rows, size + weight.total
 
-    def carry(self, letter: Letter, blob: bytes, *, matters: bool) -> None:
-        """A letter, from one site to another; whether results may follow from it."""
-        self.lines.setdefault((letter.sender, letter.to), []).append(blob)
+    def carry(self, letter: Letter, size: int, *, matters: bool) -> None:
+        """A letter of so many bytes, from one site to another; whether results may follow from it."""
+        self.lines.setdefault((letter.sender, letter.to), []).append(letter)
         if matters:
             self.awaited.add(letter.to)
 
@@ -224,7 +219,7 @@ class AcrossSites:
         names = list(self.sites)
         for (sender, receiver), letters in self.lines.items():
             between = f"{names.index(sender)}-{names.index(receiver)}"
-            out |= {f"{between}/{n}.{_LETTER}": blob for n, blob in enumerate(letters)}
+            out |= {f"{between}/{n}.{_LETTER}": letter.to_bytes() for n, letter in enumerate(letters)}
         return out
 
     def resume(self, saved: Mapping[str, bytes]) -> None:
@@ -236,6 +231,7 @@ class AcrossSites:
         for folder, files in folders.items():
             if "-" in folder:
                 sender, receiver = (names[int(n)] for n in folder.split("-"))
-                self.lines[sender, receiver] = [files[f"{n}.{_LETTER}"] for n in range(len(files))]
+                blobs = [files[f"{n}.{_LETTER}"] for n in range(len(files))]
+                self.lines[sender, receiver] = [Letter.from_bytes(b, f"a letter from {sender}") for b in blobs]
             else:
                 self.sites[names[int(folder)]].resume(files)

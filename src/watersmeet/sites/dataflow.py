@@ -39,11 +39,10 @@ from watersmeet.plan.source_sql import OWN
 from watersmeet.sites.one_way.deal import deal_tuples
 from watersmeet.sites.one_way.kept import Kept
 from watersmeet.sites.one_way.rows_windows import drop_ended
-from watersmeet.sites.one_way.unit import SiteUnit
+from watersmeet.sites.one_way.unit import Outbox, SiteUnit
 from watersmeet.sites.paths import Paths
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
-from watersmeet.sites.tree_paths import paths_of
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,8 @@ class SiteUnits:
     state: SiteState
     onward: Onward
     last: int
+    outbox: Outbox | None = None
+    """Where to leave what other sites are sent; None: in the units' state."""
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         messages: list[Message] = []
@@ -88,7 +89,8 @@ class SiteUnits:
         spans = station.spans(self.state, station.own(turn.clock.after, self.state))
         to = None if station.results_site == station.site else station.results_site
         unit = SiteUnit(plan, station.homes, spans, turn, self.last, to)
-        unit.watched, unit.fates = self.state.survey.watched, self.state.fates
+        unit.watched, unit.weighed = self.state.survey.watched, self.state.survey.find_weighed()
+        unit.fates, unit.outbox = self.state.fates, self.outbox
         for item in unit.step():
             if isinstance(item, Message):
                 messages.append(item)
@@ -143,15 +145,15 @@ class SiteFlows(Flows):
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         return self.at(SiteState.of(decisions.get("sites") or {}))
 
-    def at(self, state: SiteState) -> Dataflow:
-        """The dataflow of a batch that has this state."""
+    def at(self, state: SiteState, outbox: Outbox | None = None) -> Dataflow:
+        """The dataflow of a batch that has this state, and leaves there what is sent."""
         station = self.station
         last = max(station.paths(epoch).last_round(station.units) for epoch in state.epochs)
         keepers = make_keepers(station.plan) if station.results_site == station.site else []
         onward: Onward = ToKeepers(station.plan, 1) if keepers else Out(station.plan)
-        units = FlowStage(SiteUnits(station, state, onward, last), station.units, wakes=True)
+        units = FlowStage(SiteUnits(station, state, onward, last, outbox), station.units, wakes=True)
         finish = [replace(k, operator=FinishAtSite(station, state, k.operator)) for k in keepers]
-        paths = paths_of(station.plan)
-        entries = {station.plan.aliases[n]: SiteEntry(station.plan, paths, n, station.units) for n in station.homes}
+        plan, paths = station.plan, station.first_paths
+        entries = {plan.aliases[n]: SiteEntry(plan, paths, n, station.units) for n in station.homes}
         streams = {name: spec for name, spec in station.plan.streams.items() if name in station.streams}
         return Dataflow(streams, (units, *finish), entries, last + 1 + len(finish), (0, last + 1)[: 1 + len(finish)])

@@ -1,9 +1,9 @@
 """What one site sends another after a batch: one numbered letter, with how far everything is, and tables by kind.
 
     {"from": "paris", "to": "tokyo", "number": 17, ...}   how far streams and channels are, what has been taken: the heartbeat
-    @0 copy      tuples        rows 0 1    rows        ask 0 1    keys      ...        each as the unit has written it that sends it
+    @0 copy      tuples        rows 0 1    rows        ask 0 1    keys      ...
 
-A table is compressed as a whole, with what it says of its columns: most are small. Columns of numbers travel byte by byte: first the highest byte of every number, and so on.
+An item is written when somebody wants its bytes, and read when somebody wants its rows, each once: between sites of one process it stays a table. A table is compressed as a whole, with what it says of its columns: most are small. Columns of numbers travel byte by byte: first the highest byte of every number, and so on.
 Codes that are sorted, and times that are near each other, have equal high bytes: a key with its times takes 9 to 12 bytes of 24.
 
 Invariant: a letter is whole or an error that names it. What it says of frontiers holds for what it and the letters before it bring.
@@ -16,7 +16,8 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,23 +25,31 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError
 
 FORMAT = 3
+CHECKSUM_BYTES = 4
 _MAGIC = b"WMSITE"
 _CODEC = pa.Codec("zstd", compression_level=3)
 
 
-class Item(NamedTuple):
-    """A table, as it travels."""
+class Item:
+    """A table, as a unit has left it or as it travels."""
 
-    kind: str
-    rows: int
-    body: bytes
+    def __init__(self, kind: str, rows: int, body: bytes) -> None:
+        self.kind, self.rows = kind, rows
+        self.__dict__["body"] = body
 
     @classmethod
     def of(cls, kind: str, table: pa.Table) -> Item:
-        """Written by the unit that sends it: nobody reads it before it has arrived."""
-        return cls(kind, table.num_rows, write_item(table))
+        """A table that has not been written."""
+        out = cls.__new__(cls)
+        out.kind, out.rows = kind, table.num_rows
+        out.__dict__["table"] = table
+        return out
 
-    @property
+    @cached_property
+    def body(self) -> bytes:
+        return write_item(self.table)
+
+    @cached_property
     def table(self) -> pa.Table:
         return _read(self.body)
 
@@ -85,23 +94,34 @@ class Letter:
 
     def to_bytes(self) -> bytes:
         """As it travels."""
-        said = {**vars(self), "items": [[item.kind, item.rows, len(item.body)] for item in self.items]}
-        head = zlib.compress(json.dumps(said, separators=(",", ":")).encode())
-        bodies = (item.body for item in self.items)
-        whole = b"".join([_MAGIC, bytes([FORMAT]), len(head).to_bytes(4, "big"), head, *bodies])
-        return whole + zlib.crc32(whole).to_bytes(4, "big")
+        whole = b"".join([self.write_head([len(item.body) for item in self.items]), *(i.body for i in self.items)])
+        return whole + zlib.crc32(whole).to_bytes(CHECKSUM_BYTES, "big")
+
+    def write_head(self, sizes: Sequence[int]) -> bytes:
+        """What stands before items of these sizes."""
+        items = [[item.kind, item.rows, size] for item, size in zip(self.items, sizes, strict=True)]
+        head = zlib.compress(json.dumps({**vars(self), "items": items}, separators=(",", ":")).encode())
+        return b"".join([_MAGIC, bytes([FORMAT]), len(head).to_bytes(4, "big"), head])
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of its items, by kind."""
+        sizes = Counter[str]()
+        for item in self.items:
+            sizes[item.kind] += len(item.body)
+        return dict(sizes)
 
     @classmethod
     def from_bytes(cls, blob: bytes, where: str) -> Letter:
         """What was written; `where` it lies is for the error."""
         begin = len(_MAGIC) + 5
-        if blob[: len(_MAGIC)] != _MAGIC or len(blob) < begin + 4:
+        if blob[: len(_MAGIC)] != _MAGIC or len(blob) < begin + CHECKSUM_BYTES:
             raise CheckpointError(f"{where} is no letter of a site, or it was cut; put the one back that was sent")
         if blob[len(_MAGIC)] != FORMAT:
             raise CheckpointError(
                 f"{where} is a letter in format {blob[len(_MAGIC)]}, and this is {FORMAT}: run the same watersmeet at all sites"
             )
-        if zlib.crc32(blob[:-4]).to_bytes(4, "big") != blob[-4:]:
+        if zlib.crc32(blob[:-CHECKSUM_BYTES]).to_bytes(CHECKSUM_BYTES, "big") != blob[-CHECKSUM_BYTES:]:
             raise CheckpointError(f"{where} is damaged: its checksum differs; put the one back that was sent")
         end = begin + int.from_bytes(blob[begin - 4 : begin], "big")
         said = json.loads(zlib.decompress(blob[begin:end]))
@@ -110,16 +130,6 @@ class Letter:
             items.append(Item(kind, rows, blob[end : end + size]))
             end += size
         return cls(**said, items=items)
-
-
-def read_sizes(blob: bytes) -> dict[str, int]:
-    """The bytes of every item of a letter, by kind."""
-    begin = len(_MAGIC) + 5
-    end = begin + int.from_bytes(blob[begin - 4 : begin], "big")
-    sizes = Counter[str]()
-    for kind, _, size in json.loads(zlib.decompress(blob[begin:end]))["items"]:
-        sizes[kind] += size
-    return dict(sizes)
 
 
 def write_item(table: pa.Table) -> bytes:

@@ -106,16 +106,17 @@ class SiteState:
 
 
 T = TypeVar("T")
+_LEAVES = frozenset({int, float, str, bool, type(None)})
 
 
 def clone(state: T) -> T:
-    """The same JSON, apart: what happens to one does not happen to the other."""
+    """The same JSON, apart: what happens to one does not happen to the other. Lists in lists, such as pairs of a sketch, are never changed, so both have them."""
     if isinstance(state, dict):
-        return {name: clone(value) for name, value in state.items()}  # type: ignore[return-value]
+        return {n: v if type(v) in _LEAVES else clone(v) for n, v in state.items()}  # type: ignore[return-value]
     if isinstance(state, list):
-        return [clone(value) for value in state]  # type: ignore[return-value]
+        return [v if type(v) in _LEAVES or type(v) is list else clone(v) for v in state]  # type: ignore[return-value]
     if is_dataclass(state):
         out = copy(state)
-        vars(out).update((name, clone(value)) for name, value in vars(state).items())
+        vars(out).update((n, v if type(v) in _LEAVES else clone(v)) for n, v in vars(state).items())
         return out
     return state

@@ -1,6 +1,6 @@
 """A site between its batches: what it has been told, how far it is, which letters it takes and which it sends.
 
-    letters --take--> state, inboxes of units --> the batch --settle--> state, cuts --post--> letters
+    letters --take--> state --deal--> inboxes of units --> the batch --settle--> state, cuts --post--> letters
 
 Invariant: the state is a function of the letters taken and of the watermarks, so a batch that is repeated has the same. Letters of a pair of
 sites are numbered without gaps, and taken in that order, each once.
@@ -9,7 +9,7 @@ Implements: Tran and Lee (2010), section 3.1: the interval of execution is a mic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from typing import Any
@@ -22,14 +22,14 @@ from watersmeet.errors import CheckpointError
 from watersmeet.kernels.instants import LAST, add_span
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.sites.frontiers import Frontiers
-from watersmeet.sites.letter import Item, Letter, read_sizes
+from watersmeet.sites.letter import Item, Letter
 from watersmeet.sites.one_way import kept
 from watersmeet.sites.one_way.at_unit import Span
 from watersmeet.sites.one_way.deal import deal_rows, deal_tuples
 from watersmeet.sites.one_way.kept import name_keys
 from watersmeet.sites.one_way.preserved import MET, find_fate, list_preserved, name_notes
 from watersmeet.sites.one_way.rows_windows import name_ends
-from watersmeet.sites.one_way.unit import BODY, FOUND, KIND, ROWS
+from watersmeet.sites.one_way.unit import FOUND
 from watersmeet.sites.paths import KNOWING, Leg, Paths
 from watersmeet.sites.plan_change.agree import Proposal
 from watersmeet.sites.plan_change.choice import Outlook
@@ -46,7 +46,8 @@ class Station:
     def __init__(self, plan: Plan, site: int, units: int = 1) -> None:
         self.plan, self.site, self.units = plan, site, units
         self.names = plan.site_names
-        homes = paths_of(plan).homes[: len(plan.aliases)]
+        self.first_paths = paths_of(plan)
+        homes = self.first_paths.homes[: len(plan.aliases)]
         self.homes = [n for n, home in enumerate(homes) if home == site]
         self.streams = {plan.inputs[n].stream for n in self.homes}
         self.retention = self._retention()
@@ -101,9 +102,9 @@ class Station:
 
     # ------------------------------------------------------------ before a batch
 
-    def take(self, state: SiteState, letters: Iterable[Letter]) -> tuple[SiteState, list[Message]]:
-        """The state of a batch that takes letters, and what they bring its units."""
-        after, inbox = clone(state), list[Message]()
+    def take(self, state: SiteState, letters: Iterable[Letter]) -> SiteState:
+        """The state of a batch that takes letters."""
+        after = clone(state)
         for letter in letters:
             expected = after.taken.get(letter.sender, 0) + 1
             if letter.number != expected:
@@ -112,7 +113,6 @@ class Station:
                 )
             after.taken[letter.sender] = letter.number
             after.streams |= letter.streams
-            tables = letter.tables()
             self._forget(after, letter)
             if "watch" in letter.news:
                 after.survey.watch(letter.news["watch"])
@@ -121,16 +121,24 @@ class Station:
             self._agree(after, letter)
             if RESULTS in letter.channels:
                 after.results[letter.sender] = letter.channels[RESULTS]
+            for epoch in after.epochs:
+                epoch.told.hear(_of_epoch(epoch, letter.channels))
+        return after
+
+    def deal(self, state: SiteState, letters: Iterable[Letter]) -> list[Message]:
+        """What letters bring the units in a batch that has taken them."""
+        inbox: list[Message] = []
+        for letter in letters:
+            tables = letter.tables()
             for kind in (k for k in tables if k.startswith(f"{MET} ")):
                 inbox += [Message(unit, kind, tables[kind]) for unit in range(self.units)]
             if RESULTS in tables:
                 inbox.append(Message(letter.number % self.units, FOUND, tables[RESULTS]))
-            for epoch in after.epochs:
-                own = _of_epoch(epoch, letter.channels)
-                epoch.told.hear(own)
+            for epoch in state.epochs:
+                channels = _of_epoch(epoch, letter.channels)
                 for kind, table in _of_epoch(epoch, tables).items():
-                    inbox += self._deal(epoch, kind, table, own)
-        return after, inbox
+                    inbox += self._deal(epoch, kind, table, channels)
+        return inbox
 
     def _agree(self, state: SiteState, letter: Letter) -> None:
         """What a letter says of plans."""
@@ -149,10 +157,12 @@ class Station:
         if len(known) < len(self.plan.aliases) or state.agreement.proposed is not None:
             return  # somebody has not been heard of yet
         number = max(state.newest, state.agreement.ended) + 1
-        if not self.others:
-            state.begin(number, sequences, add_span(max(known), ahead_us), dict(expects or {}))
-            return
-        state.agreement.propose(Proposal(number, sequences, add_span(max(known), ahead_us), dict(expects or {})))
+        since = max([add_span(max(known), ahead_us), *(epoch.since for epoch in state.epochs)])  # never before another
+        proposal = Proposal(number, sequences, since, dict(expects or {}))
+        if self.others:
+            state.agreement.propose(proposal)
+        else:
+            state.begin(**asdict(proposal))
 
     def _forget(self, state: SiteState, letter: Letter) -> None:
         """Letters that the sender has taken need not be kept."""
@@ -291,13 +301,13 @@ class Station:
         state: SiteState,
         spans: Iterable[Span],
         batch: int,
-        outs: Mapping[int, Iterable[pa.Table]],
+        outs: Mapping[int, Sequence[Item]],
         due: Collection[str] = (),
     ) -> tuple[SiteState, list[Letter]]:
         """The letters of a batch whose units have these things to send, by site; a site to which nothing is new gets none, unless a letter to it is due."""
         after, letters, spans = copy(state), list[Letter](), list(spans)
         for site in self.others:
-            name, items = self.names[site], collect(outs.get(site, ()))
+            name, items = self.names[site], outs.get(site, ())
             letter = Letter(
                 self.name,
                 name,
@@ -316,9 +326,9 @@ class Station:
             after.cuts[kept.name_out(site)] = min(after.batches.get(name, []), default=batch + 1)
         return after, letters
 
-    def count(self, state: SiteState, letter: Letter, blob: bytes) -> None:
-        """Note what a letter of this batch takes on the line."""
-        state.survey.count(letter.to, read_sizes(blob), len(blob))
+    def count(self, state: SiteState, letter: Letter, sizes: Mapping[str, int], total: int) -> None:
+        """Note what a letter of this batch takes on the line, by kind of item and in all."""
+        state.survey.count(letter.to, sizes, total)
 
     def _channels(self, state: SiteState, spans: Iterable[Span], site: int) -> dict[str, int]:
         """How far everything is that another site waits for."""
@@ -347,9 +357,3 @@ class Station:
 def _of_epoch(epoch: Epoch, given: Mapping[str, Any]) -> dict[str, Any]:
     """What is of an epoch, under its own names."""
     return {name.removeprefix(epoch.prefix): v for name, v in given.items() if name.startswith(epoch.prefix)}
-
-
-def collect(outs: Iterable[pa.Table]) -> list[Item]:
-    """What the units of a site send another, by kind."""
-    columns = ([table.column(name).to_pylist() for name in (KIND, ROWS, BODY)] for table in outs)
-    return sorted(Item(*values) for found in columns for values in zip(*found, strict=True))

@@ -122,7 +122,12 @@ class _Tree:
             elif len(stream.aliases) > 1:
                 edges += [Edge(y, YOUNGEST, 0, ""), *(Edge(YOUNGEST, x, 0, "") for x in stream.aliases)]
             choices.append(edges)
-        return under_choices(plan, more, choices)
+        own = under_choices(plan, more, choices)
+        if own is None or own.join.windows.alternatives or not plan.join.windows.alternatives:
+            return own
+        # One way of a PATH is left. Rows from below may have gone another: windows between their own tuples are tested again.
+        windows = own.join.windows
+        return replace(own, join=replace(own.join, windows=replace(windows, alternatives=(windows,))))
 
     def _waits(self, n: int) -> Iterator[tuple[int, int]]:
         """Heads that a tuple could meet under another plan."""

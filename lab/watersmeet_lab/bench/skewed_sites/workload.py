@@ -18,7 +18,7 @@ from watersmeet.query.sites import Sites
 from watersmeet.query.stream import StreamSpec
 from watersmeet.runtime.across import AcrossSites
 from watersmeet.runtime.local import LocalRun
-from watersmeet.sites.letter import read_sizes
+from watersmeet.sites.letter import Letter
 from watersmeet.sites.planning.model import LinearPlan
 from watersmeet.sql.parse import parse
 from watersmeet_lab.bench.data import START_US
@@ -133,12 +133,12 @@ class Shipped:
     def bytes_per_s(self) -> float:
         return sum(self.sizes.values()) / self.batches
 
-    def add(self, sender: str, receiver: str, blob: bytes) -> None:
-        pair = sender, receiver
+    def add(self, letter: Letter) -> None:
+        pair = letter.sender, letter.to
         self.letters[pair] = self.letters.get(pair, 0) + 1
-        self.sizes[pair] = self.sizes.get(pair, 0) + len(blob)
-        for kind, size in read_sizes(blob).items():
-            key = sender, receiver, kind.partition("/")[2]
+        self.sizes[pair] = self.sizes.get(pair, 0) + len(letter.to_bytes())
+        for kind, size in letter.sizes.items():
+            key = *pair, kind.partition("/")[2]
             self.kinds[key] = self.kinds.get(key, 0) + size
 
 
@@ -155,7 +155,7 @@ class Played:
 def play(workload: Workload, linear: LinearPlan | None, begin: int = 0, *, finish: bool = False) -> Played:
     """Batches from `begin` on; the last ones are counted."""
     run, plan = workload.run, workload.plan(linear)
-    across, shipped, results = AcrossSites(plan), Shipped(batches=COUNTED), 0
+    across, shipped, results = AcrossSites(plan, exact=True), Shipped(batches=COUNTED), 0
     for batch in range(begin, BATCHES):
         come = {
             name: max((len(w) for (_, to), w in across.lines.items() if to == name), default=0) for name in across.sites
@@ -167,8 +167,8 @@ def play(workload: Workload, linear: LinearPlan | None, begin: int = 0, *, finis
             results += sum(t.num_rows for t in across.play(name, wires, most=come[name]))
             for (sender, receiver), waiting in across.lines.items():
                 if sender == name and batch >= BATCHES - COUNTED:
-                    for blob in waiting[before.get((sender, receiver), 0) :]:
-                        shipped.add(sender, receiver, blob)
+                    for letter in waiting[before.get((sender, receiver), 0) :]:
+                        shipped.add(letter)
     if finish:
         results += _finish(across)
     decider = across.sites[plan.site_names[0]].state

@@ -6,7 +6,7 @@
 A tuple arrives at the highest event time that its stream has had so far: in the order of the table, and never before it happened. When the tables have ended, sites go on
 as long as letters come that results may follow from.
 
-Invariant: what sites do is what they do in any other process: `AcrossSites` plays their batches, and only letters pass between them, as bytes. Results do not depend on the lines.
+Invariant: what sites do is what they do in any other process: `AcrossSites` plays their batches, and only letters pass between them. Results do not depend on the lines.
 Implements: Tran and Lee (2010), section 2.2: the execution interval; its bound on delays is not needed, since letters say how far sites are.
 """
 
@@ -32,20 +32,20 @@ class OverLines(AcrossSites):
     """The sites of a plan, over a network."""
 
     def __init__(self, plan: Plan, network: Network, units: int = 1) -> None:
-        super().__init__(plan, units)
+        super().__init__(plan, units, exact=True)
         self.simulation = Simulation(network)
         self.heartbeats, self.under_way, self.first_us = 0, 0, 0
         """Letters that bring no table; letters under way that results may follow from; the event time at which the simulation begins."""
         for name in self.sites:
             self.simulation.enter(name, lambda sender, letter, to=name: self._receive(sender, to, *letter))  # type: ignore[misc]
 
-    def carry(self, letter: Letter, blob: bytes, *, matters: bool) -> None:
+    def carry(self, letter: Letter, size: int, *, matters: bool) -> None:
         self.heartbeats += not letter.items
         self.under_way += matters
-        self.simulation.send(letter.sender, letter.to, (blob, matters), rows=letter.rows, nbytes=len(blob))
+        self.simulation.send(letter.sender, letter.to, (letter, matters), rows=letter.rows, nbytes=size)
 
-    def _receive(self, sender: str, to: str, blob: bytes, matters: bool) -> None:
-        self.lines.setdefault((sender, to), []).append(blob)
+    def _receive(self, sender: str, to: str, letter: Letter, matters: bool) -> None:
+        self.lines.setdefault((sender, to), []).append(letter)
         if matters:
             self.under_way -= 1
             self.awaited.add(to)

@@ -35,6 +35,7 @@ from watersmeet.runtime.rounds.supersteps import Account
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.sites.letter import Letter
 from watersmeet.sites.one_way.kept import name_out
+from watersmeet.sites.one_way.unit import read_out
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
 from watersmeet.storage.document import REMEDY
@@ -142,7 +143,7 @@ class Correspondence:
                     f"site {letter.sender} has begun anew, with an empty checkpoint, while {self.station.name} goes on: restore its checkpoint, or begin anew at all sites, with a new exchange and new checkpoints"
                 )
         self._note_silence({letter.sender for letter in letters})
-        after, _ = self.station.take(state, letters)
+        after = self.station.take(state, letters)
         for sender, receiver, size, seconds in self.timed:
             after.survey.time(sender, receiver, size, seconds)
         self.timed = []
@@ -178,11 +179,10 @@ class Correspondence:
             raise CheckpointError(f"{path} is missing, which a batch has taken; {REMEDY}") from None
         return Letter.from_bytes(blob, path)
 
-    def messages(self, before: BatchManifest, intent: Intent) -> list[Message]:
+    def messages(self, intent: Intent) -> list[Message]:
         """What the letters of a batch bring its units."""
-        state = SiteState.of(before.sites.get(STATE, {}))
         letters = [self._read(sender, number) for sender, number in intent.sites[TAKEN]]
-        return self.station.take(state, letters)[1]
+        return self.station.deal(SiteState.of(intent.sites[STATE]), letters)
 
     def check_others(self) -> None:
         """Refuse sites that run another query, or another watersmeet."""
@@ -207,7 +207,7 @@ class Correspondence:
         streams = {name: spec for name, spec in station.plan.streams.items() if name in station.streams}
         measures = [report.measured for report in account.reports.values()]
         state, spans = station.settle(SiteState.of(intent.sites[STATE]), watermarks(streams, after.maxima), measures)
-        outs = {site: self._outs(after, site, intent.batch) for site in station.others}
+        outs = {site: read_out(self._outs(after, site, intent.batch)) for site in station.others}
         state, letters = station.post(state, spans, intent.batch, outs, due=self._due())
         name, expects = station.name, station.expect(SiteState.of(before.sites.get(STATE, {})), state)
         self.shipped, self.expected = [], [[name, to, size] for to, size in expects.items()]
@@ -215,7 +215,7 @@ class Correspondence:
             letter.run = self.who[RUN]
             blob = letter.to_bytes()
             self.folder.write(LETTERS, f"to-{letter.to}-{letter.number}", blob, durably=True)
-            station.count(state, letter, blob)
+            station.count(state, letter, letter.sizes, len(blob))
             self.shipped.append([station.name, letter.to, 1, letter.rows, len(blob)])
             self.spoken[letter.to] = time.monotonic()
         after.expire({name_out(site): intent.batch + 1 for site in station.others})

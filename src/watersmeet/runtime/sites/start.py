@@ -101,7 +101,7 @@ class SiteDecider(Decider):
         return found
 
     def messages(self, before: BatchManifest, intent: Intent) -> list[Message]:
-        return self.letters.messages(before, intent)
+        return self.letters.messages(intent)
 
     def after_commit(self, after: BatchManifest) -> None:
         if after.batch >= 0:

@@ -5,12 +5,12 @@
 
 What a letter of another site brings, the site's driver has dealt to its units: tuples and rows by their keys, codes and filters to all.
 
-Invariant: what a unit does depends on its state, its inbox as a set, the clock and what was told. What other sites are sent is state until they have it.
+Invariant: what a unit does depends on its state, its inbox as a set, the clock and what was told. What other sites are sent is state until they have it, or is handed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import pyarrow as pa
@@ -35,6 +35,8 @@ FOUND = "found"
 """The kind of messages that hold results until the last round."""
 KIND, ROWS, BODY = "kind", "rows", "body"
 """Columns of what is to be sent: an item of a letter."""
+Outbox = dict[int, list[Item]]
+"""By site what is sent there in a batch, where that need not be state: units and letters are in one process."""
 
 
 class SiteUnit:
@@ -48,6 +50,8 @@ class SiteUnit:
         """The site that results are shipped to; None: they leave here."""
         self.watched: Mapping[str, Sequence[int]] = {}
         """By class of keys, hashes of values that are frequent in some stream."""
+        self.weighed: Collection[str] = ()
+        """Streams whose tuples need not be weighed."""
         self.kept = Kept(turn.state, turn.store)
         self.results: list[Iterator[pa.Table]] = [iter(turn.inbox.pop(FOUND, []))]
         """Of this round; they are made when they leave: they are many more than the tuples."""
@@ -57,6 +61,7 @@ class SiteUnit:
         """By preserved alias the span of time in which waits are over since the batch before."""
         self.ended: dict[int, pa.Table] = {}
         """By stream with a ROWS window the tuples that have ended in this turn."""
+        self.outbox: Outbox | None = None
         self._out: dict[int, dict[str, list[pa.Table]]] = {}
 
     def step(self) -> Iterator[pa.Table | Message]:
@@ -94,7 +99,9 @@ class SiteUnit:
             table = arrived.table.select([c.name for c in source.columns])
             table = self.preserved[n].put_hashes(table) if n in self.preserved else table
             if self.plan.sites is not None and self.plan.sites.search is not None:
-                self.turn.report.measured[alias] = measure(self.plan, n, Segment.of(table), self.watched)
+                self.turn.report.measured[alias] = measure(
+                    self.plan, n, Segment.of(table), self.watched, weighs=alias not in self.weighed
+                )
             self.kept.add(alias, number_rows(table, self.turn.batch << BATCH_BITS))
 
     def _settle_preserved(self, one: PreservedStream) -> None:
@@ -132,10 +139,25 @@ class SiteUnit:
     def _write_out(self) -> None:
         for site, kinds in sorted(self._out.items()):
             items = [Item.of(kind, pa.concat_tables(tables)) for kind, tables in kinds.items()]
-            columns = {
-                TIME: pa.array([self.turn.batch] * len(items), pa.int64()),
-                KIND: pa.array([item.kind for item in items], pa.string()),
-                ROWS: pa.array([item.rows for item in items], pa.int64()),
-                BODY: pa.array([item.body for item in items], pa.large_binary()),
-            }
-            self.kept.add(name_out(site), pa.table(columns))
+            if self.outbox is not None:
+                self.outbox.setdefault(site, []).extend(items)
+            else:
+                self.kept.add(name_out(site), write_out(items, self.turn.batch))
+
+
+def write_out(items: Sequence[Item], batch: int) -> pa.Table:
+    """What a unit sends another site in a batch, as state."""
+    columns = {
+        TIME: pa.array([batch] * len(items), pa.int64()),
+        KIND: pa.array([item.kind for item in items], pa.string()),
+        ROWS: pa.array([item.rows for item in items], pa.int64()),
+        BODY: pa.array([item.body for item in items], pa.large_binary()),
+    }
+    return pa.table(columns)
+
+
+def read_out(outs: Iterable[pa.Table]) -> list[Item]:
+    """What the units of a site send another, in an order that does not depend on theirs."""
+    columns = ([table.column(name).to_pylist() for name in (KIND, ROWS, BODY)] for table in outs)
+    items = (Item(*values) for found in columns for values in zip(*found, strict=True))
+    return sorted(items, key=lambda item: (item.kind, item.body))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from watersmeet.plan.model import Plan
@@ -121,7 +122,7 @@ class Outlook:
 
     def facts(self) -> Facts | None:
         """What has been measured of all streams; None while one is unknown."""
-        told = self._merge_told()
+        told = self.told
         if not all(alias in told for alias in self.plan.aliases):
             return None
         streams = {
@@ -139,7 +140,8 @@ class Outlook:
             codes[number] = max(told[a]["codes"][str(number)] for a in shares)
         return Facts(streams, values, codes)
 
-    def _merge_told(self) -> dict[str, dict[str, Any]]:
+    @cached_property
+    def told(self) -> dict[str, dict[str, Any]]:
         """By alias what is known of streams."""
         told = {alias: seen.tell() for alias, seen in self.survey.streams.items() if seen.is_known}
         for known in self.choice.heard.values():
@@ -148,7 +150,7 @@ class Outlook:
 
     def watch(self) -> None:
         """See that values that are frequent in one stream are counted in all."""
-        told = self._merge_told()
+        told = self.told
         if not all(alias in told for alias in self.plan.aliases):
             return
         watched = {}
@@ -163,7 +165,7 @@ class Outlook:
 
     def is_watched(self) -> bool:
         """Whether all streams have said how often the watched values come."""
-        told = self._merge_told()
+        told = self.told
         for number, members in enumerate(self.plan.classes):
             for alias in members.members:
                 known = {int(h) for h, _ in told[alias]["keys"].get(str(number), {}).get("heavy", ())}

@@ -12,7 +12,7 @@ Invariant: a survey is JSON and bounded. It is a function of what the site's bat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import log2
 from typing import Any
 
@@ -29,6 +29,8 @@ _WEIGHED = 256
 """Tuples of a batch that are compressed to see what they take."""
 _CODE_ITEM = 175
 """Bytes of an item of codes, besides the codes."""
+WEIGHING = 8
+"""Once in so many batches tuples are weighed, if their size is known."""
 HALVING_WINDOWS, HALVING_BATCHES = 2, 8
 SETTLING_BATCHES = 16
 """A plan is counted when it has been under way for the longest window, or for so many batches if that is longer."""
@@ -38,14 +40,17 @@ LEAST_COUNTED = 4
 """Batches that are counted before anybody is told of them."""
 
 
-def measure(plan: Plan, position: int, new: Segment, watched: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """The measure of a stream's new tuples, as JSON; keys by class, with the counts of watched values."""
+def measure(
+    plan: Plan, position: int, new: Segment, watched: Mapping[str, Sequence[int]], *, weighs: bool = True
+) -> dict[str, Any]:
+    """The measure of a stream's new tuples, as JSON; keys by class, with the counts of watched values. Sizes are measured if it `weighs`."""
     own, keys = plan.inputs[position].keys, dict[str, Any]()
     for c in own:
-        keys[str(c)] = _measure_key(new.key(key_columns(plan, own, [c])), watched.get(str(c), ()))
+        codes = new.key(key_columns(plan, own, [c]))
+        keys[str(c)] = _measure_key(codes, watched.get(str(c), ())) | ({"code": _weigh_code(codes)} if weighs else {})
     out = {"rows": new.rows, "low": new.min_ts, "high": new.max_ts, "keys": keys}
     part = new.table.slice(0, _WEIGHED)
-    if part.num_rows > 1:
+    if part.num_rows > 1 and weighs:
         one, whole = (len(write_item(part.slice(0, n))) for n in (1, part.num_rows))
         each = max(1.0, (whole - one) / (part.num_rows - 1))
         out |= {"each": each, "item": max(0.0, one - each)}
@@ -57,18 +62,19 @@ def _measure_key(codes: np.ndarray, watched: Sequence[int]) -> dict[str, Any]:
     values, counts = np.unique(hashes, return_counts=True)
     below = int(values[SAMPLE]) if len(values) > SAMPLE else ALL
     top = np.lexsort((values, -counts))[:HEAVY]
-    some = np.unique(codes)[:: max(1, len(values) // _WEIGHED)]
     return {
         "below": below,
         "sample": np.column_stack([values[:SAMPLE], counts[:SAMPLE]]).tolist(),
         "heavy": np.column_stack([values[top], counts[top]]).tolist(),
         "watched": [[h, int(counts[values == h].sum())] for h in watched],
-        "code": max(0.5, (_weigh_codes(some) - _CODE_ITEM) / len(some)),
     }
 
 
-def _weigh_codes(codes: np.ndarray) -> int:
-    return len(write_item(pa.table({"_code": pa.array(codes, pa.int64())})))
+def _weigh_code(codes: np.ndarray) -> float:
+    """The bytes of a code among others."""
+    values = np.unique(codes)
+    some = values[:: max(1, len(values) // _WEIGHED)]
+    return max(0.5, (len(write_item(pa.table({"_code": pa.array(some, pa.int64())}))) - _CODE_ITEM) / len(some))
 
 
 @dataclass
@@ -105,7 +111,7 @@ class StreamSurvey:
             for c, key in seen["keys"].items():
                 self.keys.setdefault(c, Sketch()).add(seen["rows"], key["below"], key["sample"], key["heavy"])
                 self.keys[c].watch(seen["rows"], key["watched"])
-                self.codes[c] = min(self.codes.get(c, 8.0), key["code"])
+                self.codes[c] = min(self.codes.get(c, 8.0), key.get("code", 8.0))
 
     @property
     def is_known(self) -> bool:
@@ -118,7 +124,7 @@ class StreamSurvey:
         return {
             **{name: float(f"{value:.4g}") for name, value in figures.items()},
             "codes": {c: round(size, 1) for c, size in self.codes.items()},
-            "keys": {c: asdict(sketch.to_shares()) for c, sketch in self.keys.items()},
+            "keys": {c: vars(sketch.to_shares()) for c, sketch in self.keys.items()},
         }
 
 
@@ -249,6 +255,10 @@ class Survey:
         lines = {pair: Transfers(**sums) for pair, sums in raw["lines"].items()}
         return cls(**{**raw, "streams": streams, "lines": lines, "counts": Counts(**raw["counts"])})
 
+    def find_weighed(self) -> set[str]:
+        """The streams whose tuples need not be weighed in the next batch: sizes are known, and change slowly."""
+        return {a for a, seen in self.streams.items() if seen.each > 0} if self.batches % WEIGHING else set()
+
     def note(self, measures: Iterable[Mapping[str, Any]], advanced_us: Mapping[str, int], longest_s: float) -> None:
         """A batch: what units have measured of streams by alias, and by how much each stream has advanced."""
         by_alias: dict[str, list[Mapping[str, Any]]] = {}
@@ -292,12 +302,12 @@ class Survey:
         out: dict[str, Any] = {}
         if (lines := self.fit_lines()) != self.told_lines and self.batches >= self.tells_at:
             out["lines"] = self.told_lines = lines
-        now = {alias: seen.tell() for alias, seen in self.streams.items() if seen.is_known}
         is_due = self.batches >= self.tells_at
+        now = {alias: seen.tell() for alias, seen in self.streams.items() if is_due and seen.is_known}
         news = {
             a: said
             for a, said in now.items()
-            if is_due and (a not in self.told or self.tells_at <= 64 or is_news(self.told[a], said))
+            if a not in self.told or self.tells_at <= 64 or is_news(self.told[a], said)
         }
         if is_due:
             self.tells_at = 2 * self.tells_at if self.tells_at <= 64 else self.batches + HALVING_BATCHES
