@@ -28,10 +28,11 @@ EVERYTHING = 10**9
 
 
 class Pace:
-    """A run in which chance decides who goes on, with how many letters; in the end all goes on."""
+    """A run in which chance decides who goes on, with how many letters, and whether all stop and start again; in the end all goes on."""
 
     def __init__(self, run: LocalRun, batch_rows: int, units: int, seed: int, plan: Any = None) -> None:
         self.run, self.batch_rows, self.chance = run, batch_rows, random.Random(seed)
+        self.restarts = self.chance.choice((0.0, 0.3))
         self.across = AcrossSites(run.plan if plan is None else run.plan.at(write_plan(plan)), units)
         self.found: list[pa.Table] = []
         self.written: dict[str, int] = {}
@@ -58,7 +59,15 @@ class Pace:
             for begin in range(0, rows, self.batch_rows)
         ]
 
+    def _restart(self) -> None:
+        """All sites from what they have saved, and the letters on their way."""
+        again = AcrossSites(self.across.plan, next(iter(self.across.sites.values())).station.units)
+        again.resume(self.across.save())
+        self.across = again
+
     def _play(self, name: str, wires: dict[str, pa.Table], *, ended: bool = False) -> None:
+        if self.chance.random() < self.restarts:
+            self._restart()
         most = self.chance.choice((0, 1, 2, None)) if not ended or self.chance.random() < 0.5 else None
         found = self.across.play(name, wires, ended=ended, most=most)
         self.found += found
@@ -162,7 +171,7 @@ class ChoosingPace(Pace):
 def test_what_is_chosen_changes_no_result(data: Any, case: Any, batch_rows: int, seed: int) -> None:
     streams = data.draw(at_sites(case))
     run = prepared(case, streams)
-    plans = cycle(data.draw(st.lists(linear_plans(run.plan.sites.query), min_size=1, max_size=3)))
+    plans = cycle(data.draw(st.lists(any_plans(run.plan.sites.query), min_size=1, max_size=3)))
     eager = patch.multiple(choice, MARGIN=1e9, COUNTED_MARGIN=1e9, PAYBACK=1e18, MOST_WAITING=0, RARER=1.0)
     with eager, patch.object(choice.PlanSearch, "find", lambda self, *_, **__: self.price(next(plans))):
         got = ChoosingPace(run, batch_rows, 1, seed).play()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from watersmeet.kernels.instants import LAST
 from watersmeet.sites.one_way.at_unit import Span
-from watersmeet.sites.planning.search import RESULTS as RESULTS  # the item of letters, and the channel
+from watersmeet.sites.planning.items import RESULTS as RESULTS  # the item of letters, and the channel
 
 
 def find_mark(spans: Iterable[Span], own: Mapping[str, int]) -> int:

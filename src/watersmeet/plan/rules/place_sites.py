@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 from watersmeet.errors import OptionError, StreamError, UnknownNameError, UnsupportedError
@@ -128,13 +129,14 @@ def _query(plan: Plan, where: Mapping[str, str]) -> SiteQuery:
 
 def _place(plan: Plan, query: SiteQuery, where: Mapping[str, str], results_at: str | None) -> Placement:
     """What the prices of letters depend on. A head meets what is older than itself."""
-    graph, spans = plan.join.windows, dict[tuple[str, str], float]()
-    for head in plan.aliases:
-        others = [a for a in plan.aliases if a != head]
-        if all(graph.hi(a, head) >= 0 for a in others):
-            spans |= {(head, a): (min(graph.hi(a, head), LONGEST_US) - max(graph.lo(a, head), 0)) / 1e6 for a in others}
+    graph, pairs = plan.join.windows, dict[tuple[str, str], float]()
+    for x, y in permutations(plan.aliases, 2):
+        if graph.hi(y, x) >= 0:
+            pairs[x, y] = (min(graph.hi(y, x), LONGEST_US) - max(graph.lo(y, x), 0)) / 1e6
+    heads = [a for a in plan.aliases if all((a, x) in pairs for x in plan.aliases if x != a)]
+    spans = {(x, y): span for (x, y), span in pairs.items() if x in heads}
     kept = {s.alias: max(s.window_us or (s.window_rows or 0) / ASSUMED_RATE * 1e6, 1000) / 1e6 for s in query.streams}
-    return Placement(dict(where), {i.alias: frozenset(i.keys) for i in plan.inputs}, spans, kept, results_at)
+    return Placement(dict(where), {i.alias: frozenset(i.keys) for i in plan.inputs}, spans, kept, results_at, pairs)
 
 
 def _find_unconnected(plan: Plan) -> list[str]:

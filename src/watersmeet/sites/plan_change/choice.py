@@ -23,9 +23,9 @@ from watersmeet.plan.model import Plan
 from watersmeet.sites.plan_change.survey import Survey
 from watersmeet.sites.planning.cost import LineCost
 from watersmeet.sites.planning.letters import Facts, Letters, StreamFacts
-from watersmeet.sites.planning.model import LinearPlan
 from watersmeet.sites.planning.placed import Sequences, write_plan
 from watersmeet.sites.planning.search import Corrections, PlanSearch, PricedPlan
+from watersmeet.sites.planning.trees import TreePlan
 from watersmeet.sites.planning.values import KeyShares, Values, choose_watched
 
 MARGIN, COUNTED_MARGIN = 0.9, 0.97
@@ -48,8 +48,6 @@ _SMALL_BYTES = 50.0
 """Per second: an item of less is not worth a correction."""
 LETTER_BYTES = 200.0
 """What a letter takes besides its items: numbers, and how far everything is."""
-NARROW = 5
-"""Of so many streams a search keeps fewer ways of each head."""
 
 
 @dataclass
@@ -221,7 +219,6 @@ class Outlook:
         """Compare what was counted with what was expected, item by item."""
         counts, choice = self.counts(), self.choice
         assert self.plan.sites is not None
-        assert isinstance(self.plan.sites.plan, LinearPlan)
         expected = self.search(facts, corrected=False).price(self.plan.sites.plan)
         for item in expected.items:
             if item.sender in counts:
@@ -240,7 +237,7 @@ class Outlook:
             choice.epoch, choice.batches, choice.waits = self.epoch, 0, choice.waits * RARER
         choice.batches += 1
         facts = self.facts() if self._is_time() else None
-        if facts is None or not isinstance(placed.plan, LinearPlan):
+        if facts is None or placed.search is None:
             return None
         choice.is_new = False
         self.watch()
@@ -254,7 +251,7 @@ class Outlook:
             return None
         search = self.search(facts)
         standing = search.price(placed.plan)
-        best = search.find(placed.plan, narrow=len(self.plan.aliases) >= NARROW)
+        best = search.find(placed.plan, placed.search)
         if not self._pays(best, standing):
             return None
         return Change(write_plan(best.plan), expect_bytes(best, facts), self._explain_change(best, standing))
@@ -264,12 +261,14 @@ class Outlook:
         return self.choice.is_new or self.choice.batches % 8 == 0 or not self.choice.heard
 
     def _pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
-        if best.plan.sequences == standing.plan.sequences:
+        if write_plan(best.plan) == write_plan(standing.plan):
             return False
         is_counted = all(item.name in self.choice.factors for item in best.items)
         if best.seconds > (COUNTED_MARGIN if is_counted else MARGIN) * standing.seconds:
             return False
-        share = sum(item.bytes for item in best.items if item.kind.startswith("@")) / max(best.bytes, 1e-9)
+        is_tree = isinstance(best.plan, TreePlan)  # its levels are made anew of what windows have
+        filled = sum(item.bytes for item in best.items if is_tree or item.kind.startswith("@"))
+        share = filled / max(best.bytes, 1e-9)
         fill_s = best.seconds * share * self.longest_s
         return fill_s <= (standing.seconds - best.seconds) * PAYBACK * self.longest_s
 

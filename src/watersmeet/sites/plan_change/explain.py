@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from watersmeet.query.duration import show_bytes
 from watersmeet.sites.plan_change.choice import Outlook, expect_bytes
 from watersmeet.sites.planning.letters import Facts
-from watersmeet.sites.planning.model import LinearPlan
 
 TITLE = 11
 _SHOWN = 3
@@ -21,7 +20,7 @@ def explain_choice(outlook: Outlook, decider: str) -> list[str]:
     """The present plan at a site."""
     placed = outlook.plan.sites
     assert placed is not None
-    facts = outlook.facts() if isinstance(placed.plan, LinearPlan) else None
+    facts = outlook.facts()
     lines = ["sites      " + ", ".join(f"{s.alias} at {s.site} [{s.window}]" for s in placed.query.streams)]
     chosen = (
         "given"
@@ -47,7 +46,7 @@ def _explain_lines(outlook: Outlook, facts: Facts | None) -> Iterator[str]:
     """Expected and counted bytes of every line."""
     placed, expects, counts = outlook.plan.sites, dict(outlook.expects), outlook.counts()
     assert placed is not None
-    if not expects and facts is not None and isinstance(placed.plan, LinearPlan):
+    if not expects and facts is not None:
         expects = expect_bytes(outlook.search(facts, corrected=False).price(placed.plan), facts)
     pairs = [(x, y) for x in outlook.plan.site_names for y in outlook.plan.site_names if x != y]
     for x, y in pairs:
@@ -66,7 +65,6 @@ def _explain_items(outlook: Outlook, facts: Facts) -> Iterator[str]:
     """Expected and counted bytes of every kind of item."""
     placed, counts = outlook.plan.sites, outlook.counts()
     assert placed is not None
-    assert isinstance(placed.plan, LinearPlan)
     for item in outlook.search(facts, corrected=False).price(placed.plan).items:
         counted = counts.get(item.sender, {}).get("kinds", {}).get(item.receiver, {}).get(item.kind)
         said = "" if counted is None else f", counted {show_bytes(counted)}/s"

@@ -80,6 +80,8 @@ class Placement:
     """By alias, the seconds that a tuple is kept."""
     results_at: str | None = None
     """The site that results are shipped to; None: they stay where they are found."""
+    pairs: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """As `spans`, where the one is the younger of the two, whatever the others: a level of a tree knows no others."""
 
     @cached_property
     def aliases(self) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ from watersmeet.sites.planning.model import AT_SOURCE, PAPER, Algorithm, LinearP
 from watersmeet.sites.planning.statistics import Statistics
 
 Search = Literal["auto", "greedy", "exhaustive"]
+SearchKind = Search | Literal["tree"]
+"""How plans are found: linear ones, the cheapest tree, or, while a query runs under `auto`, the cheapest of both."""
 WIDTH = 3
 """Beginnings that greedy search keeps."""
 CHEAP = 6

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from watersmeet.query.sites import Sites
 from watersmeet.sites.planning.cost import LineCost, PerTuple, Setting
 from watersmeet.sites.planning.letters import Placement
 from watersmeet.sites.planning.model import Algorithm, LinearPlan, OneWayStep, SiteQuery
-from watersmeet.sites.planning.optimize import Found, Optimizer, Search, cheapest, together
+from watersmeet.sites.planning.optimize import Found, Optimizer, Search, SearchKind, cheapest, together
 from watersmeet.sites.planning.statistics import Statistics
 from watersmeet.sites.planning.trees import FoundTree, Level, TreeOptimizer, TreePlan, find_tree, share_copies
 
@@ -27,8 +27,6 @@ ANYTHING = "*"
 Sequences = dict[str, list[list[str]]]
 """A plan as JSON. Linear: by head, (stream, algorithm) of every step. A tree, under no name: (first stream), then (stream, upward, downward) of every level."""
 TREE = ""
-SearchKind = Search | Literal["tree"]
-"""How plans are found: linear ones, or the cheapest tree."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Find the plan whose letters are the cheapest, with what the legs of all heads share counted once.
+"""Find the plan whose letters are the cheapest, with what the legs of all heads share counted once: a linear one, or a tree (`planning.tree_search`).
 
     ways of a head     the cheapest sequences as if it were alone, by (streams joined, site of the results); and all that ship whole tuples only
     descent            from the cheapest ways, the present plan and those that gather all streams at one site: for one head after another the best way, the others' given,
@@ -22,40 +22,30 @@ from itertools import product
 from typing import NamedTuple
 
 from watersmeet.sites.planning.cost import LineCost
+from watersmeet.sites.planning.items import RESULTS, Item, list_own_items, list_shared_items
 from watersmeet.sites.planning.letters import CARRIED, LETTER_BYTES, Letters, Placement, Step
 from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep, SiteQuery
+from watersmeet.sites.planning.optimize import SearchKind
+from watersmeet.sites.planning.tree_search import TreeSearch
+from watersmeet.sites.planning.trees import TreePlan
 
 WAYS, BEGINNINGS = 24, 6
 """Sequences that are kept of a head, and of one state on the way to them."""
+NARROW = 5
+"""Of so many streams a search keeps fewer ways of each head."""
 MOST_SIMPLE = 4
 """Of so many streams all sequences of simple joins are tried."""
 _SIMPLE = (Algorithm.SP_S, Algorithm.SP_D)
 _COPYING = AT_SOURCE
-_BLOOM = frozenset(a for a in Algorithm if a.value.startswith("SMB"))
-
-RESULTS = "results"
-"""The item of letters that has results."""
 
 Way = tuple[OneWayStep, ...]
-
-
-class Item(NamedTuple):
-    """An item of letters from one site to another, and how many bytes of it are expected per second."""
-
-    sender: str
-    receiver: str
-    kind: str
-    """As letters name it."""
-    name: str
-    """Of the same thing in any plan: the algorithm, then the rest."""
-    bytes: float
 
 
 @dataclass(frozen=True)
 class PricedPlan:
     """A plan with what its letters are expected to carry, per second of event time."""
 
-    plan: LinearPlan
+    plan: LinearPlan | TreePlan
     items: tuple[Item, ...]
     seconds: float
     """Of line: what a change of plan can change."""
@@ -97,7 +87,7 @@ class Corrections:
 
 
 class PlanSearch:
-    """Prices and finds linear plans of one query."""
+    """Prices and finds plans of one query."""
 
     def __init__(
         self,
@@ -109,21 +99,37 @@ class PlanSearch:
         self.query, self.letters, self.line = query, letters, line
         self.placement: Placement = letters.placement
         self.corrections = corrections or Corrections()
+        self.trees = TreeSearch(query, letters, lambda items: sum(self._seconds(self._correct(i)) for i in items))
         self._known: dict[str, float] = {}
         self._widths: dict[tuple[str, str], float] = {}
 
-    def find(self, present: LinearPlan | None = None, *, narrow: bool = False) -> PricedPlan:
-        """The cheapest plan that is found; `narrow`: a head keeps few ways."""
-        ways = {head: list(self._ways(head, WAYS // 4 if narrow else WAYS)) for head in self.query.aliases}
+    def find(self, present: LinearPlan | TreePlan | None = None, kind: SearchKind = "auto") -> PricedPlan:
+        """The cheapest plan that is found; `auto` looks at linear plans and at trees."""
+        found = []
+        if kind != "tree":
+            found.append(self._find_linear(present if isinstance(present, LinearPlan) else None))
+        if kind in ("auto", "tree") and self.trees.is_possible:
+            found.append(self.price(self.trees.find()))
+        if not found or isinstance(present, TreePlan):
+            assert present is not None
+            found.append(self.price(present))
+        return min(found, key=lambda priced: priced.seconds)
+
+    def _find_linear(self, present: LinearPlan | None) -> PricedPlan:
+        most = WAYS // 4 if len(self.query.aliases) >= NARROW else WAYS
+        ways = {head: list(self._ways(head, most)) for head in self.query.aliases}
         begins = [{head: of_head[0] for head, of_head in ways.items()}, *self._gather(ways)]
         if present is not None:
             begins.append(dict(present.sequences))
         best = min((self._descend(begin, ways) for begin in begins), key=lambda found: found[0])
         return self.price(LinearPlan(self.query, best[1]))
 
-    def price(self, plan: LinearPlan) -> PricedPlan:
+    def price(self, plan: LinearPlan | TreePlan) -> PricedPlan:
         """A plan, priced."""
-        items = tuple(self._items(plan.sequences))
+        if isinstance(plan, TreePlan):
+            items = tuple(self._correct(item) for item in self.trees.list_items(plan))
+        else:
+            items = tuple(self._items(plan.sequences))
         return PricedPlan(plan, items, sum(self._seconds(item) for item in items))
 
     # ------------------------------------------------------------ what a plan ships
@@ -178,20 +184,12 @@ class PlanSearch:
     def _own_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
         path = f"{'+'.join(sorted(leg.done))} of {leg.head} at {leg.at} to {leg.to}"
         number = f"{self.placement.aliases.index(leg.head)} {leg.number}"
-        for verb, size, there in (("rows", step.rows, True), ("ask", step.asked, True), ("want", step.wanted, False)):
-            if size:
-                ends = (leg.at, leg.there) if there else (leg.there, leg.at)
-                yield self._correct(Item(*ends, f"{verb} {number}", f"{how.value} {verb}: {path}", size))
+        yield from map(self._correct, list_own_items(step, how, (leg.at, leg.there), number, path))
 
     def _shared_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
         n, classes = self.placement.aliases.index(leg.to), self.letters.classes(leg.done, leg.to)
-        place = f"{leg.to} at {leg.at}"
-        if step.copied:
-            yield self._correct(Item(leg.there, leg.at, f"@{n} copy", f"{how.value} copy: {place}", step.copied))
-        if step.told:
-            what = "filter" if how in _BLOOM else "values"
-            kind = f"@{n} {what} {','.join(map(str, classes))}"
-            yield self._correct(Item(leg.there, leg.at, kind, f"{what}: {place} {classes}", step.told))
+        ends, place = (leg.there, leg.at), f"{leg.to} at {leg.at}"
+        yield from map(self._correct, list_shared_items(step, how, ends, n, classes, place))
 
     def _correct(self, item: Item) -> Item:
         if item.name not in self._known:

@@ -1,0 +1,185 @@
+"""What a tree ships in letters, and the tree whose letters are the cheapest.
+
+    ((a b) c)    level 1: a <-> b, results are stream 3;    level 2: 3 <-> c
+
+The results of a level are a stream (decision 0050), and so they are priced: with a rate, a size and values of their own, which follow from those of the streams that
+they are made of. Then both joins of a level are one-way joins like those of linear plans (`planning.letters`).
+
+    states     (streams joined, site of the results)     a level costs the same however the streams below it were joined, so the cheapest way into a state is kept
+
+Invariant: the search finds the cheapest tree under these prices. Items are named as letters name them. Ties go to what comes first.
+Implements: Tran and Lee (2010), section 4.2, for the protocol that `sites.one_way.joins` runs; the paper leaves the cost of trees open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from watersmeet.sites.planning.items import RESULTS, Item, list_own_items, list_shared_items
+from watersmeet.sites.planning.letters import REPEAT_BYTES, Facts, Letters, Placement, StreamFacts
+from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, SiteQuery
+from watersmeet.sites.planning.trees import Level, TreePlan
+from watersmeet.sites.planning.values import Values
+
+LEAST_STREAMS = 3
+"""Of two streams a tree is a linear plan."""
+MOST_STREAMS = 6
+_BELOW = "*"
+"""The name of the results below a level, among aliases."""
+_HERE = tuple(a for a in Algorithm if a in AT_SOURCE)
+_THERE = tuple(a for a in Algorithm if a not in AT_SOURCE)
+
+Price = Callable[[list[Item]], float]
+
+
+class _Way(NamedTuple):
+    seconds: float
+    first: str
+    levels: tuple[Level, ...]
+
+
+class TreeSearch:
+    """Prices and finds trees of one query; `price` is that of items."""
+
+    def __init__(self, query: SiteQuery, letters: Letters, price: Price) -> None:
+        self.query, self.price_items = query, price
+        self.delivered = letters
+        self.placement = letters.placement
+        # Inside a level the younger of two parts is the head, whatever the tuples of other streams.
+        self.letters = Letters(replace(letters.placement, spans=letters.placement.pairs), letters.facts)
+        self._levels: dict[tuple[frozenset[str], str], Letters | None] = {}
+        self._joins: dict[tuple[frozenset[str], str, Level], list[Item]] = {}
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there are trees worth looking at."""
+        counted = any(s.window_rows is not None for s in self.query.streams)
+        return LEAST_STREAMS <= len(self.query.aliases) <= MOST_STREAMS and not counted
+
+    def find(self) -> TreePlan:
+        """The cheapest tree."""
+        sites = self.placement.sites
+        states = {(frozenset({a}), sites[a]): _Way(0.0, a, ()) for a in self.query.aliases}
+        for _ in range(len(self.query.aliases) - 1):
+            wider: dict[tuple[frozenset[str], str], _Way] = {}
+            for (done, place), way in states.items():
+                for to in (a for a in self.query.aliases if a not in done and self.query.between(done, a)):
+                    for level in self._list_best(done, place, to):
+                        found = way.seconds + self.price_items(self._ship(done, place, level))
+                        state = done | {to}, sites[to] if level.at_stream else place
+                        if state not in wider or found < wider[state].seconds:
+                            wider[state] = _Way(found, way.first, (*way.levels, level))
+            states = wider
+        whole = [
+            (way.seconds + self.price_items(list(self._deliver(place))), way) for (_, place), way in states.items()
+        ]
+        best = min(whole, key=lambda one: one[0])[1]
+        return TreePlan(self.query, best.first, best.levels)
+
+    def list_items(self, plan: TreePlan) -> Iterator[Item]:
+        """All that a tree ships, per second."""
+        done = frozenset({plan.first})
+        for level, place in zip(plan.levels, plan.places(), strict=False):
+            yield from self._ship(done, place, level)
+            done |= {level.stream}
+        yield from self._deliver(plan.places()[-1])
+
+    def _list_best(self, done: frozenset[str], place: str, to: str) -> Iterator[Level]:
+        """For each place of the results the cheapest pair of joins; a copy of the whole serves both."""
+        if place == self.placement.sites[to]:
+            yield Level(to, Algorithm.SP_S, Algorithm.SP_D)
+            return
+        for here, there in ((_HERE, _THERE), (_THERE, _HERE)):
+            levels = [Level(to, up, down) for up in here for down in there]
+            yield min(levels, key=lambda level: self.price_items(self._ship(done, place, level)))
+
+    def _ship(self, done: frozenset[str], place: str, level: Level) -> list[Item]:
+        """What the two joins of a level ship."""
+        key = done, place, level
+        if key not in self._joins:
+            self._joins[key] = list(self._list_level(done, place, level))
+        return self._joins[key]
+
+    def _list_level(self, done: frozenset[str], place: str, level: Level) -> Iterator[Item]:
+        to, there = level.stream, self.placement.sites[level.stream]
+        letters = self._letters_of(done, to) if place != there else None
+        if letters is None:
+            return
+        below = next(iter(done)) if len(done) == 1 else _BELOW
+        number, under = self.placement.aliases.index(to), self._number(done)
+        legs = (
+            (below, to, under, number, level.downward, place, there),
+            (to, below, number, under, level.upward, there, place),
+        )
+        for head, other, n, m, how, at, home in legs:
+            opposite = level.upward if head == below else level.downward
+            if (opposite is Algorithm.SP_S and how not in AT_SOURCE) or (head, other) not in letters.placement.spans:
+                continue  # rows set out from the copy; or none of them is ever the younger
+            step = letters.step(head, frozenset({head}), other, how)
+            names = {_BELOW: "+".join(sorted(done))}
+            path = f"{names.get(head, head)} in a tree at {at} to {names.get(other, other)}"
+            yield from list_own_items(step, how, (at, home), f"{n} 0", path)
+            what = f"{names.get(other, other)} at {at}" + (
+                "" if how is Algorithm.SP_S else f" for {names.get(head, head)}"
+            )
+            classes = letters.classes(frozenset({head}), other)
+            yield from list_shared_items(step, how, (home, at), m, classes, what)
+
+    def _number(self, done: frozenset[str]) -> int:
+        """Of a stream that arrives its position, of a level's results the number after these."""
+        aliases = self.placement.aliases
+        return aliases.index(next(iter(done))) if len(done) == 1 else len(aliases) + len(done) - 2
+
+    def _letters_of(self, done: frozenset[str], to: str) -> Letters | None:
+        """Prices with the results below as a stream; None if they never meet the stream."""
+        if len(done) == 1:
+            return self.letters
+        if (done, to) not in self._levels:
+            self._levels[done, to] = self._join_below(done, to)
+        return self._levels[done, to]
+
+    def _join_below(self, done: frozenset[str], to: str) -> Letters | None:
+        base, facts = self.letters.placement, self.letters.facts
+        heads = [h for h in sorted(done) if all((h, x) in base.spans for x in done - {h})]
+        flows = {h: self.letters.flow(h, done) for h in heads}
+        rate = sum(flow.rows for flow in flows.values())
+        if rate <= 0:
+            return None
+        spans = dict(base.spans)
+        down = {h: base.spans[h, to] for h in heads if (h, to) in base.spans}
+        if down:
+            spans[_BELOW, to] = sum(flows[h].rows * s for h, s in down.items()) / rate
+        if all((to, x) in base.spans for x in done):
+            spans[to, _BELOW] = min(base.spans[to, x] for x in done)
+        different = sum(min(f.rows, n) * facts.streams[a].each for f in flows.values() for a, n in f.members.items())
+        repeated = sum(max(0.0, f.rows - n) for f in flows.values() for n in f.members.values()) * REPEAT_BYTES
+        stream = StreamFacts(
+            rate,
+            (different + repeated) / rate,
+            sum(facts.streams[a].item for a in done),
+            min(facts.streams[h].interval for h in heads),
+        )
+        classes = frozenset[int]().union(*(base.classes[a] for a in done))
+        values = {}
+        for c, known in facts.values.items():
+            share = sum((flow.by_value[c] for flow in flows.values() if c in flow.by_value), np.zeros(len(known.count)))
+            values[c] = Values(known.count, {**known.share, **({_BELOW: share / rate} if c in classes else {})})
+        placement = Placement(
+            {**base.sites, _BELOW: ""},
+            {**base.classes, _BELOW: classes},
+            spans,
+            {**base.kept, _BELOW: max(spans.get((to, _BELOW), 0.0), 1e-3)},
+        )
+        return Letters(placement, Facts({**facts.streams, _BELOW: stream}, values, facts.codes))
+
+    def _deliver(self, place: str) -> Iterator[Item]:
+        """Results that are shipped to one site."""
+        to = self.placement.results_at
+        if to not in (None, place):
+            heads = [h for h in self.query.aliases if any(h == x for x, _ in self.placement.spans)]
+            size = sum(map(self.delivered.results, heads))
+            yield Item(place, str(to), RESULTS, f"results: of {' '.join(heads)} at {place}", size)
