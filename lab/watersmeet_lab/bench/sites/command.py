@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from watersmeet.sites.planning.carriers import CarrierKind
 from watersmeet_lab.bench.machine import describe
 from watersmeet_lab.bench.sites.expect import expect_bytes
 from watersmeet_lab.bench.sites.lines import Carrier, Lines, open_lines
@@ -33,6 +34,7 @@ SIMPLE_THREE: Mapping[str, Plan] = {
 }
 """The second uses all lines evenly: no line carries more than one stream."""
 SEMI, AUTO = "semijoins", "auto"
+CARRIERS: Mapping[Carrier, CarrierKind] = {"s3": "object store", "kafka": "topics", "folder": "folder"}
 SEMI_TWO: Plan = {"a": "b SM-S1", "b": "a SM-S1"}
 SEMI_THREE: Plan = {"a": "b SM-D2, c SM-D2", "b": "a SM-S1, c SM-S1", "c": "b SM-D2, a SM-D2"}
 
@@ -73,8 +75,8 @@ def measure_bytes(
         outcomes = {
             name: run(lines, workload, root, f"plan{n}", 2.0, plan=plan) for n, (name, plan) in enumerate(plans.items())
         }
-        show(console, f"two sites, {lines.kind}, {carrier}", workload, outcomes)
-        return _raw(lines, workload, outcomes)
+        show(console, f"two sites, {lines.kind}, {carrier}", workload, outcomes, carrier)
+        return _raw(lines, workload, outcomes, carrier)
 
 
 def measure_rate(
@@ -89,35 +91,39 @@ def measure_rate(
             name: run(lines, workload, root, f"plan{n}", plan=plan, trigger="0 seconds")
             for n, (name, plan) in enumerate(plans.items())
         }
-        show(console, f"three sites, 10 Mbit/s, {lines.kind}, {carrier}", workload, outcomes)
-        return _raw(lines, workload, outcomes)
+        show(console, f"three sites, 10 Mbit/s, {lines.kind}, {carrier}", workload, outcomes, carrier)
+        return _raw(lines, workload, outcomes, carrier)
 
 
-def _raw(lines: Lines, workload: Workload, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+def _raw(lines: Lines, workload: Workload, outcomes: Mapping[str, Outcome], carrier: Carrier) -> dict[str, Any]:
     return {
         "lines": lines.kind,
         "workload": asdict(workload),
         "outcomes": {
-            name: {**asdict(outcome), "expected": _expect(workload, outcome)} for name, outcome in outcomes.items()
+            name: {**asdict(outcome), "expected": _expect(workload, outcome, carrier)}
+            for name, outcome in outcomes.items()
         },
     }
 
 
-def _expect(workload: Workload, outcome: Outcome) -> float | None:
+def _expect(workload: Workload, outcome: Outcome, carrier: Carrier) -> float | None:
     """What the plan says it ships; None where it is not given beforehand."""
     if not isinstance(outcome.plan, Mapping):
         return None
-    return expect_bytes(workload, outcome.plan, sum(letters for letters, _, _ in outcome.letters.values()))
+    letters = sum(letters for letters, _, _ in outcome.letters.values())
+    return expect_bytes(workload, outcome.plan, letters, CARRIERS[carrier])
 
 
-def show(console: Console, title: str, workload: Workload, outcomes: Mapping[str, Outcome]) -> None:
+def show(
+    console: Console, title: str, workload: Workload, outcomes: Mapping[str, Outcome], carrier: Carrier = "s3"
+) -> None:
     """Every plan, and how it compares with the best of the others and with one stream, whole."""
     table = Table(title=title, title_justify="left")
     for name in ("plan", "sent, bytes", "by the plan", "in letters", "letters", "tuples/s", "latency, s"):
         table.add_column(name, justify="left" if name == "plan" else "right")
     for name, outcome in outcomes.items():
         letters = [sum(counts[n] for counts in outcome.letters.values()) for n in (0, 2)]
-        expected = _expect(workload, outcome)
+        expected = _expect(workload, outcome, carrier)
         table.add_row(
             name,
             f"{outcome.total_sent:,}",

@@ -18,6 +18,7 @@ from watersmeet.operators.enter import take_kept
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.wires import WireReader
 from watersmeet.sites.letter import write_item
+from watersmeet.sites.planning.carriers import CarrierKind
 from watersmeet.sites.planning.letters import Facts, Letters, StreamFacts
 from watersmeet.sites.planning.model import LinearPlan
 from watersmeet.sites.planning.search import PlanSearch
@@ -28,7 +29,7 @@ from watersmeet_lab.bench.sites.workload import Workload
 _WEIGHED = 256
 
 
-def expect_bytes(workload: Workload, plan: Any, letters: int) -> float:
+def expect_bytes(workload: Workload, plan: Any, letters: int, carrier: CarrierKind = "object store") -> float:
     """Bytes on the lines for all of a workload, in so many letters, with what carriers add to them."""
     first = {name: next(iter(workload.tables(name))) for name in workload.names}
     streams = {n: wm.Stream(table, time="ts", site=workload.site_of[n]) for n, table in first.items()}
@@ -37,7 +38,7 @@ def expect_bytes(workload: Workload, plan: Any, letters: int) -> float:
     assert placed is not None
     assert isinstance(placed.plan, LinearPlan)
     search = PlanSearch(placed.query, Letters(placed.placement, count_facts(workload, query)), placed.line)
-    return search.price(placed.plan).on_wire(letters / seconds) * seconds
+    return search.price(placed.plan).on_wire(letters / seconds, carrier) * seconds
 
 
 def count_facts(workload: Workload, query: Plan) -> Facts:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from watersmeet.plan.model import Plan
 from watersmeet.sites.plan_change.survey import Survey
+from watersmeet.sites.planning.carriers import HEAD_BYTES
 from watersmeet.sites.planning.cost import LineCost
 from watersmeet.sites.planning.letters import Facts, Letters, StreamFacts
 from watersmeet.sites.planning.placed import Sequences, write_plan
@@ -46,8 +47,6 @@ MOST_FACTORS, MOST_CHANGES = 256, 8
 LEAST_FACTOR, MOST_FACTOR = 0.05, 20.0
 _SMALL_BYTES = 50.0
 """Per second: an item of less is not worth a correction."""
-LETTER_BYTES = 200.0
-"""What a letter takes besides its items: numbers, and how far everything is."""
 
 
 @dataclass
@@ -289,4 +288,4 @@ def expect_bytes(priced: PricedPlan, facts: Facts) -> dict[str, float]:
         site: min(facts.streams[a].interval for a, at in sites.items() if at == site) for site in sites.values()
     }
     pairs = [(x, y) for x in intervals for y in intervals if x != y]
-    return {f"{x}>{y}": round(by_line.get((x, y), 0.0) + LETTER_BYTES / intervals[x], 1) for x, y in pairs}
+    return {f"{x}>{y}": round(by_line.get((x, y), 0.0) + HEAD_BYTES / intervals[x], 1) for x, y in pairs}

@@ -35,8 +35,6 @@ COLUMN_BYTES, ITEM_BYTES = 35.0, 140.0
 """What an Arrow stream of an item takes for each column, and besides."""
 TIME_BYTES, REPEAT_BYTES = 3.2, 4.0
 """The times of a code in an item, compressed: the second is mostly the first. What a row of results so far takes for each member that another row has, too."""
-LETTER_BYTES, CARRIED = 5_000.0, 1.01
-"""What a letter takes on a line besides its items: what it says, and requests to list, put, get and delete it in an object store; and by how much frames make every byte more. `watersmeet bench sites` measures both."""
 _SPARE = 0.25
 """Of the time that a tuple is kept: so much longer than its last tuple a value is told to live, see `sites.one_way.joins`."""
 

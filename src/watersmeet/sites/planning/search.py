@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
 
+from watersmeet.sites.planning.carriers import CarrierKind, bytes_on_wire
 from watersmeet.sites.planning.cost import LineCost
 from watersmeet.sites.planning.items import RESULTS, Item, list_own_items, list_shared_items
-from watersmeet.sites.planning.letters import CARRIED, LETTER_BYTES, Letters, Placement, Step
+from watersmeet.sites.planning.letters import Letters, Placement, Step
 from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep, SiteQuery
 from watersmeet.sites.planning.optimize import SearchKind
 from watersmeet.sites.planning.tree_search import TreeSearch
@@ -54,9 +55,9 @@ class PricedPlan:
     def bytes(self) -> float:
         return sum(item.bytes for item in self.items)
 
-    def on_wire(self, letters: float) -> float:
-        """Bytes per second on all lines, with what the carrier adds, if so many letters are sent per second."""
-        return self.bytes * CARRIED + letters * LETTER_BYTES
+    def on_wire(self, letters: float, carrier: CarrierKind) -> float:
+        """Bytes per second that sites send, with what the carrier adds, if so many letters are sent per second."""
+        return bytes_on_wire(self.bytes, letters, carrier)
 
     @property
     def by_line(self) -> dict[tuple[str, str], float]:

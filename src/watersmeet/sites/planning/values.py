@@ -21,7 +21,7 @@ import numpy as np
 ALL = 2**32
 """Hashes are below this."""
 SAMPLE, HEAVY = 128, 48
-"""Values that a sketch keeps of each kind."""
+"""Values that a sketch keeps of each kind. What one tuple in a hundred shares is seen by chance: what is counted corrects it."""
 _LEAST_WEIGHT = 0.02
 _LEAST_WATCHED = 30
 """Tuples after which it is known how often a watched value comes."""
@@ -70,14 +70,17 @@ class Sketch:
         (10.0, 1, {'7': 9})
         """
         self.rows += rows
-        self.below = min(self.below, below)
-        for kept, counts in ((self.sample, sample), (self.heavy, heavy)):
-            for hash_, count in counts:
-                kept[str(int(hash_))] = kept.get(str(int(hash_)), 0) + count
-        inside = sorted(int(h) for h in self.sample if int(h) < self.below)
-        if len(inside) > SAMPLE:
-            self.below = inside[SAMPLE]
-        self.sample = {h: w for h, w in self.sample.items() if int(h) < self.below}
+        if below < self.below:
+            self.below = below
+            self.sample = {h: w for h, w in self.sample.items() if int(h) < below}
+        for hash_, count in sample:
+            if hash_ < self.below:
+                self.sample[str(int(hash_))] = self.sample.get(str(int(hash_)), 0) + count
+        if len(self.sample) > SAMPLE:
+            self.below = sorted(map(int, self.sample))[SAMPLE]
+            self.sample = {h: w for h, w in self.sample.items() if int(h) < self.below}
+        for hash_, count in heavy:
+            self.heavy[str(int(hash_))] = self.heavy.get(str(int(hash_)), 0) + count
         top = sorted(self.heavy.items(), key=lambda item: (-item[1], int(item[0])))
         self.heavy = dict(top[:HEAVY])
 
