@@ -258,3 +258,13 @@ def test_what_sites_cannot_do_is_said():
 def test_lines_are_checked(given, says):
     with pytest.raises(wm.WatersmeetError, match=says):
         wm.Sites(**given)
+
+
+@pytest.mark.parametrize("join", ["JOIN d ON d.k = a.k AND d.x = b.x", "LEFT JOIN d ON d.k = a.k"])
+def test_tables_are_joined_as_without_sites(join: str) -> None:
+    rows = pa.table({"k": [1, 2, 1], "x": [1, 2, 3], "ts": pa.array([0, 1, 2], pa.timestamp("us"))})
+    given = {"a": rows, "b": rows, "d": wm.Table(pa.table({"k": [1, 3], "x": [3, 2], "v": [2, 7]}))}
+    text = f"SELECT a.k, b.x, d.v FROM a JOIN b ON a.k = b.k {join} WINDOW = 1 SECOND"
+    plain, apart = (wm.local.run(text, given, **more) for more in ({}, {"sites": {"a": "p", "b": "q"}}))
+    assert plain.num_rows
+    assert sorted(map(str, apart.to_pylist())) == sorted(map(str, plain.to_pylist()))
