@@ -5,7 +5,7 @@ Protocol, programs, segments, mail, orders and reports are the runtime's own; `m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,13 +23,13 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.checkpoints.upgrade import Sinks, end_upgrade, upgrade
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import files, sinks, supersteps, worker
+from watersmeet.runtime.rounds import files, running, sinks, worker
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
-from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
+from watersmeet.runtime.rounds.running import Account, Batch, Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog
@@ -38,6 +38,8 @@ from watersmeet.storage.cache import CACHE
 
 FILES = 6
 """Of each stream; a batch takes up to two."""
+HERE = pytest.mark.parametrize("here", [(), range(9), (1,)], ids=["by jobs", "in the driver", "in turns"])
+"""Where the rounds of batches run: as jobs, in the driver, or now here, now there."""
 PAIR = "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = {} SECONDS"
 
 
@@ -63,13 +65,17 @@ def wires(seconds: int, count: int = FILES) -> LocalRun:
 class Played(Stage):
     """Supersteps of a query by itself."""
 
+    batches_here: Collection[int] = ()
+    """The batches whose rounds run in the driver."""
+
     def over(self, hosts: list[str], step: Any, orders: str) -> Any:
         return Rows(super().over(hosts, step, orders))
 
     def run(self, batch: Batch, deliver: Any) -> Account:
+        self.joins_here = batch.state.batch in self.batches_here
         wires = {a: pa.concat_tables([w.slice(4 * f, 4) for f in batch.entered.files]) for a, w in self.wires.items()}
         batch.entered = self.taken(wires, batch.decisions, batch.attempt)
-        return _Running(self, batch, deliver).run()  # type: ignore[arg-type]
+        return Running(self, batch, deliver).run()  # type: ignore[arg-type]
 
 
 class Life:
@@ -144,7 +150,7 @@ class Upgraded(Life):
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of lives run in this process."""
-    for module in (supersteps, sinks):
+    for module in (running, sinks):
         monkeypatch.setattr(module, "compute", lambda frame: frame() if callable(frame) else None)
     for module in (files, worker):
         monkeypatch.setattr(module, "TaskContext", None)

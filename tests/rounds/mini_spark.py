@@ -41,7 +41,12 @@ class FolderSink(FileSink):
         return latest is not None and batch_id <= latest
 
     def write(self, rows: Any, batch_id: int) -> None:
-        found = rows() if callable(rows) else plain(rows.tables)
+        self._write(rows() if callable(rows) else plain(rows.tables), batch_id)
+
+    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+        self._write(plain(pa.Table.from_batches([batch]) for batch in batches), batch_id)
+
+    def _write(self, found: list[list[Any]], batch_id: int) -> None:
         if self.dies == "before the sink":
             raise Crash
         log = Path(self.path) / "_spark_metadata"

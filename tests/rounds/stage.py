@@ -19,7 +19,7 @@ from watersmeet.runtime.local import LocalRun
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import Entrance
 from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
-from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
+from watersmeet.runtime.rounds.running import Account, Batch, Running
 from watersmeet.runtime.rounds.worker import LOST, Task
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.spark.jobs import ConnectJobs
@@ -44,7 +44,10 @@ class Stage:
         self.task = Rows(plan, self.flows, identity, None, folder, None, Entrance())  # type: ignore[arg-type]
         self.wires, self.partition = run.wires, 0
         self.jobs: Any = ConnectJobs(None)  # type: ignore[arg-type]
-        self.spark = None
+        self.spark, self.joins_here, self.latest = None, False, Account()
+
+    def leave_here(self, orders: Orders) -> Any:
+        return self.task.make_leaving(orders)
 
     def get(self) -> Any:
         """The context of a task."""
@@ -65,7 +68,7 @@ class Stage:
         decisions = {"sites": sites}
         entered = self.taken({a: w.slice(number * rows, rows) for a, w in self.wires.items()}, decisions, attempt)
         found: list[pa.RecordBatch] = []
-        account = _Running(self, Batch(entered, state, attempt, decisions), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
+        account = Running(self, Batch(entered, state, attempt, decisions), lambda f: found.extend(f())).run()  # type: ignore[arg-type]
         return found, account
 
     def enter(self, batch: Any, orders: str) -> Any:
@@ -79,17 +82,16 @@ class Stage:
         brought, messages = enter(flow, bare)
         seen = sum(w.num_rows for w in wires.values()), brought
 
-        def post(text: str) -> list[list[int]]:
-            orders, office = Orders.read(self.folder, text), PostOffice(self.folder, attempt)
+        def post(text: str) -> list[list[Any]]:
+            orders = Orders.read(self.folder, text)
+            office = PostOffice(self.folder, attempt, orders.holds)
             for message in messages:
                 office.post(message, round_of(flow, message, -1))
             _, lost = set_aside(self.plan, flow.clock(orders.maxima, {}), wires, orders.batch)
             if lost.num_rows:
                 office.post(Message(-1, LOST, lost), -1)
             office.close()
-            self.partition = 0
-            self.task.report(orders, TaskReport(mail=office.parcels))
-            return [[0]]
+            return [[TaskReport(mail=office.parcels).to_json(), office.held]]
 
         return _Entered(post, seen)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
 
-from tests.rounds.lives import FILES, Life, patch
+from tests.rounds.lives import FILES, HERE, Life, patch
 from tests.rounds.mini_spark import Crash
 from tests.rounds.test_lives import kill_at_file
 from watersmeet.operators.finish.project import select_final
@@ -34,7 +36,12 @@ class Folder(FileSink):
     dies = ""
 
     def write(self, rows: Any, batch_id: int) -> None:
-        parts = [Part(*row) for row in rows()]
+        self._commit([Part(*row) for row in rows()], batch_id)
+
+    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+        self._commit([Part(*row.values()) for batch in batches for row in batch.to_pylist()], batch_id)
+
+    def _commit(self, parts: list[Part], batch_id: int) -> None:
         if self.dies == "before the sink":
             raise Crash
         self.commit(batch_id, parts, interval=2)
@@ -55,14 +62,19 @@ class Folder(FileSink):
 class FolderLife(Life):
     """A life whose units write the files of its sink."""
 
+    def __init__(self, checkpoint: Path, sink: Path, here: Collection[int] = ()) -> None:
+        self.here = here
+        super().__init__(checkpoint, sink)
+
     def made(self, seconds: int) -> Protocol:
         self.sink = Folder(self.sink.path)  # type: ignore[assignment]
-        made = super().made(seconds)
+        made: Any = super().made(seconds)
+        made.steps.batches_here = self.here
         how = self.sink.files(COLUMNS)
-        made.steps.task.writing = Writing(how, partial(select_final, made.plan))  # type: ignore[arg-type]
+        made.steps.task.writing = Writing(how, partial(select_final, made.plan))
         for module in (files, worker):
-            module.TaskContext = made.steps  # type: ignore[attr-defined]
-        return made
+            module.TaskContext = made.steps
+        return made  # type: ignore[no-any-return]
 
 
 def expected(folder: Path) -> Counter[Any]:
@@ -72,23 +84,25 @@ def expected(folder: Path) -> Counter[Any]:
     return life.sink.rows()
 
 
+@HERE
 @pytest.mark.parametrize("dies", ["before the sink", "after the sink", "before Spark's commit"])
 def test_each_row_is_named_once_and_no_file_stays_unnamed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, here: Collection[int]
 ) -> None:
     patch(monkeypatch)
     for count in (2, 4, 6):
         with pytest.raises(Crash):
-            FolderLife(tmp_path / "ck", tmp_path / "out").run(count, dies)
-    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out")
+            FolderLife(tmp_path / "ck", tmp_path / "out", here).run(count, dies)
+    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out", here)
     last.run(FILES)
     assert last.sink.rows() == expected(tmp_path / "calm") != Counter()
     assert sorted(last.sink.named()) == sorted((tmp_path / "out").glob("part-*")), "failed attempts have left files"
 
 
+@HERE
 @pytest.mark.parametrize("is_there", [True, False])
 def test_each_row_is_named_once_whichever_file_is_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, here: Collection[int]
 ) -> None:
     patch(monkeypatch)
     calm = expected(tmp_path / "calm")
@@ -96,18 +110,21 @@ def test_each_row_is_named_once_whichever_file_is_the_last(
         folder = tmp_path / str(number)
         with pytest.MonkeyPatch.context() as killing, contextlib.suppress(KeyboardInterrupt):
             kill_at_file(killing, number, is_there)
-            FolderLife(folder / "ck", folder / "out").run(FILES)
-        last: Any = FolderLife(folder / "ck", folder / "out")
+            FolderLife(folder / "ck", folder / "out", here).run(FILES)
+        last: Any = FolderLife(folder / "ck", folder / "out", here)
         last.run(FILES)
         assert last.sink.rows() == calm, number
 
 
-def test_a_batch_that_the_folder_has_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@HERE
+def test_a_batch_that_the_folder_has_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Collection[int]
+) -> None:
     patch(monkeypatch)
     with pytest.raises(Crash):
-        FolderLife(tmp_path / "ck", tmp_path / "out").run(2, "after the sink")
+        FolderLife(tmp_path / "ck", tmp_path / "out", here).run(2, "after the sink")
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").rglob("*")}
-    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out")
+    last: Any = FolderLife(tmp_path / "ck", tmp_path / "out", here)
     with monkeypatch.context() as broken:
         broken.setattr(Folder, "commit", lambda *_, **__: pytest.fail("the batch is there"))
         last.run(2)

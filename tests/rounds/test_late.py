@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from tests.rounds.lives import FILES, PAIR, Life, Played, Rows, patch
+from tests.rounds.lives import FILES, HERE, PAIR, Life, Played, Rows, patch
 from tests.rounds.mini_spark import Crash, FolderSink, MiniSpark
 from tests.rounds.test_lives import kill_at_file
 from watersmeet.errors import CheckpointError, OptionError
@@ -57,13 +58,15 @@ class Lossy(Played):
 class LossyLife(Life):
     """A life with a second sink."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, here: Collection[int] = ()) -> None:
+        self.here = here
         self.lost, self.dies = FolderSink(str(folder / "late"), "json"), ""
         super().__init__(folder / "ck", folder / "out")
         check_checkpoint(self.protocol.plan, self.folder, self.sink.folder, self.lost.folder)
 
     def made(self, seconds: int) -> Protocol:
         steps: Any = Lossy(prepared().plan, prepared(), self.folder)
+        steps.batches_here = self.here
         for module in (files, worker):
             module.TaskContext = steps  # type: ignore[attr-defined]
         return Protocol(prepared().plan, steps, self.folder, self.sink, Decider(prepared().plan), late=self.lost)
@@ -109,27 +112,31 @@ def expected(checkpoint: Path) -> tuple[Counter[Any], Counter[Any]]:
 @pytest.mark.parametrize(
     "dies", ["before the sink", "after the sink", "before late rows", "after late rows", "before Spark's commit"]
 )
-def test_each_row_once_wherever_the_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str) -> None:
+@HERE
+def test_each_row_once_wherever_the_process_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str, here: Collection[int]
+) -> None:
     patch(monkeypatch)
     for count in (1, 3, 4, 6):
         with pytest.raises(Crash):
-            LossyLife(tmp_path).live(count, dies)
-    last = LossyLife(tmp_path)
+            LossyLife(tmp_path, here).live(count, dies)
+    last = LossyLife(tmp_path, here)
     last.live(FILES)
     assert (last.lost.rows(), last.sink.rows()) == expected(tmp_path / "ck")
 
 
+@HERE
 @pytest.mark.parametrize("is_there", [True, False])
 def test_each_row_once_whichever_file_is_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, here: Collection[int]
 ) -> None:
     patch(monkeypatch)
     for number in range(12):
         folder = tmp_path / str(number)
         with pytest.MonkeyPatch.context() as killing, contextlib.suppress(KeyboardInterrupt):
             kill_at_file(killing, number, is_there)
-            LossyLife(folder).live(3)
-        last = LossyLife(folder)
+            LossyLife(folder, here).live(3)
+        last = LossyLife(folder, here)
         last.live(FILES)
         assert (last.lost.rows(), last.sink.rows()) == expected(folder / "ck"), number
 

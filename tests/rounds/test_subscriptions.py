@@ -31,7 +31,7 @@ from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.supersteps import Account, Batch
+from watersmeet.runtime.rounds.running import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of

@@ -18,10 +18,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from watersmeet.runtime.spark.jobs import compute
 from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING
 from watersmeet_lab.bench.answer import Question
-from watersmeet_lab.bench.data import ALIASES, SCHEMA
+from watersmeet_lab.bench.data import ALIASES, SCHEMA, START_US
 from watersmeet_lab.bench.trials.systems import CONF, System, checksum, count_sql, query, results
 
 Sink = Literal["noop", "parquet"]
@@ -150,6 +152,17 @@ class Counted:
         seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
         for name in self.answer:
             self.answer[name] += seen.get(name) or 0
+
+    def take(self, batches: Any, batch_id: int) -> None:
+        """Batches that were joined in this process; results come as key, and the time and payload of every side."""
+        for batch in batches:
+            times = [batch.column(1 + 2 * n) for n in range((batch.num_columns - 1) // 2)]
+            since = [np.asarray(time.fill_null(START_US).cast("int64")) - START_US for time in times]
+            counts = np.full(batch.num_rows, True)
+            if self.question.until_us is not None:
+                counts = since[0] < self.question.until_us
+            self.answer["count"] += int(counts.sum())
+            self.answer["checksum"] += int(np.sum([np.asarray(batch.column(0)), *since], axis=0)[counts].sum())
 
 
 @dataclass

@@ -32,7 +32,7 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.scaling import ScalingMemory, decide
-from watersmeet.runtime.rounds.supersteps import Account
+from watersmeet.runtime.rounds.running import Account
 from watersmeet.storage.manifest import BatchManifest, Identity, Intent
 
 Heavy = tuple[int, int, Sequence[tuple[int, int]]]

@@ -110,10 +110,11 @@ class Parcel(NamedTuple):
 
 
 class PostOffice:
-    """Mail of one task in one file, which grows as it is posted, and is complete when it is closed."""
+    """Mail of one task in one file, which grows as it is posted, and is complete when it is closed; mail of up to `holds` bytes is held instead."""
 
-    def __init__(self, folder: StateFolder, attempt: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: StateFolder, attempt: str, holds: int = 0) -> None:
+        self.folder, self.holds = folder, holds
+        self._held: list[pa.Buffer] = []
         self.name = f"{attempt}-{uuid.uuid4().hex}.arrow"
         self.parcels: list[Parcel] = []
         self._file: Writer | None = None
@@ -132,9 +133,21 @@ class PostOffice:
         self.parcels.append(Parcel(message.to, message.kind, self.name, begin, size, table.num_rows, round, checksum))
 
     def _write(self, blob: pa.Buffer) -> None:
+        if self._file is None and self._end + blob.size <= self.holds:
+            self._held.append(blob)
+            return
         if self._file is None:
             self._file = self.folder.open_writer(MAIL, self.name)
+            for earlier in self._held:
+                self._file.write(earlier)
+            self._held.clear()
+            self.holds = 0
         self._file.write(blob)
+
+    @property
+    def held(self) -> bytes | None:
+        """What a file of that name would have; None if there is one, or nothing is held."""
+        return b"".join(memoryview(blob) for blob in self._held) if self.holds else None
 
     def close(self) -> None:
         if self._file is not None:
@@ -143,10 +156,10 @@ class PostOffice:
 
 
 def post_all(folder: StateFolder, attempt: str, messages: Iterable[Message]) -> list[Parcel]:
-    """Mail for the first round, posted by the driver."""
+    """Mail from the driver, for the first round if messages do not say for which."""
     post = PostOffice(folder, attempt)
     for message in messages:
-        post.post(message, 0)
+        post.post(message, message.round or 0)
     post.close()
     return post.parcels
 
@@ -240,6 +253,8 @@ class Orders(Document):
     seen: dict[str, int] = field(default_factory=dict)
     decisions: dict[str, Any] = field(default_factory=dict)
     """What the batch has decided, by name, see `dataflow.contract.Flows`."""
+    holds: int = 0
+    """Up to so many bytes of mail a source task puts into its report."""
     watches_keys: bool = False
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
@@ -279,10 +294,9 @@ class Orders(Document):
 
 
 def this_task() -> tuple[int, int]:
-    """This task's partition, and its attempt, a number that no other task of the application has."""
+    """This task's partition, and its attempt, a number that no other task of the application has; zeros where the driver does what tasks do."""
     context = TaskContext.get()
-    assert context is not None
-    return context.partitionId(), context.taskAttemptId()
+    return (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
 
 
 @dataclass

@@ -43,7 +43,16 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import Followed, check_shared, check_sinks
 from watersmeet.runtime.rounds.protocol import KEPT, MOST_KEPT, Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, Select
-from watersmeet.runtime.rounds.sinks import FileSink, MemorySink, Sink, attach, check_names, columns_given, sink
+from watersmeet.runtime.rounds.sinks import (
+    FileSink,
+    MemorySink,
+    Sink,
+    TakesBatches,
+    attach,
+    check_names,
+    columns_given,
+    sink,
+)
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.rounds.systems import check_reach
 from watersmeet.runtime.sources import ROUNDS
@@ -125,6 +134,7 @@ def start(
         folder,
         query=plan,
         late=lost is not None,
+        takes_batches=isinstance(to, TakesBatches),
         folder_of_results=to if isinstance(to, FileSink) else None,
         folder_of_late=lost if isinstance(lost, FileSink) else None,
         order=read_sources(folder),

@@ -48,8 +48,9 @@ from watersmeet.runtime.rounds.checkpoint import (
     StateFolder,
 )
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, mark_of
-from watersmeet.runtime.rounds.supersteps import Account, Batch, Supersteps
+from watersmeet.runtime.rounds.running import Account, Batch, Batches, Rows
+from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, TakesBatches, mark_of
+from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.rounds.upgrades import list_held
 from watersmeet.runtime.spark.failures import Striking, run_without_culprits
 from watersmeet.storage.document import REMEDY
@@ -252,7 +253,7 @@ class Protocol:
         entered: DataFrame,
         before: BatchManifest,
         intent: Intent,
-        deliver: Callable[[DataFrame, int], None],
+        deliver: Callable[[Rows, int], None],
         *,
         writes: bool,
     ) -> tuple[BatchManifest, Account]:
@@ -271,10 +272,14 @@ class Protocol:
         account = self.steps.run(batch, lambda rows: deliver(rows, intent.batch))
         return after, account
 
-    def deliver(self, rows: DataFrame, batch_id: int) -> None:
+    def deliver(self, rows: Rows, batch_id: int) -> None:
         """Results to the sink; if it has them already, they are computed for the state alone."""
-        sink = NoopSink() if self.sink.has(batch_id, rows.sparkSession) else self.sink
-        sink.write(rows, batch_id)
+        sink = NoopSink() if self.sink.has(batch_id, self.steps.spark) else self.sink
+        if isinstance(rows, Batches):
+            assert isinstance(sink, TakesBatches)
+            sink.take(rows, batch_id)
+        else:
+            sink.write(rows, batch_id)
 
     def deliver_late(self, rows: DataFrame, batch_id: int) -> None:
         """Dropped rows to their sink, unless it has them already."""

@@ -22,7 +22,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyarrow import fs as pafs
@@ -46,6 +46,14 @@ SHOWN_ROWS = 20
 _FILE_SYSTEMS = ("file", "hdfs", "webhdfs", "viewfs", "s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "dbfs", "oss", "cosn", "obs", "o3fs", "ofs")  # fmt: skip
 _OTHER_FORMATS = ("delta", "iceberg", "hudi", "kafka", "json", "csv", "orc", "avro", "text", "jdbc", "console", "memory", "noop", "parquet")  # fmt: skip
 FORMATS = ("parquet", "json")
+
+
+@runtime_checkable
+class TakesBatches(Protocol):
+    """A sink that takes results of a batch that was joined in this process."""
+
+    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+        """Write a batch: rows of the SELECT, by position, or the names of files that have them (`results.parts`)."""
 
 
 class Sink(Protocol):
@@ -150,6 +158,8 @@ class FileSink:
         self.path, self.format, self.by, self.option = path, format, tuple(by), option
         """`by`: columns whose values have sub-folders of their own."""
         self._files: PartFiles | None = None
+        self.interval = INTERVAL
+        """After so many batches the log is compacted."""
 
     @property
     def folder(self) -> SinkFolder:
@@ -166,9 +176,12 @@ class FileSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Commit the files that the rows name."""
-        parts = [Part(*row) for row in rows.collect()]
-        interval = rows.sparkSession.conf.get(INTERVAL_SETTING, None)
-        self.commit(batch_id, parts, INTERVAL if interval is None else int(interval))
+        self.commit(batch_id, [Part(*row) for row in rows.collect()], self.interval)
+
+    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+        """Commit the files that were written in this process."""
+        parts = [Part(*row.values()) for batch in batches for row in batch.to_pylist()]
+        self.commit(batch_id, parts, self.interval)
 
     def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> None:
         """Let readers see the files of a batch; before the first rows there is a file without any, which tells them the columns."""
@@ -242,8 +255,11 @@ class IcebergSink(TableSink):
 
 
 def attach(sinks: Iterable[Sink | None], logs: SparkLogs, spark: SparkSession) -> None:
-    """Tell sinks that number batches by the query's id where to find it: Spark makes it when the query starts."""
+    """Tell sinks that number batches by the query's id where to find it: Spark makes it when the query starts; and folders how often their logs are compacted."""
+    interval = spark.conf.get(INTERVAL_SETTING, None)
     for to in sinks:
+        if isinstance(to, FileSink) and interval is not None:
+            to.interval = int(interval)
         if isinstance(to, TableSink):
             to.attach(logs)
         elif isinstance(to, KafkaSink):
@@ -336,3 +352,7 @@ class NoopSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         compute(rows)
+
+    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+        for _ in batches:
+            pass

@@ -16,97 +16,32 @@ error and not an endless batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from watersmeet.dataflow.clock import Seen, advance
-from watersmeet.dataflow.contract import MOST_ROUNDS, MOST_UNITS, Flows, Message, Report, Rounds, is_last
-from watersmeet.errors import CheckpointError
+from watersmeet.dataflow.clock import Seen
+from watersmeet.dataflow.contract import MOST_ROUNDS, Flows
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
-from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
+from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
-from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, post_all, sample_rows
-from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
+from watersmeet.runtime.rounds.files import Orders
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
-from watersmeet.runtime.rounds.results.leaving import Outlet, Write, Writing, keep
+from watersmeet.runtime.rounds.results.leaving import AsSelected, Leaving, Outlet, Select, Write, Writing, keep
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
-from watersmeet.runtime.rounds.worker import (
-    LOST,
-    POSTED,
-    RESULTS,
-    WAKE,
-    Deliver,
-    Enter,
-    Hand,
-    HandLost,
-    Post,
-    Reship,
-    Task,
-)
+from watersmeet.runtime.rounds.running import Account, Batch, Rows, Running
+from watersmeet.runtime.rounds.worker import POSTED_DDL, Deliver, Enter, Hand, HandLost, Post, Reship, Task
 from watersmeet.runtime.spark.executors import is_one_machine
-from watersmeet.runtime.spark.jobs import Jobs, compute, jobs_of
+from watersmeet.runtime.spark.jobs import Jobs, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, is_connect, repartition_by_id
 from watersmeet.runtime.spark.workers import schema_of
 from watersmeet.runtime.stream.late import FIELDS, select_fields
-from watersmeet.storage.manifest import BatchManifest, Identity
-
-T = TypeVar("T")
-Run = Callable[[DataFrame], None]
-"""Runs a frame exactly once."""
-RunTasks = Callable[[DataFrame], Iterable[int]]
-"""The same; the tasks that have reported."""
-
-
-@dataclass
-class Account:
-    """What a batch did, for progress."""
-
-    rows: int = 0
-    """That entered, once for every alias."""
-    rounds: int = 0
-    reports: dict[int, Report] = field(default_factory=dict)
-    mail_bytes: int = 0
-    """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
-    heavy: list[Any] = field(default_factory=list)
-    """Frequent keys, see `elastic.Heavy`."""
-    said: list[str] = field(default_factory=list)
-    """What will change from the next batch on, in words."""
-    late_sample: list[dict[str, Any]] = field(default_factory=list)
-    """A few of the dropped rows, if somebody asks for them."""
-    entered: dict[str, list[int]] = field(default_factory=dict)
-    """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
-
-
-@dataclass
-class Batch:
-    """One attempt at one batch. Until it ends, the state's maxima are those of the batches before."""
-
-    entered: DataFrame
-    state: BatchManifest
-    attempt: str
-    decisions: dict[str, Any] = field(default_factory=dict)
-    """What it has decided, by name, see `dataflow.contract.Flows`."""
-    watches_keys: bool = False
-    weighs: bool = False
-    """Whether source tasks say how wide tuples are."""
-    writes: bool = True
-    """Whether results that become files are written: not if the sink has the batch."""
-    deliver_late: Run | None = None
-    """Gets the dropped rows, once, if somebody asks for them."""
-    inbox: Sequence[Message] = ()
-    """What has come from elsewhere for the first round."""
-
-    @property
-    def apart(self) -> tuple[str, ...]:
-        """The aliases whose payloads follow later."""
-        return tuple(self.decisions.get("shipping", ()))
+from watersmeet.storage.manifest import Identity
 
 
 class Folder(Protocol):
@@ -129,6 +64,7 @@ class Supersteps:
         query: Plan | None = None,
         posts: bool | None = None,
         late: bool = False,
+        takes_batches: bool = False,
         folder_of_results: Folder | None = None,
         folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
@@ -152,7 +88,13 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
-        self._files = self._plan_files(folder_of_results)
+        self._select: Select | None = None
+        self._files = self._plan_files(folder_of_results, takes_batches)
+        can_take = self.task.writing is not None or (takes_batches and self._select is not None)
+        self.joins_here = query is not None and self.posts and folder.is_here and can_take and not is_connect(spark)
+        """Whether small batches run in this process: where the state is at hand, and the sink takes what is made here."""
+        self.latest = Account()
+        """What the latest batch did."""
         self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,13 +106,15 @@ class Supersteps:
         """Where frames are made."""
         return self.jobs.spark
 
-    def _plan_files(self, sink: Folder | None) -> PartFiles | None:
+    def _plan_files(self, sink: Folder | None, takes_batches: bool) -> PartFiles | None:
         """How results become files, if they do; tasks of units write them where they can select."""
-        if sink is None:
+        if sink is None and not takes_batches:
             return None
         rows = self.outlet.select(self.spark.range(0, 0, 1, 1).mapInArrow(Hand(self.task), self._ddl)).schema
+        select = self._select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
+        if sink is None:
+            return None
         files = sink.files(rows)
-        select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
         if select is not None and can_units_write(files, rows):
             self.task.writing = Writing(files, select)
         return files
@@ -187,13 +131,20 @@ class Supersteps:
         """The way of rows, from the union on."""
         rows = self.way.route(union, observed)
         if self.posts:
-            return rows.mapInArrow(Post(self.task, orders), f"{POSTED} int")
+            return rows.mapInArrow(Post(self.task, orders), POSTED_DDL)
         shuffled = repartition_by_id(rows, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
         return self._leave(shuffled, Enter(self.task, orders), orders)
 
-    def run(self, batch: Batch, deliver: Run) -> Account:
+    def run(self, batch: Batch, deliver: Callable[[Rows], None]) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
-        return _Running(self, batch, deliver).run()
+        return Running(self, batch, deliver).run()
+
+    def leave_here(self, orders: Orders) -> Leaving:
+        """Where results of a round that runs in this process go."""
+        if self.task.writing is not None:
+            return self.task.make_leaving(orders)
+        assert self._select is not None
+        return AsSelected(self._select)
 
     def over(self, hosts: Sequence[str], step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
         """The results of a step over shares, whose tasks prefer hosts."""
@@ -236,165 +187,3 @@ class Supersteps:
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring."""
         return self.way.read_observed(self.jobs.read_observed(entered, OBSERVED))
-
-
-class _Running:
-    """One attempt at one batch while it runs."""
-
-    def __init__(self, steps: Supersteps, batch: Batch, deliver: Run) -> None:
-        self.steps, self.batch, self.deliver = steps, batch, deliver
-        self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
-        self.flow = steps.flows.under(batch.decisions)
-        self.rounds: Rounds[Parcel] = Rounds(self.flow, most=steps.most_rounds)
-        self.account = Account()
-        self.posted: list[Parcel] = []
-        """Results of rounds that were not the last."""
-        self.lost: list[Parcel] = []
-        """Dropped rows."""
-        self._jobs = 0
-        self._seen = Seen()
-        self._cores: dict[str, int] = {}
-
-    def run(self) -> Account:
-        self.steps.jobs.begin(self.entered)
-        self._cores = self.steps.jobs.find_hosts()
-        if self.batch.apart != self.state.apart:
-            self._reship()
-        if not self.steps.posts and self.batch.decisions.get("spread"):
-            raise CheckpointError(
-                "the checkpoint has keys that source tasks spread over units, and here Spark shuffles tuples; go on where the checkpoint was written"
-            )
-        if self.steps.posts:
-            orders = self._orders(watches_keys=self.batch.watches_keys, weighs=self.batch.weighs)
-            self.rounds.post(self._job(orders, _list_tasks, partial(self.steps.enter, self.entered)))
-            self.rounds.post(post_all(self.steps.folder, self.attempt, self.batch.inbox))
-            last = -1
-        else:
-            self.account.rounds += 1
-            self.rounds.ran += 1
-            self.rounds.post(self._round(0, None, {}), 0)
-            last = 0
-        self.account.rows, self._seen = self.steps.observe(self.entered)
-        last = max(last, self.rounds.play(self._carry))
-        self.account.rounds = self.rounds.ran
-        if not is_last(self.flow, last):
-            self._hand_over()
-        else:
-            assert not self.posted, "a dataflow that knows its last round has results in no other: these would be lost"
-        if self.batch.deliver_late is not None:
-            self._hand_over_lost(self.batch.deliver_late)
-        self._end()
-        return self.account
-
-    def _carry(self, number: int, letters: list[Parcel], awake: range) -> list[Parcel]:
-        """A round: the parcels that its units have sent."""
-        wakes = [Parcel(unit, WAKE, "", 0, 0, 0, number) for unit in awake]
-        return self._round(number, [*letters, *wakes], self._seen.highest)
-
-    def _round(self, number: int, letters: Sequence[Parcel] | None, seen: Mapping[str, int]) -> list[Parcel]:
-        """One round, over letters or, without, over the rows that Spark has shuffled."""
-        shares, hosts = self._deal(letters or [])
-        direct = is_last(self.flow, number)
-        orders = self._orders(round=number, direct=direct, states=self._states(), shares=shares, seen=dict(seen))
-        run = _all(
-            self.deliver if orders.direct else compute, self.steps.entrance_tasks if letters is None else len(shares)
-        )
-        if letters is None:
-            return self._job(orders, run, partial(self.steps.enter, self.entered))
-        return self._job(orders, run, partial(self.steps.over, hosts, Deliver))
-
-    def _deal(self, letters: Sequence[Parcel]) -> tuple[list[list[Parcel]], list[str]]:
-        """Letters by task, and the hosts of tasks."""
-        units = {*self.state.units, *(p.to for p in letters)}
-        self.state.hosts = place_units(units, self.state.hosts, self._cores)
-        return deal(letters, self.steps.partitions, self.state.hosts)
-
-    def _hand_over(self) -> None:
-        """Results that were posted on the way, to the sink."""
-        count = max(1, min(len(self.posted), self.steps.partitions))
-        shares = [self.posted[n::count] for n in range(count)]
-        self._under(self._orders(shares=shares), self.deliver, partial(self.steps.over, anywhere(count), Hand))
-
-    def _hand_over_lost(self, deliver: Run) -> None:
-        """Dropped rows to their sink."""
-        if not self.lost:
-            deliver(self.steps.nothing_lost())
-            return
-        self.account.late_sample = sample_rows(self.steps.folder, self.lost)
-        shares = [self.lost[n :: self.steps.partitions] for n in range(min(len(self.lost), self.steps.partitions))]
-        self._under(
-            self._orders(shares=shares, writes=True), deliver, partial(self.steps.over, anywhere(len(shares)), HandLost)
-        )
-
-    def _reship(self) -> None:
-        """Turn what is stored into the form that this batch works on."""
-        before, after = self.state.apart, self.batch.apart
-        changed = {*before} ^ {*after}
-        if any(unit < MOST_UNITS and alias in changed for unit, alias, _ in self.state.segments()):
-            count = min(self.steps.partitions, self.steps.flows.plan.units)
-            orders = self._orders(states=self._states(), shares=[[] for _ in range(count)], was=list(before))
-            self._job(orders, _all(compute, count), partial(self.steps.over, anywhere(count), Reship))
-        for alias in changed - {*after}:
-            self.state.drop(alias, MOST_UNITS)
-        self.state.shipping = {**self.state.shipping, "stored": list(after)}
-
-    def _orders(self, **what: Any) -> Orders:
-        state, decisions = self.state, self.batch.decisions
-        fixed = {
-            "maxima": dict(state.maxima),
-            "batch": state.batch,
-            "decisions": decisions,
-            "writes": self.batch.writes,
-        }
-        return Orders(self.attempt, self._jobs, **{**fixed, **what})
-
-    def _states(self) -> dict[int, str]:
-        return {u: text for u in self.state.units if (text := self.state.state_of(u)) is not None}
-
-    def _under(self, orders: Orders, run: Callable[[DataFrame], T], frame: Callable[[str], DataFrame]) -> T:
-        """Run a job under orders, over the frame that they make."""
-        text = orders.text(self.steps.folder)
-        with self.steps.jobs.under(text):
-            return run(frame(text))
-
-    def _job(self, orders: Orders, run: RunTasks, frame: Callable[[str], DataFrame]) -> list[Parcel]:
-        """Run a job under orders, and take over what its tasks report: one report per unit, and the letters they sent."""
-        letters: list[Parcel] = []
-        self._jobs += 1
-        for partition in self._under(orders, run, frame):
-            done = self.steps.folder.load(MAIL, orders.report_name(partition), TaskReport)
-            for unit, state, counts in done.units:
-                self.state.put(unit, state)
-                self.account.reports.setdefault(unit, Report()).include(Report(**counts))
-            for unit, alias, info in done.adopted:
-                self.state.adopt(self.steps.task.identity, unit, alias, info)
-            self.account.heavy += done.heavy
-            for alias, amounts in done.entered.items():
-                total = self.account.entered.get(alias, [0] * len(amounts))
-                self.account.entered[alias] = [a + b for a, b in zip(total, amounts, strict=True)]
-            self.account.mail_bytes += sum(p.bytes for p in done.mail)
-            self.posted += [p for p in done.mail if p.kind == RESULTS]
-            self.lost += [p for p in done.mail if p.kind == LOST]
-            letters += [p for p in done.mail if p.kind not in (RESULTS, LOST)]
-        return letters
-
-    def _end(self) -> None:
-        self.state.maxima = advance(self.state.maxima, self._seen.highest)
-        for stream, rows in self._seen.aside.items():
-            self.state.timeless[stream] = self.state.timeless.get(stream, 0) + rows
-        self.state.expire(self.flow.cuts(self.flow.clock(self.state.maxima, {})))
-
-
-def _list_tasks(posted: DataFrame) -> list[int]:
-    """Post rows; the tasks that have."""
-    return [row[0] for row in posted.collect()]
-
-
-def _all(run: Run, tasks: int) -> RunTasks:
-    """Runs a frame of so many tasks."""
-
-    def run_all(frame: DataFrame) -> range:
-        run(frame)
-        return range(tasks)
-
-    return run_all

@@ -14,7 +14,7 @@ names only files that are complete. A task that runs twice writes other files, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,14 +62,17 @@ from watersmeet.storage.segment import SegmentInfo
 
 POST_BYTES = 32 * 2**20
 """A source task posts its rows in pieces of about this size."""
-POSTED = "task"
-"""The column of the numbers of tasks that have posted."""
+POSTED = pa.schema([("report", pa.string()), ("mail", pa.binary())])
+"""What leaves a task that has posted."""
+POSTED_DDL = "report string, mail binary"
 WAKE = "wake"
 """The kind of a parcel that holds nothing: its unit runs."""
 RESULTS = "results"
 """The kind of a parcel that holds results: they wait for the end of the batch in a file."""
 LOST = "lost"
 """The kind of a parcel that holds dropped rows: they wait likewise."""
+SendOn = Callable[[Message, int], None]
+"""Sends a message to a round; -1: to the end of the batch."""
 
 
 @dataclass
@@ -102,16 +105,20 @@ class Task:
         return AsRows(self.rows) if self.writing is None else self.writing.begin(orders)
 
     def run(self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-        """A turn for every unit that has arrivals; what leaves goes to Spark, results as rows or as names of files."""
+        """A task of a round; what leaves goes to Spark, results as rows or as names of files."""
+        office = PostOffice(self.folder, orders.attempt)
         with self.make_leaving(orders) as leaving:
-            yield from self._take_turns(orders, arrivals, seen, leaving)
+            units = yield from self.take_turns(orders, arrivals, seen, leaving, office.post)
+            office.close()
+            self.report(orders, TaskReport(units, office.parcels))
             yield from leaving.close()
 
-    def _take_turns(
-        self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int], leaving: Leaving
-    ) -> Iterator[pa.RecordBatch]:
+    def take_turns(
+        self, orders: Orders, arrivals: Arrivals, seen: Mapping[str, int], leaving: Leaving, post: SendOn
+    ) -> Generator[pa.RecordBatch, None, list[UnitReport]]:
+        """A turn for every unit that has arrivals: what leaves at once, and in the end what is true of the units."""
         flow = self.flows.under(orders.decisions)
-        units, post = [], PostOffice(self.folder, orders.attempt)
+        units = []
         states = {unit: Manifest.from_json(state, self.identity) for unit, state in orders.states.items()}
         peers = {unit: state.snapshot() for unit, state in states.items()}
         forget_all_but(self.folder, {i.id for m in states.values() for infos in m.segments.values() for i in infos})
@@ -122,15 +129,14 @@ class Task:
             turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
             for item in take_turn(flow.operator(unit), turn):
                 if isinstance(item, Message):
-                    post.post(item, round_of(flow, item, orders.round))
+                    post(item, round_of(flow, item, orders.round))
                 elif isinstance(item, pa.Table) and orders.direct:
                     yield from leaving.take(item)
                 elif isinstance(item, pa.Table):
-                    post.post(Message(-1, RESULTS, item), -1)
+                    post(Message(-1, RESULTS, item), -1)
             turn.report.fetched_bytes = store.fetched_bytes
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
-        post.close()
-        self.report(orders, TaskReport(units, post.parcels))
+        return units
 
     def rows(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield from result_batches(columns_of(self.schema, table), self.schema)
@@ -138,7 +144,7 @@ class Task:
 
 @dataclass
 class Post:
-    """mapInArrow over the union; what leaves a task is its number, under which it has reported."""
+    """mapInArrow over the union; what leaves a task is its report and, if that is short, its mail."""
 
     task: Task
     orders: str | None = None
@@ -155,9 +161,9 @@ class Post:
                 posting.flush(held)
                 size = 0
         posting.flush(held)
-        posting.close()
+        done, mail = posting.close()
         after_task()
-        yield pa.RecordBatch.from_arrays([pa.array([this_task()[0]], pa.int32())], [POSTED])
+        yield pa.RecordBatch.from_arrays([pa.array([done.to_json()]), pa.array([mail], pa.binary())], POSTED.names)
 
 
 class Posting:
@@ -168,7 +174,8 @@ class Posting:
         self.plan = None if task.query is None else task.plan_under(orders.decisions.get("shipping", ()))
         self.aliases = task.flows.plan.aliases
         self.flow: Dataflow = task.flows.under(orders.decisions)
-        self.post, self.store = PostOffice(task.folder, orders.attempt), FileStore(task.folder, orders.attempt)
+        self.post = PostOffice(task.folder, orders.attempt, orders.holds)
+        self.store = FileStore(task.folder, orders.attempt)
         self.adopted: list[tuple[int, str, SegmentInfo]] = []
         """(holder, alias, segment) of payloads, which stay where their tuples entered."""
         self.entered: dict[str, list[int]] = {}
@@ -257,10 +264,11 @@ class Posting:
             codes = WireContent(plan, keys, wire).key(tuple(sorted(set(stage.sides[0].keys) & set(keys))))
             self.heavy.append((side, len(codes), find_frequent(codes)))
 
-    def close(self) -> None:
+    def close(self) -> tuple[TaskReport, bytes | None]:
+        """What was done, and the mail that is in no file."""
         self.post.close()
         adopted = [(unit, alias, vars(info)) for unit, alias, info in self.adopted]
-        self.task.report(self.orders, TaskReport([], self.post.parcels, adopted, self.heavy, self.entered))
+        return TaskReport([], self.post.parcels, adopted, self.heavy, self.entered), self.post.held
 
 
 @dataclass

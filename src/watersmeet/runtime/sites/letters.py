@@ -31,7 +31,7 @@ from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.supersteps import Account
+from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.sites.letter import Letter
 from watersmeet.sites.one_way.kept import name_out

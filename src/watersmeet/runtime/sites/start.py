@@ -27,8 +27,9 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, check_apart, folder_of, launch, outlet_of, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
+from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.rounds.sinks import FileSink, check_names, columns_given, sink
-from watersmeet.runtime.rounds.supersteps import Account, Supersteps
+from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.runtime.sites.folder import FolderExchange
 from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, STATE, Correspondence

@@ -80,6 +80,8 @@ class ClassicJobs:
         self._has_hosts = not is_one_machine(spark)
         self._frames: dict[Hashable, DataFrame] = {}
         self._seen: tuple[DataFrame, Mapping[str, Any]] | None = None
+        self._running: Any = None
+        """The streaming query, once it runs."""
 
     def begin(self, entered: DataFrame) -> None:
         return
@@ -122,15 +124,13 @@ class ClassicJobs:
         return self._seen[1]
 
     def _read_metrics(self, name: str) -> Mapping[str, Any]:
-        query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        execution = self.spark._jsparkSession.streams().get(query_id).streamingQuery().lastExecution()  # type: ignore[attr-defined]
-        metrics = execution.observedMetrics().iterator()
-        while metrics.hasNext():
-            entry = metrics.next()
-            if entry._1() == name:
-                found: dict[str, Any] = json.loads(entry._2().json())
-                return found
-        raise AssertionError(f"nothing was observed as {name}")
+        if self._running is None:  # a call into the JVM takes as long as a small join
+            query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+            self._running = self.spark._jsparkSession.streams().get(query_id).streamingQuery()  # type: ignore[attr-defined]
+        observed = self._running.lastExecution().observedMetrics()
+        assert observed.contains(name), f"nothing was observed as {name}"
+        found: dict[str, Any] = json.loads(observed.apply(name).json())
+        return found
 
 
 class ConnectJobs:

@@ -71,6 +71,14 @@ class Writing:
 
 
 @dataclass
+class AsSelected(AsRows):
+    """Results go to a sink of this process, as rows of the SELECT."""
+
+    def __init__(self, select: Select) -> None:
+        super().__init__(lambda results: iter(select(results).to_batches()))
+
+
+@dataclass
 class _Files:
     """Results go to files, and Spark hears of these."""
 

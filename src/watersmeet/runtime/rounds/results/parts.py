@@ -26,6 +26,7 @@ from watersmeet.columns.retype import retype_table
 from watersmeet.errors import CheckpointError
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
+from watersmeet.runtime.rounds.results.dictionaries import choose_dictionaries
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.statistics import describe
 
@@ -250,6 +251,7 @@ class _PartFile:
     def _write_table(self, table: pa.Table) -> None:
         if self._writer is None:
             options: dict[str, Any] = {"compression": "snappy", "version": "2.6", "store_schema": False}
+            options["use_dictionary"] = choose_dictionaries(table)
             self._writer = pq.ParquetWriter(self._out, self.how.file, metadata_collector=self._footer, **options)
             self._writer.add_key_value_metadata(self.how.file.metadata)  # without Arrow's schema it would write none
         self._writer.write_table(retype_table(table, self.how.file), row_group_size=GROUP_ROWS)
