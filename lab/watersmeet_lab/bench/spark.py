@@ -10,6 +10,8 @@ results when 1,000,000 rows are asked for.
 
 `join` asks for left outer joins, which Spark has, too, of two streams.
 
+`shape` asks for settled runs instead, each with both sinks: see `trials.settled`.
+
 `growth` asks whether a long history slows a system down: ten times the rows and files, and rows/s after a tenth of them
 against rows/s at the end.
 """
@@ -32,6 +34,7 @@ from watersmeet_lab.bench.data import Dataset, generate
 from watersmeet_lab.bench.trials.measure import Case, Outcome, outcome
 from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.report import Report
+from watersmeet_lab.bench.trials.settled import SHAPES, Runs, render
 from watersmeet_lab.bench.trials.systems import COMPARED, SYSTEMS, System
 from watersmeet_lab.bench.trials.trial import Sink, Trial
 
@@ -104,9 +107,19 @@ def command(
     data: Annotated[Path | None, typer.Option(help="Keep the generated streams in this folder.")] = None,
     join: Annotated[Joins, typer.Option(help="Inner joins, left outer joins of two streams, or both.")] = "inner",
     sink: Annotated[Sink, typer.Option(help="Where results go: nowhere, or to a folder of Parquet files.")] = "noop",
+    shape: Annotated[
+        list[str] | None, typer.Option(help=f"Settled runs, both sinks: {', '.join(SHAPES)}. Repeatable.")
+    ] = None,
+    batches: Annotated[int, typer.Option(help="Micro-batches of a settled run.", min=9)] = 300,
+    into: Annotated[Path, typer.Option(help="Files of settled trials; what is there is not run again.")] = Path(
+        "settled"
+    ),
 ) -> None:
     """Rows per second of watersmeet against Spark's own stream-stream join, answers checked with DuckDB."""
     console = Console()
+    if shape:
+        _run_settled(console, shape, _choose_systems(system), repeat, batches, into, data)
+        return
     with console.status("starting") as status:
         report = run(
             rows=rows,
@@ -125,6 +138,25 @@ def command(
         )
     console.print(report.render())
     if not report.right:
+        raise typer.Exit(1)
+
+
+def _run_settled(
+    console: Console,
+    shapes: Sequence[str],
+    systems: Sequence[System],
+    repeat: int,
+    batches: int,
+    into: Path,
+    data: Path | None,
+) -> None:
+    if unknown := set(shapes) - set(SHAPES):
+        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPES)}", param_hint="--shape")
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as scratch, console.status("starting") as status:
+        runs = Runs(shapes, ("noop", "parquet"), systems, repeat, batches, into, data or Path(scratch), SEED)
+        found = runs.run(status.update)
+    console.print(render(found))
+    if not all(one.is_right for one in found):
         raise typer.Exit(1)
 
 
