@@ -39,6 +39,12 @@ class Starved(Exception):
     """The driver ended by itself because the machine was busy, see `tests.starved`."""
 
 
+def go_by_jobs(work: Path, by_jobs: bool) -> None:
+    """Whether lives that follow run small batches by jobs, and not in the driver."""
+    mark = work / "out-by-jobs"
+    mark.touch() if by_jobs else mark.unlink(missing_ok=True)
+
+
 def driving(
     run: str, data: Path, work: Path, files_per_trigger: int = 1, dies: tuple[str, int] | None = None
 ) -> list[Any]:

@@ -3,7 +3,7 @@
 offsets/n                       the batch is planned: it will be replayed if it is not committed
 state .../n+1                   (stream) a partition's state is committed
 watersmeet/intents/n.json       (rounds) the batch has decided what to do
-watersmeet/mail/n-*             (rounds) the first job has sent its mail
+watersmeet/mail/n-*             (rounds) the first job has sent its mail; not of a small batch
 watersmeet/segments/n-*         (rounds) a unit has written state
 _spark_metadata/n               the sink has committed the batch's results; of a Delta table, an entry with the number n
 watersmeet/manifests/n.json     (rounds) the new state counts
@@ -77,6 +77,11 @@ def _of_attempts(kind: str) -> Callable[[Path], int]:
     return lambda work: latest(work / "checkpoint" / "watersmeet" / kind, r"(\d+)-.*")
 
 
+def _posted(work: Path) -> int:
+    """Mail, or what comes after it: of a small batch it is in no file."""
+    return max(_of_attempts("mail")(work), _of_attempts("segments")(work))
+
+
 _PHASES: Mapping[str, Mapping[str, Phase]] = {
     "stream": {
         "planned": Phase(planned, 0.05),
@@ -88,7 +93,7 @@ _PHASES: Mapping[str, Mapping[str, Phase]] = {
     "rounds": {
         "planned": Phase(planned, 0.05),
         "intent": Phase(lambda work: latest(work / "checkpoint" / "watersmeet" / "intents"), 0.05),
-        "mail": Phase(_of_attempts("mail"), 0.05),
+        "mail": Phase(_posted, 0.05),
         "segments": Phase(_of_attempts("segments"), 0.02),
         "sink": Phase(sunk, 0.003),
         "manifest": Phase(manifested, 0.003),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.life import MOST_BATCHES, PATIENCE_S, Life, driving, live
+from tests.crash.life import MOST_BATCHES, PATIENCE_S, Life, driving, go_by_jobs, live
 from tests.crash.phases import Death, draw
 from tests.crash.state import assert_no_orphans, units_ever
 from tests.crash.streams import (
@@ -42,6 +42,7 @@ def killed(run: str, data: Path, work: Path, rng: random.Random) -> list[Death]:
     """The deaths of a runtime's KILLS, one after the other on the same checkpoint."""
     deaths: list[Death] = []
     for kill in draw(run, KILLS[run], rng):
+        go_by_jobs(work, rng.random() < 0.5)
         death = live(partial(Life.die, kill=kill), work, driving(run, data, work))
         assert death, f"the driver ended after {len(deaths)} kills: write more files"
         deaths.append(death)

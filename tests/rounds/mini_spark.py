@@ -43,7 +43,7 @@ class FolderSink(FileSink):
     def write(self, rows: Any, batch_id: int) -> None:
         self._write(rows() if callable(rows) else plain(rows.tables), batch_id)
 
-    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+    def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         self._write(plain(pa.Table.from_batches([batch]) for batch in batches), batch_id)
 
     def _write(self, found: list[list[Any]], batch_id: int) -> None:

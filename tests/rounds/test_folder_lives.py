@@ -38,7 +38,7 @@ class Folder(FileSink):
     def write(self, rows: Any, batch_id: int) -> None:
         self._commit([Part(*row) for row in rows()], batch_id)
 
-    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+    def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         self._commit([Part(*row.values()) for batch in batches for row in batch.to_pylist()], batch_id)
 
     def _commit(self, parts: list[Part], batch_id: int) -> None:

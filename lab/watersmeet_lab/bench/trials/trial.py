@@ -153,7 +153,7 @@ class Counted:
         for name in self.answer:
             self.answer[name] += seen.get(name) or 0
 
-    def take(self, batches: Any, batch_id: int) -> None:
+    def take_batches(self, batches: Any, batch_id: int) -> None:
         """Batches that were joined in this process; results come as key, and the time and payload of every side."""
         for batch in batches:
             times = [batch.column(1 + 2 * n) for n in range((batch.num_columns - 1) // 2)]

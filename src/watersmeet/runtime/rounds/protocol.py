@@ -277,7 +277,7 @@ class Protocol:
         sink = NoopSink() if self.sink.has(batch_id, self.steps.spark) else self.sink
         if isinstance(rows, Batches):
             assert isinstance(sink, TakesBatches)
-            sink.take(rows, batch_id)
+            sink.take_batches(rows, batch_id)
         else:
             sink.write(rows, batch_id)
 

@@ -52,7 +52,7 @@ FORMATS = ("parquet", "json")
 class TakesBatches(Protocol):
     """A sink that takes results of a batch that was joined in this process."""
 
-    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+    def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         """Write a batch: rows of the SELECT, by position, or the names of files that have them (`results.parts`)."""
 
 
@@ -178,7 +178,7 @@ class FileSink:
         """Commit the files that the rows name."""
         self.commit(batch_id, [Part(*row) for row in rows.collect()], self.interval)
 
-    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+    def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         """Commit the files that were written in this process."""
         parts = [Part(*row.values()) for batch in batches for row in batch.to_pylist()]
         self.commit(batch_id, parts, self.interval)
@@ -353,6 +353,6 @@ class NoopSink:
     def write(self, rows: DataFrame, batch_id: int) -> None:
         compute(rows)
 
-    def take(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
+    def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         for _ in batches:
             pass
