@@ -13,7 +13,7 @@ Invariant: how a round runs changes nothing of what it computes, nor of what is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -170,7 +170,7 @@ class Running:
             )
         if self.steps.posts:
             self.rounds.post(self._post())
-            self.rounds.post(self.batch.inbox)
+            self.rounds.post(replace(message, round=message.round or 0) for message in self.batch.inbox)
             last = -1
         else:
             self.account.rounds += 1
@@ -248,6 +248,7 @@ class Running:
 
     def _take_turns(self, orders: Orders, arrivals: Arrivals, sent: list[Message]) -> Iterator[pa.RecordBatch]:
         def post(message: Message, round: int) -> None:
+            assert message.kind != RESULTS, "a dataflow that knows its last round has results in no other"
             sent.append(Message(message.to, message.kind, message.table, round))
 
         with self.steps.leave_here(orders) as leaving:
