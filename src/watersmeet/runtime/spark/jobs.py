@@ -124,7 +124,7 @@ class ClassicJobs:
         return self._seen[1]
 
     def _read_metrics(self, name: str) -> Mapping[str, Any]:
-        if self._running is None:  # a call into the JVM takes as long as a small join
+        if self._running is None:  # each call into the JVM is a round trip, in every batch
             query_id = self.spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             self._running = self.spark._jsparkSession.streams().get(query_id).streamingQuery()  # type: ignore[attr-defined]
         observed = self._running.lastExecution().observedMetrics()
