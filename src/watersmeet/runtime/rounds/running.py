@@ -3,7 +3,7 @@
     source tasks --mail--> files      a job for every round         --rows, or names of files--> the sink
                  --mail--> reports    turns in the driver, no job   --batches of the same-----> the sink
 
-A job costs some 50 ms whatever it does, and a round of a few thousand tuples takes 5. So source tasks put mail that is short into their reports, and
+A job costs the same whatever it does, and for a few thousand tuples that is more than their join. So source tasks put mail that is short into their reports, and
 the driver lets units take their turns itself. What they leave is the same: segments, states, files of the sink. Where much has come after all, the driver
 writes the mail to the file that its parcels name, and goes on with jobs.
 
