@@ -73,7 +73,7 @@ QUERIES = {
 ON_DATAFRAMES = ("stream", "theta", "outer", "marked")
 LATENESS = dict.fromkeys(QUERIES, "1 second") | {"marked": "100 milliseconds", "late": "100 milliseconds"}
 OPTIONS: dict[str, dict[str, Any]] = {"theta": {"units": 5}, "scaling": {"units": 4, "routing": "random"}}
-SCALING = wm.Scaling(unit_bytes="700 B", low=0.58, target=0.6, high=0.62, confirm=1, most_units=12)
+SCALING = wm.Scaling(unit_bytes="1900 B", low=0.58, target=0.6, high=0.62, confirm=1, most_units=12)
 
 
 def query(spark: Any, run: str, data: str, files_per_trigger: str) -> Any:

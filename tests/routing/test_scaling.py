@@ -107,3 +107,34 @@ def test_a_routing_covers_another_only_with_the_same_groups() -> None:
 def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(OptionError, match="Scaling"):
         Scaling(**wrong)  # type: ignore[arg-type]
+
+
+def test_it_grows_by_cpu_time() -> None:
+    """Units of one side take 0.9 of what they may, those of the other 0.45."""
+    routing, memory = biclique(4, 4), ScalingMemory()
+    scaling = Scaling(unit_time="2 seconds", confirm=2)
+    for _ in range(2):
+        decision = decide(scaling, routing, {}, memory, seconds={u: 1.8 if u < 4 else 0.9 for u in range(8)})
+    assert decision.changes == ("side 0, subgroup 0: 4 -> 6 units",)
+
+
+def test_the_higher_load_counts() -> None:
+    both = Scaling(unit_bytes=100, unit_time=1.0, confirm=1)
+    idle, full = dict.fromkeys(range(8), 0.0), dict.fromkeys(range(8), 50)
+    assert not decide(both, biclique(4, 4), full, ScalingMemory(), seconds=idle).changes, (
+        "nothing shrinks: memory is needed"
+    )
+    busy = dict.fromkeys(range(8), 0.9)
+    grown = decide(both, biclique(4, 4), full, ScalingMemory(), seconds=busy).routing
+    assert [len(members) for members in grown.members] == [6, 6]
+
+
+@pytest.mark.parametrize("given", ["soon", 0, -1.0, True, "0 seconds"])
+def test_a_time_that_is_none_is_refused(given: object) -> None:
+    with pytest.raises(OptionError, match="unit_time"):
+        Scaling(unit_time=given)  # type: ignore[arg-type]
+
+
+def test_one_of_both_is_needed() -> None:
+    with pytest.raises(OptionError, match="unit_bytes='256 MB', unit_time"):
+        Scaling()

@@ -46,7 +46,7 @@ def run(spark: Any, tmp_path: Path, text: str, batches: list[list[pa.Table]], **
 def test_units_follow_the_load_and_window_joins_migrate_nothing(spark: Any, tmp_path: Path) -> None:
     rates = [20, 200, 200, 200, 20, 20, 20, 20, 20]
     batches = [[batch(n, rows, seed) for n, rows in enumerate(rates)] for seed in (1, 2)]
-    scaling = wm.Scaling(unit_bytes="1500 B", confirm=2)
+    scaling = wm.Scaling(unit_bytes="4 KB", confirm=2)
     handle = run(spark, tmp_path, BAND, batches, units=4, routing="random", scaling=scaling)
     said = [(p.batch_id, word) for p in handle.history() for word in p.scaled]
     assert any("2 -> " in word and n <= 3 for n, word in said), "it grew under load"
@@ -59,7 +59,7 @@ def test_units_follow_the_load_and_window_joins_migrate_nothing(spark: Any, tmp_
 def test_full_history_hands_segments_over(spark: Any, tmp_path: Path) -> None:
     text = "SELECT a.v AS x, b.v AS y FROM s a, t b WHERE abs(a.k - b.k) <= 1"
     batches = [[batch(n, 60, seed) for n in range(5)] for seed in (3, 4)]
-    handle = run(spark, tmp_path, text, batches, units=2, routing="random", scaling=wm.Scaling("2 KB", confirm=1))
+    handle = run(spark, tmp_path, text, batches, units=2, routing="random", scaling=wm.Scaling("5 KB", confirm=1))
     assert any("handed over" in word for p in handle.history() for word in p.scaled)
     rows = [state.rows for state in handle.state().values()]
     assert len(rows) > 4

@@ -96,6 +96,8 @@ def _ranges() -> Iterator[Shape]:
     for window in ("5 MILLISECONDS", "30 MILLISECONDS"):
         yield Shape(f"less, {window.lower()}", "a.v < b.v", window)
         yield Shape(f"less twice, {window.lower()}", "a.v < b.v AND a.d > b.d", window)
+    yield Shape("a key or a band, 1 s", "a.k = b.k OR abs(a.v - b.v) <= 2", "1 SECOND")
+    yield Shape("a band as wide as a column, 1 s", "abs(a.v - b.v) < a.k", "1 SECOND", keys=20)
     for window in ("1 MILLISECOND", "10 MILLISECONDS"):
         yield Shape(f"no condition, {window.lower()}", "", window)
 
@@ -140,11 +142,13 @@ def _batches() -> Iterator[Shape]:
 
 
 def _units() -> Iterator[Shape]:
-    plain = Shape("4 units, a key, 100 ms", "a.k = b.k", "100 MILLISECONDS", units=4)
+    """A unit's part of a batch is as large as that of the shapes with one unit."""
+    size = {"units": 4, "rows": 4 * ROWS, "batch_rows": 8_000}
+    plain = Shape("4 units, a key, 100 ms", "a.k = b.k", "100 MILLISECONDS", **size)  # type: ignore[arg-type]
     yield plain
     yield replace(plain, name="4 units, zipf 1, 100 ms", theta=1.0)
-    yield replace(plain, name="4 units, half on one key of one stream's, 100 ms", hot=0.3, keys=100_000)
+    yield replace(plain, name="4 units, a third on one key, 100 ms", hot=0.3, keys=100_000)
     yield replace(plain, name="4 units, a narrow band, 1 s", condition="abs(a.v - b.v) <= 5", window="1 SECOND")
     yield replace(plain, name="4 units, a wide band, 20 ms", condition="abs(a.v - b.v) <= 5000", window="20 MILLISECONDS")  # fmt: skip
     yield replace(plain, name="4 units, less, 10 ms", condition="a.v < b.v", window="10 MILLISECONDS")
-    yield Shape("4 units, a chain of three, 50 ms", "a.k = b.k AND b.j = c.j", "50 MILLISECONDS", rates=(RATE,) * 3, units=4)  # fmt: skip
+    yield Shape("4 units, a chain of three, 50 ms", "a.k = b.k AND b.j = c.j", "50 MILLISECONDS", rates=(RATE,) * 3, **size)  # type: ignore[arg-type]  # fmt: skip

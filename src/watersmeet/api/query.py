@@ -127,7 +127,7 @@ class Runnable:
         if query._options.runtime == "stream":
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
-            raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...)")
+            raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...) or wm.Scaling(unit_time=...)")
         if at is not None or exchange is not None:
             given = {"scaling": scaling is not None, "keep": keep != 2, "upgrade": upgrade}
             refused = [name for name, is_given in given.items() if is_given]

@@ -96,6 +96,10 @@ class Report:
     watermarks: dict[str, int] = field(default_factory=dict)
     retained: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    memory: int = 0
+    """Bytes of its tuples and their indexes, in memory: several times `bytes`."""
+    seconds: float = 0.0
+    """CPU time of its turns."""
     kernels: dict[str, int] = field(default_factory=dict)
     """New tuples that each kernel was given."""
     pruned: int = 0
@@ -128,6 +132,7 @@ class Report:
         self.pruned += later.pruned
         self.fetched_bytes += later.fetched_bytes
         self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
+        self.memory, self.seconds = later.memory, self.seconds + later.seconds
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy
         self.measured |= later.measured

@@ -55,7 +55,7 @@ from watersmeet.query.expr import Expr
 from watersmeet.query.predicate import Band, Comparison
 from watersmeet.query.tree import Node
 from watersmeet.routing.spread import Spread
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.segment import Segment, Settler, weigh_indexes
 
 Old = Mapping[str, list[Segment]]
 New = dict[str, Segment | None]
@@ -126,6 +126,8 @@ class JoinUnits:
             _book_kernel(turn, join)
         turn.state.fanout = stats.memory()
         self._settle(turn, new, () if preserved is None else preserved.settles)
+        held = [s for segments in (*old.values(), filter(None, new.values())) for s in segments]
+        turn.report.memory = round(turn.report.bytes * weigh_indexes(held))
 
     def _joins(self, turn: Turn, old: Old, new: New, stats: FanoutStats) -> Iterator[tuple[Multiway, Iterator[Bound]]]:
         """The joins of the turn: one over all sides, driver by driver, or one for each side that probes the other's."""

@@ -1,4 +1,4 @@
-"""What a user says of scaling: how much a unit may hold, and when there should be more or fewer of them.
+"""What a user says of scaling: how much a unit may hold or work, and when there should be more or fewer of them.
 
 Invariant: a `Scaling` that exists makes sense: low < target < high, and all numbers are in range.
 """
@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watersmeet.errors import OptionError
+from watersmeet.errors import OptionError, WindowError
+from watersmeet.query.duration import parse_us
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """When to grow and to shrink; `unit_bytes` is the capacity of a unit's state.
+    """When to grow and to shrink: by the memory of a unit, tuples with their indexes, by the CPU time that a unit may take in a batch, or by both.
 
-    >>> Scaling("64 MB").unit_bytes
-    64000000
+    >>> Scaling("64 MB").unit_bytes, Scaling(unit_time="500 milliseconds").unit_time
+    (64000000, 0.5)
     """
 
-    unit_bytes: int | str
+    unit_bytes: int | str | None = None
     high: float = 0.8
     low: float = 0.3
     target: float = 0.6
@@ -28,13 +29,30 @@ class Scaling:
     """Of both sides together."""
     hot_keys: bool = True
     """Whether keys that are found to be hot are spread over their whole side."""
+    unit_time: float | str | None = None
+    """Seconds, or text such as '2 seconds'."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "unit_bytes", parse_bytes(self.unit_bytes))
+        if self.unit_bytes is None and self.unit_time is None:
+            raise OptionError("Scaling: give unit_bytes='256 MB', unit_time='2 seconds', or both")
+        if self.unit_bytes is not None:
+            object.__setattr__(self, "unit_bytes", parse_bytes(self.unit_bytes))
+        if self.unit_time is not None:
+            object.__setattr__(self, "unit_time", _parse_seconds(self.unit_time))
         if not 0 <= self.low < self.target < self.high:
             raise OptionError(f"Scaling: low < target < high must hold, not {self.low}, {self.target}, {self.high}")
         if self.confirm < 1 or self.most_units < 2:
             raise OptionError("Scaling: confirm must be 1 or more, most_units 2 or more")
+
+
+def _parse_seconds(given: float | str) -> float:
+    try:
+        seconds = parse_us(given) / 1e6 if isinstance(given, str) else float(given)
+    except (OptionError, WindowError, TypeError, ValueError):
+        seconds = 0.0
+    if isinstance(given, bool) or not 0 < seconds < float("inf"):
+        raise OptionError(f"Scaling: unit_time={given!r}: give seconds, or text such as '2 seconds'")
+    return seconds
 
 
 def parse_bytes(given: int | str, shown: str = "Scaling: unit_bytes") -> int:

@@ -1,6 +1,6 @@
 """Two-phase scaling: when a subgroup of units is too full or too empty for some time, it grows or shrinks.
 
-    load        sum of the units' bytes / (units * capacity)
+    load        sum of the units' bytes / (units * capacity), or of their CPU time in the batch, whichever is more
     request     out if it is above `high`, in if it is below `low`
     confirm     the same request in `confirm` iterations in a row: a short burst changes nothing
     how many    (load / target - 1) * units                                                          equation 7
@@ -15,7 +15,7 @@ Implements: Lin, Ooi, Wang, Yu (2015), section 5 (2PS, equation 7).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,14 +60,21 @@ class ScalingDecision:
 
 
 def decide(
-    scaling: Scaling, routing: Biclique, loads: Mapping[int, int], memory: ScalingMemory, *, cools: bool = True
+    scaling: Scaling,
+    routing: Biclique,
+    loads: Mapping[int, int],
+    memory: ScalingMemory,
+    *,
+    cools: bool = True,
+    seconds: Mapping[int, float] | None = None,
 ) -> ScalingDecision:
-    """One iteration: `loads` are bytes by unit; keys cool down if tuples expire. Changes the memory."""
+    """One iteration: `loads` are bytes by unit, `seconds` CPU time; keys cool down if tuples expire. Changes the memory."""
     memory.fresh = max(memory.fresh, routing.units)
     sides, changes = [list(routing.sides[0]), list(routing.sides[1])], []
     for side in (0, 1):
         for group, units in enumerate(routing.sides[side]):
-            number = _confirm(scaling, f"{side}.{group}", [loads.get(u, 0) for u in units], memory)
+            load = _weigh(scaling, [loads.get(u, 0) for u in units], [(seconds or {}).get(u, 0.0) for u in units])
+            number = _confirm(scaling, f"{side}.{group}", load, len(units), memory)
             room = scaling.most_units - sum(len(g) for groups in sides for g in groups)
             number = min(number, room)
             if number:
@@ -89,11 +96,16 @@ def decide(
     return ScalingDecision(changed, tuple(changes))
 
 
-def _confirm(scaling: Scaling, name: str, loads: list[int], memory: ScalingMemory) -> int:
+def _weigh(scaling: Scaling, loads: Sequence[int], seconds: Sequence[float]) -> float:
+    """The load of a subgroup, as a share of what its units may have."""
+    by_memory = sum(loads) / (len(loads) * scaling.unit_bytes) if isinstance(scaling.unit_bytes, int) else 0.0
+    by_time = sum(seconds) / (len(seconds) * scaling.unit_time) if isinstance(scaling.unit_time, float) else 0.0
+    return max(by_memory, by_time)
+
+
+def _confirm(scaling: Scaling, name: str, load: float, units: int, memory: ScalingMemory) -> int:
     """The requesting phase of one subgroup: how many units to add or remove now."""
-    assert isinstance(scaling.unit_bytes, int)
-    load = sum(loads) / (len(loads) * scaling.unit_bytes)
-    number = adjustment(load, len(loads), scaling.target)
+    number = adjustment(load, units, scaling.target)
     request = "out" if load > scaling.high and number > 0 else "in" if load < scaling.low and number < 0 else ""
     last, times = memory.asked.get(name, ["", 0])
     times = times + 1 if request and request == last else 1 if request else 0

@@ -98,6 +98,8 @@ class Progress:
     """Event time of the oldest stored tuple, by alias; under `start()` only."""
     late_sample: tuple[Mapping[str, Any], ...] = ()
     """A few of the rows that were dropped, with the columns of `Query.late`, instants in microseconds; under `start(late=...)` only."""
+    unit_seconds: dict[int, float] = field(default_factory=dict)
+    """CPU seconds of each unit; under `start()` only."""
     advice: tuple[str, ...] = ()
     """What to set so that the units are busy alike, where they are not; under `dataframe()` only: `start()` sees to it itself."""
 
@@ -164,7 +166,8 @@ class Figures(Document):
         own = dict(self.figures)
         own["watermarks"] = {s: moment(m) for s, m in own["watermarks"].items()}
         own["oldest"] = {alias: moment(ts) for alias, ts in own.get("oldest", {}).items()}
-        own["unit_rows"] = {int(unit): rows for unit, rows in own["unit_rows"].items()}
+        for name in ("unit_rows", "unit_seconds"):
+            own[name] = {int(unit): number for unit, number in own.get(name, {}).items()}
         for name in ("scaled", "advice", "late_sample"):
             own[name] = tuple(own.get(name, ()))
         own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -205,6 +205,12 @@ class Segment:
     def where(self, keep: np.ndarray) -> Segment:
         """A new segment with the rows of a mask."""
         return Segment.of(self.table.filter(pa.array(keep)))
+
+
+def weigh_indexes(segments: Sequence[Segment]) -> float:
+    """How many times their own bytes segments take with their indexes."""
+    own = sum(int(s.table.nbytes) for s in segments)
+    return sum(s.nbytes for s in segments) / own if own else 1.0
 
 
 def key_columns(plan: Plan, keys: Mapping[int, str], classes: Iterable[int]) -> KeyColumns:

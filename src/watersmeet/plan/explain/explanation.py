@@ -81,10 +81,11 @@ def explain(
     if detail not in get_args(Detail):
         raise OptionError(f"explain({detail!r}): give 'short' or 'full'")
     if detail == "short":
-        text = explain_short(plan, runtime, next(show_routing(plan)))
+        now = [f"{'now' if n == 0 else '':<11}{text}" for n, text in enumerate(routing_now)]
+        text = "\n".join([explain_short(plan, runtime, next(show_routing(plan))), *now])
     else:
         text = explain_full(plan, runtime, routing_now, shipping_now, sites_now)
-    return Explanation(text, facts_of(plan, runtime))
+    return Explanation(text, {**facts_of(plan, runtime), **({"routing_now": list(routing_now)} if routing_now else {})})
 
 
 def explain_stored(

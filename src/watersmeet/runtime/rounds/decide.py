@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from watersmeet.dataflow.contract import Message, stage_of
+from watersmeet.dataflow.contract import Message, Report, stage_of
 from watersmeet.errors import OptionError
 from watersmeet.operators.balance import Balance, RangeBalance, RangeMemory, describe_hot, find_cut
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
@@ -158,8 +158,8 @@ class Scaled:
             memory = ScalingMemory(**after.scaling) if after.scaling else ScalingMemory()
             for side, rows, keys in _sum_by_side(account.heavy):
                 memory.count(side, rows, keys)
-            loads = _loads(after)
-            decision = decide(self.scaling, epochs.current, loads, memory, cools=self._expires)
+            loads, seconds = _loads(after, account), {unit: r.seconds for unit, r in account.reports.items()}
+            decision = decide(self.scaling, epochs.current, loads, memory, cools=self._expires, seconds=seconds)
             if decision.changes:
                 said = [*decision.changes, *self._migrate(after, epochs.current, decision.routing, loads)]
                 epochs = epochs.then(decision.routing, max(after.maxima.values(), default=0))
@@ -254,11 +254,12 @@ class SpreadKeys:
         return describe_hot(self.balance.plan, self.next(manifest))
 
 
-def _loads(after: BatchManifest) -> dict[int, int]:
+def _loads(after: BatchManifest, account: Account) -> dict[int, int]:
+    """Bytes by unit: in memory with indexes, as units have reported; of those that had no turn, as stored."""
     loads: dict[int, int] = {}
     for unit, _, info in after.segments():
         loads[unit] = loads.get(unit, 0) + info.bytes
-    return loads
+    return {unit: max(stored, account.reports.get(unit, Report()).memory) for unit, stored in loads.items()}
 
 
 def _sum_by_side(heavy: Sequence[Heavy]) -> list[tuple[int, int, list[tuple[int, int]]]]:

@@ -337,7 +337,7 @@ class Handle:
         return serve(OfHandle(self), about, waits_of(self._protocol.plan), port)
 
     def explain(self, detail: Detail = "short") -> Explanation:
-        """The plan as text; "full": with what has been decided while it runs. `to_dict()` has its facts."""
+        """The plan as text, with the routing of now if it is not the plan's; "full": with all that has been decided while it runs. `to_dict()` has its facts."""
         protocol = self._protocol
         found = protocol.decider.explain(ROUNDS, detail, self._run.latest)
         latest = self._run.latest

@@ -363,6 +363,7 @@ class Protocol:
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),
             unit_rows=unit_rows,
+            unit_seconds={u: round(r.seconds, 6) for u, r in sorted(account.reports.items())},
             drivers=count_orders(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
             mail_bytes=account.mail_bytes,

@@ -14,6 +14,7 @@ names only files that are complete. A task that runs twice writes other files, a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -127,6 +128,7 @@ class Task:
             state.maxima = dict(orders.maxima)
             clock = flow.clock(state.maxima, seen)
             turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
+            began = time.thread_time()
             for item in take_turn(flow.operator(unit), turn):
                 if isinstance(item, Message):
                     post(item, round_of(flow, item, orders.round))
@@ -134,7 +136,7 @@ class Task:
                     yield from leaving.take(item)
                 elif isinstance(item, pa.Table):
                     post(Message(-1, RESULTS, item), -1)
-            turn.report.fetched_bytes = store.fetched_bytes
+            turn.report.seconds, turn.report.fetched_bytes = time.thread_time() - began, store.fetched_bytes
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
         return units
 

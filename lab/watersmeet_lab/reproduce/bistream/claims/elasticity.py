@@ -94,7 +94,8 @@ class ElasticCluster(Cluster):
     def _check(self, arrived: int) -> Minute:
         loads = {u: m.bytes() for u, m in enumerate(self.manifests)}
         sides = self.epochs.current.members
-        capacity = float(self.scaling.unit_bytes)
+        capacity = self.scaling.unit_bytes
+        assert isinstance(capacity, int)
         shares = tuple(sum(loads[u] for u in units) / (len(units) * capacity) for units in sides)
         decision = decide(self.scaling, self.epochs.current, loads, self.memory)
         requests = sum(times for _, times in self.memory.asked.values())
