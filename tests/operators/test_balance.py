@@ -156,3 +156,10 @@ def test_even_ranges_are_left_alone():
     run = Watched(AGES.format(1), {name: ages(2400, seed, 10_000) for seed, name in enumerate("ab")}, units=8)
     run.run(400)
     assert run.ranged.routing == []
+
+
+def test_memory_counts_indexes():
+    run = Watched(PAIR.format(400), {name: rows(3000, 0.0, seed) for seed, name in enumerate("ab")}, units=2)
+    run.run(500)
+    for report in run.units.reports.values():
+        assert 1.5 * report.bytes < report.memory < 6 * report.bytes

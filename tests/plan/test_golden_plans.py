@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
+from watersmeet.plan.explain.explanation import explain
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "plans"
 FIXTURES = sorted(FOLDER.glob("*.txt"))
@@ -83,3 +84,14 @@ if __name__ == "__main__":
     for fixture in FIXTURES:
         parts = fixture.read_text().split(SEPARATOR)
         fixture.write_text(SEPARATOR.join([*parts[:2], explained(parts[0]) + "\n"]))
+
+
+def test_the_routing_of_now_is_shown_in_short_and_in_full() -> None:
+    streams = {name: wm.Stream(t, time="ts") for name, t in TABLES.items()}
+    query = wm.sql("SELECT a.v AS x, b.v AS y FROM s a, t b WHERE abs(a.v - b.v) <= 1 WINDOW = 1 SECOND", **streams)
+    now = ["now random, 3 and 5 units store; 1 earlier routings are probed"]
+    for detail in ("short", "full"):
+        found = explain(query.plan, "rounds", detail, routing_now=now)  # type: ignore[arg-type]
+        assert now[0] in found
+        assert found.to_dict()["routing_now"] == now
+        assert "now random" not in explain(query.plan, "rounds", detail)  # type: ignore[arg-type]
