@@ -61,6 +61,18 @@ def test_a_query_of_the_largest_size_is_answered_and_one_more_is_refused(
     assert subs.push({"r": one, "s": one}).num_rows == 1
 
 
+def test_what_once_took_a_worker_or_its_memory_is_refused_by_add() -> None:
+    subs = registry("rjoin")
+    with pytest.raises(wm.UnsupportedError, match="the query has 280 columns in SELECT"):
+        subs.add(select(280))
+    many = [f"a{n}" for n in range(100)]
+    alike = " AND ".join(f"{x}.c0 = {y}.c0" for x, y in itertools.pairwise(many))
+    shared = registry("shared")
+    with pytest.raises(wm.UnsupportedError, match="the query has 100 streams in FROM"):
+        shared.add(f"SELECT a0.c1 FROM {', '.join(f'r {n}' for n in many)} WHERE {alike}")
+    assert subs.list() == shared.list() == []
+
+
 def test_conditions() -> None:
     subs = registry("shared")
     subs.add(equal(MOST_CONDITIONS))
@@ -103,7 +115,7 @@ class Life(AnyLife):
 
     def __init__(self, checkpoint: Path, sink: Sink, engine: str) -> None:
         super().__init__(checkpoint, sink, engine=engine)
-        self.registry._accept = lambda query: engines.accept(RegistryPlan(SPECS, 2, engine), query)
+        self.registry._accept = lambda query, backfill: engines.accept(RegistryPlan(SPECS, 2, engine), query, backfill)
 
 
 @pytest.mark.parametrize("engine", ["shared", "rjoin"])

@@ -228,7 +228,7 @@ def test_what_the_evaluator_cannot_evaluate_breaks_its_own_query_only(engine: st
     """An expression that the list of functions should not have let through: found when a pair of tuples is at hand."""
     life = lives(engine=engine)
     bind = life.registry.bind
-    life.registry.bind = lambda sql: replace(  # type: ignore[method-assign]
+    life.registry.bind = lambda sql, backfill=False: replace(  # type: ignore[method-assign]
         bind(sql), residuals=(Computed("no_such_function({0}, {1})", ((0, "id"), (1, "id"))),)
     )
     life.registry.add_all([("odd", sql(6).replace("WINDOW", "AND r.id = 11 WINDOW"))])

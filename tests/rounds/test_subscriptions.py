@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from watersmeet.dataflow.clock import advance
-from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Rounds, Turn, put
+from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Report, Rounds, Turn, put
+from watersmeet.errors import QueryError
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL
@@ -35,6 +36,7 @@ from watersmeet.runtime.rounds.running import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of
+from watersmeet.runtime.subscriptions.figures import FigureBook
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
@@ -95,7 +97,7 @@ class InProcess:
         given, state, flow = batch.entered.tables, batch.state, self.flows.under(batch.decisions)
         wires = {s: t.rename_columns([wire_name(SPECS[s], c) for c in t.column_names]) for s, t in given.items()}
         seen = {s: max(t.column("ts").cast(pa.int64()).to_pylist()) for s, t in given.items()}
-        whose, tables = Identity.of(self.plan), list[pa.Table]()
+        whose, tables, reports = Identity.of(self.plan), list[pa.Table](), dict[int, Report]()
 
         def carry(number: int, messages: list[Message], awake: range) -> Iterator[Message]:
             inboxes: dict[int, Inbox] = {unit: {} for unit in awake}
@@ -113,6 +115,7 @@ class InProcess:
                     else:
                         tables.append(item)
                 state.put(unit, manifest.to_json())
+                reports.setdefault(unit, Report()).include(turn.report)
 
         rounds: Rounds[Message] = Rounds(flow)
         rounds.post(
@@ -126,7 +129,7 @@ class InProcess:
         deliver(SimpleNamespace(tables=tables, sparkSession=None, _jdf=computed))
         state.maxima = advance(state.maxima, seen)
         state.expire(flow.cuts(flow.clock(state.maxima, {})))
-        return Account(rows=sum(t.num_rows for t in given.values()))
+        return Account(rows=sum(t.num_rows for t in given.values()), reports=reports)
 
 
 class Life:
@@ -146,7 +149,7 @@ class Life:
         log.prepare()
         Path(folder.beside("metadata")).write_text('{"id": "the query"}')
         plan = RegistryPlan(SPECS, units, engine, quotas=quotas or wm.Quotas())
-        self.registry, self.sink, self.folder = Registry(SPECS, log), sink, folder
+        self.registry, self.sink, self.folder = Registry(SPECS, log, book=FigureBook(plan)), sink, folder
         steps: Any = InProcess(plan, engine_of(plan, Queries(log)), folder)
         self.protocol = Protocol(plan, steps, folder, sink, registered=self.registry)
 
@@ -208,6 +211,58 @@ def test_snapshots_keep_the_log_short_and_the_queries(tmp_path: Path, monkeypatc
     again.batch(60)
     assert [(e.id, e.since) for e in again.registry.list()] == [(e.id, e.since) for e in life.registry.list()]
     assert again.last.queries == 40
+
+
+def test_columns_of_queries_that_have_left_are_kept_by_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MOST_CHANGES", 5)
+    life = Life(tmp_path, Sink())
+    life.registry.add_all([("007", sql(1)), ("gone", once(1))])
+    life.registry.replace("007", "SELECT r.k + 0.5 AS x FROM r, s WHERE r.k = s.k")
+    life.registry.remove("gone")
+    for n in range(20):  # snapshots are made, and the versions before them are deleted
+        life.registry.replace("007", sql(n + 2))
+        life.batch(n)
+    assert not life.folder.has(REGISTRY, 3)
+    for registry in (life.registry, Life(tmp_path, Sink()).registry):
+        assert [q.version for q in registry.versions("007")] == [*range(23, 3, -1), 2, 1]
+        assert registry.find_version("007").sql == sql(21)
+        assert registry.find_version("007", 2).columns == (("x", "decimal(22,1)"),)
+        assert registry.find_version("gone").columns == (("x", "bigint"), ("y", "bigint"))
+        with pytest.raises(QueryError, match="query '007' has no version 3: it has 23, 22"):
+            registry.find_version("007", 3)
+        with pytest.raises(QueryError, match="no query '7' is or was registered"):
+            registry.find_version("7")
+
+
+def test_a_backfill_is_answered_once_over_restarts(tmp_path: Path) -> None:
+    sink, twin = Sink(), in_memory()
+    life = Life(tmp_path, sink, units=3)
+    for at in (life.registry, twin):
+        at.add_all({"keeps": sql(60)}.items() if at is life.registry else {"keeps": sql(60)})
+    for n in range(3):
+        life.batch(n)
+        assert answers(twin, n) == sink.batches[n]
+    life.registry.add_all([("late", sql(4)), ("once", once(60))], backfill=True)
+    for id, text in (("late", sql(4)), ("once", once(60))):
+        twin.add(text, id=id, backfill=True)
+    sink.fails = True
+    for _ in range(2):  # the batch is repeated, by this process and by another one
+        with pytest.raises(OSError, match="the sink is down"):
+            life.batch(3)
+        life = Life(tmp_path, sink, units=3)
+    sink.fails = False
+    for n in range(3, 7):
+        life.batch(n)
+        assert answers(twin, n) == sink.batches[n]
+        life = Life(tmp_path, sink, units=3)
+    whole = Counter(pair for n in sink.batches for pair in sink.batches[n].elements())
+    alone = in_memory()
+    alone.add(sql(4), id="late")
+    since = sum((answers(alone, n) for n in range(7)), Counter())
+    assert Counter({pair: n for pair, n in whole.items() if pair[0] == "late"}) == since
+    assert sum(n for (id, _), n in sink.batches[3].items() if id == "late") > sum(
+        n for (id, _), n in sink.batches[4].items() if id == "late"
+    ), "what was stored is answered first"
 
 
 def test_rows_of_the_feed_are_taken_in_once_and_bad_ones_are_said(tmp_path: Path) -> None:

@@ -82,7 +82,11 @@ def test_queries_are_answered_and_come_and_go_without_a_restart(engine: str, spa
     rows = sum(subs.progress().state_rows.values())
     assert sum(u.rows for u in subs.state().values()) == rows > 0
     typed = subs.answers(spark.createDataFrame(subs.table().to_pandas()), "self")
-    assert typed.schema.simpleString() == "struct<total:bigint,at:timestamp,name:string>"
+    assert typed.schema.simpleString() == "struct<ts:timestamp,total:bigint,at:timestamp,name:string>"
+    gone = subs.answers(spark.createDataFrame(subs.table().to_pandas()), first)
+    assert Counter((row.x, row.y) for row in gone.collect()) == Counter(
+        tuple(json.loads(answer).values()) for id, answer in found.elements() if id == first
+    )
     one = typed.orderBy("total").first()
     assert (one.total, one.name, int(one.at.timestamp() * 1_000_000) - BASE_US) == (14, "n'2", 3_200_000)
 
@@ -274,8 +278,8 @@ def test_a_function_for_every_query_gets_its_own_columns_and_stops_only_the_quer
     counts = Counter(id for id, _ in twin({"pair": PAIR, "self": SELF}, batches(2)).elements())
     assert Counter({id: sum(n for i, _, _, n in calls if i == id) for id in ("pair", "self")}) == counts
     assert {(i, s) for i, _, s, _ in calls} == {
-        ("pair", "struct<x:bigint,y:bigint>"),
-        ("self", "struct<total:bigint,at:timestamp,name:string>"),
+        ("pair", "struct<ts:timestamp,x:bigint,y:bigint>"),
+        ("self", "struct<ts:timestamp,total:bigint,at:timestamp,name:string>"),
     }
     with pytest.raises(OptionError, match="per_query=True"):
         subscriptions(spark, tmp_path, sink="memory", per_query=True)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import watersmeet as wm
 from watersmeet.runtime.observing import Events, describe_plan, tell_all, waits_of
-from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.progress import Progress, QueryFigures
 from watersmeet.view.hub import Hub
 
 TEXT = (
@@ -62,6 +62,11 @@ def _batch(number: int, now: datetime, paid: datetime, chance: random.Random) ->
         drivers={"p, o, c": 8},
         scaled=("payloads of c are sent for matches only: one row in 40 matches",) if number == 17 else (),
         phases={"intent": 0.01 * seconds, "rounds and sink": 0.93 * seconds, "commit": 0.02, "collection": 0.04},
+        queries=2,
+        dearest=(
+            QueryFigures("user 42", 0.75, 40 * number + 30, 30, now - timedelta(seconds=10), 5_000_000, 29_000),
+            QueryFigures("007", 0.25, number, 1, now - timedelta(seconds=20), 0, 1_000),
+        ),
         fanout={"o>c": 2.31, "c>o": 0.77, "o>p": 0.42, "p>o": 1.8},
         oldest={"o": paid - timedelta(minutes=30), "c": paid - timedelta(minutes=10), "p": now - timedelta(minutes=30)},
     )

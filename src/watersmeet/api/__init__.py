@@ -83,7 +83,7 @@ def subscriptions(
 ) -> Subscriptions:
     """Continuous queries over the same streams, which come and go while these run: `add`, `remove`, `list`, `start`.
 
-    Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, ts, answer); with
+    Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, version, ts, answer); with
     `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
     rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`. `engine` is 'shared'
     (the default) or 'rjoin': they give the same answers at different costs. `quotas` limits what one query may take.

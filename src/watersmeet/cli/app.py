@@ -21,6 +21,7 @@ from watersmeet.errors import OptionError
 from watersmeet.extensions import find_pieces, load, require_spark
 from watersmeet.plan import options
 from watersmeet.plan.model import Policy
+from watersmeet.runtime.arrow_types import session_in
 
 LABORATORY = ("bench", "reproduce")
 """Commands that are known to come with the laboratory."""
@@ -277,6 +278,47 @@ def watch(
         from watersmeet.cli.follow import follow
 
         follow(checkpoint, port if serve else None, seconds)
+
+
+@app.command()
+def subscribe(
+    stream: Streams = None,
+    time: Times = None,
+    lateness: Latenesses = None,
+    idle: Idles = None,
+    schema: Schemas = None,
+    sink_: Annotated[str, typer.Option("--sink", help="parquet:FOLDER for the answers.")] = "parquet:answers",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Default: _checkpoint in the sink's folder.", show_default=False)
+    ] = None,
+    trigger_: Annotated[
+        str, typer.Option("--trigger", help="An interval, or available-now (also: once).")
+    ] = "1 second",
+    files_per_trigger: Annotated[
+        int | None, typer.Option(help="At most so many new files of each stream per batch.", min=1)
+    ] = None,
+    rows_per_trigger: Annotated[
+        int | None, typer.Option(help="At most so many new records of each topic per batch.", min=1)
+    ] = None,
+    jars_: Jars = None,
+    units: Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint.")] = None,
+    engine: Annotated[Literal["auto", "shared", "rjoin"], typer.Option(help="What answers.")] = "auto",
+    timezone: Timezone = "UTC",
+    port: Annotated[int, typer.Option(help="Of the page and the API. Default: one that is free.")] = 0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Write the token here, for scripts.", show_default=False)
+    ] = None,
+) -> None:
+    """Answer registered queries, which come and go over an HTTP API on this machine, with a live page."""
+    with report_errors():
+        require_spark("watersmeet subscribe")
+        found = sources(stream, time, lateness, idle, schema)
+        to, pace = sink(sink_), Pace(trigger(trigger_), files_per_trigger, rows_per_trigger)
+        with_jars, zone = jars(jars_), session_in(timezone).timezone
+    from watersmeet.cli.subscribe import subscribe as run_registry
+
+    given = {"units": units, "engine": engine, "port": port, "token_file": token_file}
+    run_registry(found, to, checkpoint, pace, zone, jars=with_jars, **given)  # type: ignore[arg-type]
 
 
 @app.command()

@@ -118,6 +118,8 @@ class Report:
     """Combinations that left the join."""
     fetched_bytes: int = 0
     """Of segments that the unit's host did not have."""
+    registered: dict[str, list[float]] = field(default_factory=dict)
+    """By id of a registered query: its answers, CPU seconds that it took, and the time of its youngest answer; queries without answers are there if they are among the dearest."""
 
     def include(self, later: Report) -> None:
         """Add a later turn."""
@@ -136,6 +138,21 @@ class Report:
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy
         self.measured |= later.measured
+        for id, told in later.registered.items():
+            add_figures(self.registered, id, told)
+
+
+def add_figures(sums: dict[str, list[float]], id: str, told: Sequence[float]) -> None:
+    """Add what a registered query took, see `Report.registered`.
+
+    >>> sums = {"q": [2, 0.5, 7]}
+    >>> add_figures(sums, "q", [1, 0.25, 3])
+    >>> sums
+    {'q': [3, 0.75, 7]}
+    """
+    answers, seconds, last = told
+    mine = sums.get(id, [0, 0.0, last])
+    sums[id] = [mine[0] + answers, mine[1] + seconds, max(mine[2], last)]
 
 
 def count_orders(units: Iterable[Sequence[str]]) -> dict[str, int]:

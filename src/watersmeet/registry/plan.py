@@ -20,9 +20,9 @@ from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
 from watersmeet.query.session import IN_UTC, UTC, Session
 from watersmeet.query.stream import StreamSpec
 
-QUERY, YOUNGEST, ANSWER = "query", "ts", "answer"
-ANSWER_FIELDS = [(QUERY, "string"), (YOUNGEST, "timestamp"), (ANSWER, "string")]
-"""The columns of answers: the query's id, the youngest member's event time, and the SELECT as a JSON object."""
+QUERY, VERSION, YOUNGEST, ANSWER = "query", "version", "ts", "answer"
+ANSWER_FIELDS = [(QUERY, "string"), (VERSION, "bigint"), (YOUNGEST, "timestamp"), (ANSWER, "string")]
+"""The columns of answers: the query's id, the version of the registry that added it, the youngest member's event time, and the SELECT as a JSON object."""
 BATCH = "_batch"
 """The stored column that says in which batch a tuple arrived."""
 

@@ -155,7 +155,14 @@ class Registered:
     query: Subscription
     sql: str = field(default="", compare=False)
     version: int = field(default=0, compare=False)
-    """The version that added it, or that of the snapshot that has it."""
+    """The version that added it: with the id it names the query among all that ever were."""
+    backfill: bool = False
+    """Whether it also sees the tuples that were kept when it took effect."""
+
+    @property
+    def sees_from(self) -> int:
+        """The first batch whose tuples it sees, as far as they are kept where it is answered."""
+        return 0 if self.backfill else self.effect
 
 
 def subscription(join: Join, types: FormTypes) -> Subscription:

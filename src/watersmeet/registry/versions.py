@@ -29,7 +29,7 @@ from watersmeet.storage.document import REMEDY, Document
 _KEPT_REFUSALS = 1_000
 
 Change = dict[str, Any]
-"""{"action": "add", "id", "sql", "query"}, {"action": "remove", "id"}, or {"action", "id", "sql", "reason"}: "refuse" for what was never
+"""{"action": "add", "id", "sql", "query"}, with "backfill" if it sees what is kept; {"action": "remove", "id"}; or {"action", "id", "sql", "reason"}: "refuse" for what was never
 taken in, "fail" for a query that has broken a batch, "suspend" for one that took more than its quota."""
 BREAKS = ("fail", "suspend")
 """The actions by which a query leaves because of what it did."""
@@ -39,6 +39,8 @@ Since = Sequence[Sequence[int]]
 """(batch, version) of the batches in which the version changed, ascending."""
 STRUCK = "struck"
 """In an intent: the queries of its version that the batch does not answer."""
+BEFORE = "before"
+"""In an intent whose batch answers queries from stored tuples first: what the batch before said of its queries."""
 
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ class Snapshot(Document):
 
     version: int = 0
     queries: tuple[dict[str, Any], ...] = ()
-    """{"id", "sql", "effect", "query"}."""
+    """{"id", "sql", "effect", "query", "version", "backfill"}."""
     refused: tuple[Change, ...] = ()
     """What was refused or has failed lately."""
     feed: int = -1
@@ -60,6 +62,21 @@ class Snapshot(Document):
     @classmethod
     def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
         return {**raw, "queries": tuple(raw["queries"]), "refused": tuple(raw["refused"])}
+
+
+@dataclass(frozen=True)
+class QueryVersion:
+    """A query that has left the registry: what is needed to read its answers."""
+
+    id: str
+    version: int
+    sql: str
+    columns: tuple[tuple[str, str], ...]
+    """Names and Spark types."""
+
+    @classmethod
+    def of(cls, known: Registered) -> QueryVersion:
+        return cls(known.id, known.version, known.sql, tuple((o.name, o.type) for o in known.query.outputs))
 
 
 class Log(Protocol):
@@ -90,8 +107,11 @@ class Log(Protocol):
     def is_due(self, version: int) -> bool:
         """Whether a snapshot of a version is due."""
 
-    def compact(self, snapshot: Snapshot) -> None:
-        """Write a snapshot; what came before it will not be asked for."""
+    def compact(self, snapshot: Snapshot, past: Sequence[QueryVersion]) -> None:
+        """Write a snapshot, and the queries that have left since the one before; of older versions nothing else will be asked for."""
+
+    def past(self) -> Iterable[QueryVersion]:
+        """The queries that had left before the latest snapshot, the latest first."""
 
 
 class MemoryLog:
@@ -126,8 +146,11 @@ class MemoryLog:
     def is_due(self, version: int) -> bool:
         return False
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: Snapshot, past: Sequence[QueryVersion]) -> None:
         raise AssertionError("nothing asks for it")
+
+    def past(self) -> Iterable[QueryVersion]:
+        return ()
 
 
 class RegistryState:
@@ -135,7 +158,9 @@ class RegistryState:
 
     def __init__(self, found: Snapshot) -> None:
         self.version, self.feed = found.version, found.feed
-        self.queries = {q["id"]: _read_query(q, q["effect"], found.version) for q in found.queries}
+        self.queries = {q["id"]: _read_query(q, q["effect"], q["version"]) for q in found.queries}
+        self.past: list[QueryVersion] = []
+        """What has left since the snapshot."""
         self.said = {change["id"]: change for change in found.refused}
         """What was refused or has failed lately, until something else is said of the id."""
 
@@ -144,11 +169,11 @@ class RegistryState:
         for change in changes:
             id = change["id"]
             self.said.pop(id, None)
+            if change["action"] in LEAVES and (known := self.queries.pop(id, None)) is not None:
+                self.past.append(QueryVersion.of(known))
             if change["action"] == "add":
                 effect = NOT_YET if since is None else effect_of(version, since)
                 self.queries[id] = _read_query(change, effect, version)
-            elif change["action"] in LEAVES:
-                self.queries.pop(id, None)
             if "reason" in change:
                 self.said[id] = change
         for old in list(self.said)[: max(0, len(self.said) - _KEPT_REFUSALS)]:
@@ -157,13 +182,22 @@ class RegistryState:
 
     def to_snapshot(self) -> Snapshot:
         queries = tuple(
-            {"id": q.id, "sql": q.sql, "effect": q.effect, "query": q.query.to_json()} for q in self.queries.values()
+            {
+                "id": q.id,
+                "sql": q.sql,
+                "effect": q.effect,
+                "query": q.query.to_json(),
+                "version": q.version,
+                "backfill": q.backfill,
+            }
+            for q in self.queries.values()
         )
         return Snapshot(self.version, queries, tuple(self.said.values()), self.feed)
 
 
 def _read_query(said: Mapping[str, Any], effect: int, version: int) -> Registered:
-    return Registered(said["id"], effect, Subscription.from_json(said["query"]), said["sql"], version)
+    query, backfill = Subscription.from_json(said["query"]), bool(said.get("backfill", False))
+    return Registered(said["id"], effect, query, said["sql"], version, backfill)
 
 
 def effect_of(version: int, since: Since) -> int:

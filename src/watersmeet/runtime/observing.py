@@ -20,11 +20,11 @@ from watersmeet.plan.explain.explanation import facts_of
 from watersmeet.plan.explain.short import bounds
 from watersmeet.plan.model import Plan
 from watersmeet.query.duration import show_us
-from watersmeet.runtime.progress import Figures, Moment, Progress, read
+from watersmeet.runtime.progress import Figures, Moment, Progress, read, write_moment
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
 from watersmeet.view.graph import draw_dataflow, draw_windows
 from watersmeet.view.hub import Hub
-from watersmeet.view.server import Page
+from watersmeet.view.server import Api, Page
 
 POLL_S = 0.25
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -128,6 +128,7 @@ class Events:
             "shipped": [[*sites, *sums] for sites, sums in progress.shipped.items()],
             "expected": [[*sites, size] for sites, size in progress.expected.items()],
             "suspended": dict(progress.suspended),
+            "dearest": [q._replace(last_answer=write_moment(q.last_answer))._asdict() for q in progress.dearest],
             "refused": dict(progress.refused),
             "failed": dict(progress.failed),
         }
@@ -183,9 +184,9 @@ def waits_of(plan: Any) -> Waits:
     return [plan.bounds(stage, side) for stage in plan.stages for side in stage.sides]
 
 
-def serve(source: Source, about: Mapping[str, Any], waits: Waits, port: int = 0) -> Page:
-    """A page of a query, that follows it until it is closed."""
-    page = Page(Hub(about), port)
+def serve(source: Source, about: Mapping[str, Any], waits: Waits, port: int = 0, api: Api | None = None) -> Page:
+    """A page of a query, that follows it until it is closed; `api` answers other paths of the same server."""
+    page = Page(Hub(about), port, api)
     threading.Thread(
         target=_follow, args=(source, page, Events(waits)), name="watersmeet observer", daemon=True
     ).start()

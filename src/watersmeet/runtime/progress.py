@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import count_orders, stage_of
@@ -33,6 +33,24 @@ SKEWED, ENOUGH_ROWS = 1.5, 1000
 """A stage is uneven if its busiest unit has so many times the mean of rows, and the units together so many."""
 OBSERVED = "watersmeet"
 """Prefix of the observed metrics' name."""
+
+
+class QueryFigures(NamedTuple):
+    """What a registered query did and took."""
+
+    id: str
+    cost_share: float
+    """Its part of the CPU time that answering took: of the batch in `Progress.dearest`, since the job started in `list()`; at least so much."""
+    answers: int
+    """Since the job started."""
+    batch_answers: int | None
+    """In the batch; None in `list()`."""
+    last_answer: Moment
+    """The event time of its youngest answer; None without one since the job started."""
+    lag_us: int | None
+    """How far the slowest of its streams is behind the furthest stream, by watermarks; None while one has not been seen."""
+    state_rows: int
+    """Stored rows that its windows still reach, counted by segments; other queries may share them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,6 +106,8 @@ class Progress:
     """Registered queries that have broken a batch lately and are not answered any more: reasons by id."""
     suspended: Mapping[str, str] = field(default_factory=dict)
     """Registered queries that took more than their quota lately and are not answered any more: reasons by id."""
+    dearest: tuple[QueryFigures, ...] = ()
+    """The registered queries that took the most CPU time in the batch, ten at most, the dearest first."""
     rewritten: int = 0
     """Rewritten queries that wait after the batch, under RJoin."""
     phases: dict[str, float] = field(default_factory=dict)
@@ -137,6 +157,8 @@ class Progress:
         yield "state", held
         yield from (("next", change) for change in self.scaled)
         yield from (("skew", text) for text in self.advice)
+        if self.dearest:
+            yield "dearest", ", ".join(f"{q.id} {q.cost_share:.0%}" for q in self.dearest)
 
 
 @dataclass(frozen=True)
@@ -170,6 +192,8 @@ class Figures(Document):
             own[name] = {int(unit): number for unit, number in own.get(name, {}).items()}
         for name in ("scaled", "advice", "late_sample"):
             own[name] = tuple(own.get(name, ()))
+        rows = (QueryFigures(*row) for row in own.get("dearest", ()))
+        own["dearest"] = tuple(q._replace(last_answer=_read_moment(q.last_answer)) for q in rows)
         own["shipped"] = {(a, b): tuple(sums) for a, b, *sums in own.get("shipped", ())}
         own["expected"] = {(a, b): size for a, b, size in own.get("expected", ())}
         return Progress(**own)
@@ -241,6 +265,19 @@ def _name_hottest(reports: list[dict[str, Any]]) -> str:
         shares += [(number / rows, side) for number in keys.values() if rows]
     share, side = max(shares, default=(0.0, ""))
     return f": one key has {share:.0%} of the rows of {side}" if share >= 1 / len(reports) else ""
+
+
+def _read_moment(written: Any) -> Moment:
+    return moment(written) if isinstance(written, int) else written
+
+
+def write_moment(moment: Moment) -> int | None:
+    """A moment in microseconds.
+
+    >>> write_moment(moment(7)), write_moment(None)
+    (7, None)
+    """
+    return (moment - _EPOCH) // timedelta(microseconds=1) if isinstance(moment, datetime) else moment
 
 
 def moment(ts: int) -> Moment:

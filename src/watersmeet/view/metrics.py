@@ -33,6 +33,10 @@ def _seconds(spans: Mapping[str, int | None]) -> dict[str, float]:
     return {name: us / _US for name, us in spans.items() if us is not None}
 
 
+def _by_id(event: Event, figure: str) -> dict[str, Any]:
+    return {query["id"]: query[figure] for query in event["dearest"]}
+
+
 METRICS = (
     Metric("watersmeet_batches_total", "counter", "Micro-batches.", lambda e, t: t.batches),
     Metric("watersmeet_busy_seconds_total", "counter", "Seconds that micro-batches took.", lambda e, t: t.seconds),
@@ -83,6 +87,41 @@ METRICS = (
     Metric("watersmeet_unit_rows", "gauge", "Rows that each unit received.", lambda e, t: e["unit_rows"], "unit"),
     Metric("watersmeet_skew", "gauge", "Rows of the busiest unit by those of the average.", lambda e, t: e["skew"]),
     Metric("watersmeet_registered_queries", "gauge", "Registered queries answered.", lambda e, t: e["queries"]),
+    Metric(
+        "watersmeet_registered_cost_share",
+        "gauge",
+        "CPU time of answering in the batch, by registered query: its part of the whole; the ten dearest.",
+        lambda e, t: _by_id(e, "cost_share"),
+        "id",
+    ),
+    Metric(
+        "watersmeet_registered_answers",
+        "gauge",
+        "Answers of the ten dearest in the batch.",
+        lambda e, t: _by_id(e, "batch_answers"),
+        "id",
+    ),
+    Metric(
+        "watersmeet_registered_lag_seconds",
+        "gauge",
+        "How far the slowest stream of each of the ten dearest is behind the furthest.",
+        lambda e, t: _seconds(_by_id(e, "lag_us")),
+        "id",
+    ),
+    Metric(
+        "watersmeet_registered_last_answer_seconds",
+        "gauge",
+        "Event time of the youngest answer of each of the ten dearest, in seconds since 1970.",
+        lambda e, t: _seconds(_by_id(e, "last_answer")),
+        "id",
+    ),
+    Metric(
+        "watersmeet_registered_state_rows",
+        "gauge",
+        "Stored rows that the windows of each of the ten dearest reach.",
+        lambda e, t: _by_id(e, "state_rows"),
+        "id",
+    ),
 )
 
 

@@ -193,9 +193,10 @@ class RingNode:
             return
         meter = Meter(self.plan.quotas)
         for block, chunks in answer_rows(self.plan, self.templates, self.compiled, self.memory.contents, complete):
-            for table in distinct.answer(block, meter.count(block, chunks)):
+            for table in meter.time(block, distinct.answer(block, meter.count(block, chunks))):
                 turn.report.results += table.num_rows
                 yield table
+        turn.report.registered = meter.tell()
 
     def _account(self, turn: Turn, marks: dict[str, int]) -> None:
         rows = turn.state.rows()

@@ -1,7 +1,7 @@
-"""Answers as rows: the query's id, the youngest member's event time, the SELECT as a JSON object.
+"""Answers as rows: the query's id and version, the youngest member's event time, the SELECT as a JSON object.
 
-    query | ts                  | answer
-    q17   | 2024-05-01 10:00:03 | {"page":"/buy","total":12.50}
+    query | version | ts                  | answer
+    q17   | 3       | 2024-05-01 10:00:03 | {"page":"/buy","total":12.50}
 
 Queries have different columns, and come and go while one sink stands: so the values are text that Spark reads back in the
 query's types (`from_json`); `expressions.json_text` writes it.
@@ -22,7 +22,7 @@ from watersmeet.expressions.evaluator import evaluate
 from watersmeet.expressions.json_text import json_text
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import INTEGERS
-from watersmeet.registry.plan import ANSWER, QUERY, YOUNGEST
+from watersmeet.registry.plan import ANSWER, QUERY, VERSION, YOUNGEST
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.fan_out import Pairs, group_positions
 
@@ -45,7 +45,10 @@ def answer_rows(block: Block, query: np.ndarray, youngest: np.ndarray, texts: Se
     end = pa.scalar("}" if texts else "{}", pa.large_string())
     object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
     ts = pa.array(youngest).cast(pa.timestamp("us", tz="UTC"))
-    return pa.table({QUERY: block.names.take(pa.array(query)), YOUNGEST: ts, ANSWER: object_})
+    which = pa.array(query)
+    return pa.table(
+        {QUERY: block.names.take(which), VERSION: block.versions.take(which), YOUNGEST: ts, ANSWER: object_}
+    )
 
 
 def write_texts(values: Sequence[pa.Array], types: Sequence[str], what: str) -> list[pa.Array]:

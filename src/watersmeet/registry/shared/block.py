@@ -74,7 +74,9 @@ class Block:
         self.ids = [q.id for q in queries]
         self.names = pa.array(self.ids, pa.large_string())
         self.at = {id: n for n, id in enumerate(self.ids)}
+        self.versions = pa.array([q.version for q in queries], pa.int64())
         self.effect = np.array([q.effect for q in queries], np.int64)
+        self.sees_from = np.array([q.sees_from for q in queries], np.int64)
         self.active = np.ones(len(queries), np.uint8)
         self.queries = list(queries)
         builder = TrieBuilder()

@@ -84,7 +84,7 @@ def fan_out(
             combination_of, class_at = combination[wanted], class_of[wanted]
             keep = admit(
                 tuples, combination_of, class_at, entry, index.query_of, index.alias, index.column, visible.codes, visible.valid,
-                index.values, oldest, block.effect, block.active,
+                index.values, oldest, block.sees_from, block.active,
                 index.test_start, index.test_alias, index.test_column, index.test_low, index.test_high,
             )  # fmt: skip
             if keep.any():

@@ -2,7 +2,7 @@
 
     round 0   tuples of all streams that some query reads -> every unit, which answers its share of the queries
 
-    inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
+    [gather stored tuples for new queries with backfill ->] inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
 
 A unit gets all tuples of the streams that its queries read, and answers the queries whose templates are dealt to it. So tuples
 are stored once per unit, whatever the number of queries: that copies tuples by the number of units and shares everything else.
@@ -28,6 +28,7 @@ from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
 from watersmeet.registry.plan import BATCH, RegistryPlan
+from watersmeet.registry.shared.backfill import Backfill
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
@@ -37,6 +38,9 @@ from watersmeet.registry.shared.visible import Visible
 from watersmeet.registry.template import retention_us
 from watersmeet.registry.versions import Queries
 from watersmeet.storage.segment import Segment, Settler
+
+_Part = tuple[Block, Mapping[str, list[Segment]], Mapping[str, Segment | None]]
+"""Queries, and the stored and the new tuples that they are answered from."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +87,21 @@ class Answer:
         """Yields tables of answers; when exhausted, state and store are those after the batch."""
         state, store = turn.state, turn.store
         compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
-        used = compiled.streams
+        used, fill = compiled.streams, Backfill.find(self.plan, self.registry, self.queries, compiled, turn)
+        if fill is not None:
+            fill.replace_stored(turn)
         new = {s: self._on_time(turn, s, used) for s in self.plan.streams}
         old = {s: [store.read(i) for i in state.segments.get(s, [])] for s in used}
         distinct, meter = AnsweredRows(state, store), Meter(self.plan.quotas)
-        for block in compiled.blocks:
-            for table in self._answers(block, old, new, distinct, meter):
+        parts: list[_Part] = [] if fill is None else [(fill.block, {}, fill.kept)]
+        for block, stored, fresh in [*parts, *((block, old, new) for block in compiled.blocks)]:
+            for table in meter.time(block, self._answers(block, stored, fresh, distinct, meter)):
                 turn.report.results += table.num_rows
                 yield table
         distinct.settle(compiled.blocks, turn.clock.after)
         self._settle(turn, new, compiled)
         meter.weigh(compiled.blocks, state, store, turn.clock.after)
+        turn.report.registered = meter.tell()
 
     def _answers(
         self,

@@ -1,8 +1,12 @@
-"""What each query takes of a unit in one turn: who takes more than its quota is named.
+"""What each query takes of a unit in one turn: it is told, and who takes more than its quota is named.
 
     combinations of a template --count_combinations--> the same, or QuotaError with all queries of a template that has too many
     pairs of a combination and a query --count--> the same pairs, or QuotaError with the queries that have too many
     after the batch: tuples that a query's windows still reach, and its rows of DISTINCT --weigh--> nothing, or QuotaError
+
+    after the batch: answers, time of the youngest, CPU seconds --tell--> the unit's report
+
+The CPU time of a block is shared out among its queries by their work: their own answers, and their part of the combinations of their template.
 
 Answers are counted before they are written, so a query that explodes takes one chunk of pairs and no more. Under RJoin a turn is a round,
 and answers of each are counted by themselves.
@@ -14,12 +18,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import process_time
 
 import numpy as np
+import pyarrow as pa
 
-from watersmeet.dataflow.clock import stream_cuts
+from watersmeet.columns.arrow import integers
+from watersmeet.dataflow.clock import NEVER, stream_cuts
+from watersmeet.dataflow.contract import add_figures
 from watersmeet.errors import QuotaError
 from watersmeet.query.quotas import Quotas
+from watersmeet.registry.plan import QUERY
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
 from watersmeet.registry.shared.distinct import QUERY_OF_ROW
 from watersmeet.registry.shared.fan_out import Pairs
@@ -27,15 +36,44 @@ from watersmeet.registry.template import Template, hull
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import SegmentInfo, SegmentStore
 
+MOST_DEAR = 10
+"""So many queries of a block are told of for what they cost alone."""
 Combinations = tuple[np.ndarray, np.ndarray]
 """Templates, and tuples by alias."""
 
 
 class Meter:
-    """Counts during one turn of a unit."""
+    """Counts during one turn of a unit. Give every block's answers to `time`."""
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
+        self._tallies: dict[Block, _Tally] = {}
+
+    def time(self, block: Block, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The same answers; what they take is counted to their block. Rows that DISTINCT drops are no answers."""
+        tally, distinct = self._tally(block), bool(block.distinct.any())
+        while True:
+            began = process_time()
+            table = next(tables, None)
+            tally.seconds += process_time() - began
+            if table is None:
+                return
+            if distinct:
+                found = table.column(QUERY).value_counts()
+                numbers = [block.at[id] for id in found.field(0).to_pylist()]
+                tally.answers[numbers] += integers(found.field(1))
+            yield table
+
+    def tell(self) -> dict[str, list[float]]:
+        """What queries took, by id: those that have answers, and the dearest."""
+        out: dict[str, list[float]] = {}
+        for block, tally in self._tallies.items():
+            for id, told in tally.tell(block):
+                add_figures(out, id, told)
+        return out
+
+    def _tally(self, block: Block) -> _Tally:
+        return self._tallies.setdefault(block, _Tally(block))
 
     def count(self, block: Block, chunks: Iterable[Pairs]) -> Iterator[Pairs]:
         """The same pairs, until a query has more than its quota. Give all of a turn's pairs of a block together."""
@@ -43,6 +81,7 @@ class Meter:
         for pairs in chunks:
             counts += np.bincount(pairs.query, minlength=block.size)
             self._refuse([block.ids[n] for n in np.flatnonzero(counts > self.quotas.answers)], "answers")
+            self._tally(block).add(pairs)
             yield pairs
 
     def count_combinations(self, block: Block, chunks: Iterable[Combinations]) -> Iterator[Combinations]:
@@ -53,6 +92,7 @@ class Meter:
             over = counts > self.quotas.combinations
             if over.any():
                 self._refuse(block.list_ids(np.flatnonzero(over)), "combinations")
+            self._tally(block).combinations += np.bincount(templates, minlength=block.templates)
             yield templates, tuples
 
     def weigh(self, blocks: Sequence[Block], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]) -> None:
@@ -90,6 +130,32 @@ class Meter:
         raise QuotaError.of(
             ids, f"it takes more than {what}: {remedy}, or raise the quota ({quota}=), and add it again"
         )
+
+
+class _Tally:
+    """What the queries of one block took in one turn."""
+
+    def __init__(self, block: Block) -> None:
+        self.seconds = 0.0
+        self.pairs = np.zeros(block.size, np.int64)
+        self.last = np.full(block.size, NEVER, np.int64)
+        self.combinations = np.zeros(block.templates, np.int64)
+        self.answers = np.zeros(block.size, np.int64) if block.distinct.any() else self.pairs
+
+    def add(self, pairs: Pairs) -> None:
+        self.pairs += np.bincount(pairs.query, minlength=len(self.pairs))
+        np.maximum.at(self.last, pairs.query, pairs.youngest[pairs.combination])
+
+    def tell(self, block: Block) -> Iterator[tuple[str, list[float]]]:
+        """(id, [answers, CPU seconds, time of the youngest answer])."""
+        living = block.active != 0
+        sharing = np.bincount(block.template_of[living], minlength=block.templates)
+        work = (self.pairs + self.combinations[block.template_of] / np.maximum(sharing, 1)[block.template_of]) * living
+        whole = float(work.sum())
+        seconds = self.seconds * (work / whole if whole else living / max(int(living.sum()), 1))
+        dear = np.argsort(-seconds, kind="stable")[:MOST_DEAR]
+        for n in np.union1d(np.flatnonzero(self.answers), dear[seconds[dear] > 0]).tolist():
+            yield block.ids[n], [int(self.answers[n]), float(seconds[n]), int(self.last[n])]
 
 
 def _count_since(infos: Sequence[SegmentInfo], cut: int, store: SegmentStore) -> int:

@@ -132,6 +132,7 @@ class _Verification:
         checks: list[Callable[[], Any]] = [log.check, self._check_feed]
         checks += [lambda n=n: log.snapshot(n) for n in self.folder.numbers(SNAPSHOTS)]  # type: ignore[misc]
         checks += [lambda n=n: list(log.changes(n - 1, n)) for n in self.folder.numbers(REGISTRY)]  # type: ignore[misc]
+        checks.append(lambda: list(log.past()))
         if latest is not None:
             checks.append(lambda: read_version(log, self.folder.load(MANIFESTS, latest, BatchManifest).queries))
         for check in checks:

@@ -67,7 +67,7 @@ from watersmeet.runtime.stream.dataframe import SETTINGS
 from watersmeet.runtime.stream.finish import final
 from watersmeet.storage.manifest import OTHER, REWRITTEN, BatchManifest
 from watersmeet.view.notebook import show_lines, show_live
-from watersmeet.view.server import Page
+from watersmeet.view.server import Api, Page
 
 _ARROW = "spark.sql.execution.arrow"
 ROUNDS_SETTINGS = {
@@ -331,10 +331,10 @@ class Handle:
         """Have a function called after every micro-batch from now on, in the query's own thread; on Spark Connect in one of this process."""
         self._run.on_batch = call
 
-    def serve(self, port: int = 0) -> Page:
+    def serve(self, port: int = 0, api: Api | None = None) -> Page:
         """Serve a live page of the query on this machine's loopback, under an address with a token: `page.url`. `/metrics` of the same server is for Prometheus."""
         about = describe_plan(self._protocol.plan, self.query.name, ROUNDS)
-        return serve(OfHandle(self), about, waits_of(self._protocol.plan), port)
+        return serve(OfHandle(self), about, waits_of(self._protocol.plan), port, api)
 
     def explain(self, detail: Detail = "short") -> Explanation:
         """The plan as text, with the routing of now if it is not the plan's; "full": with all that has been decided while it runs. `to_dict()` has its facts."""

@@ -21,7 +21,7 @@ import time
 import typing
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -35,7 +35,7 @@ from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan, list_required
 from watersmeet.plan.shipping import WHOLE
-from watersmeet.runtime.progress import Figures, Progress
+from watersmeet.runtime.progress import Figures, Progress, QueryFigures, write_moment
 from watersmeet.runtime.rounds.checkpoint import (
     INTENTS,
     MAIL,
@@ -79,6 +79,11 @@ class QueryRegistry(Striking, typing.Protocol):
 
     def commit(self, queries: Mapping[str, Any]) -> dict[str, Any]:
         """A batch that answered these has been committed; what the next one starts from."""
+
+    def measure(
+        self, reports: Iterable[Report], stored: Sequence[tuple[int, str, Any]], maxima: Mapping[str, int]
+    ) -> Sequence[QueryFigures]:
+        """Take in what the units of the batch told of queries, what they store after it, and how far streams are; the dearest queries."""
 
     @property
     def answered(self) -> int:
@@ -337,6 +342,11 @@ class Protocol:
                     found[batch] = self.folder.load(MANIFESTS, batch, BatchManifest).files()
         return found
 
+    def _measure_queries(self, after: BatchManifest, account: Account) -> list[QueryFigures]:
+        assert self.registered is not None
+        found = self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
+        return [q._replace(last_answer=write_moment(q.last_answer)) for q in found]
+
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
@@ -376,6 +386,7 @@ class Protocol:
             refused={} if self.registered is None else dict(self.registered.refusals),
             failed={} if self.registered is None else dict(self.registered.failures),
             suspended={} if self.registered is None else dict(self.registered.suspensions),
+            dearest=[] if self.registered is None else self._measure_queries(after, account),
             **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
         self.told.append(Figures(figures))

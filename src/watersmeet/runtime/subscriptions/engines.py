@@ -37,10 +37,14 @@ def engine_of(plan: RegistryPlan, queries: Queries) -> Flows:
     return _ENGINES[plan.engine](plan, queries)
 
 
-def accept(plan: RegistryPlan, query: Subscription) -> None:
-    """Raise if the catalogue's engine cannot answer a query."""
+def accept(plan: RegistryPlan, query: Subscription, backfill: bool = False) -> None:
+    """Raise if the catalogue's engine cannot answer a query, or not from stored tuples first."""
     check_size(query, plan.quotas)
     if plan.engine == "rjoin":
+        if backfill:
+            raise UnsupportedError(
+                "backfill=True with engine='rjoin': its stored tuples are not joined again; add the query without it, ask() for what is stored, or take engine='shared'"
+            )
         if len(query.template.streams) == 1:
             raise UnsupportedError(
                 f"engine='rjoin' rewrites joins, and the query reads only {query.template.streams[0]!r}: register it with engine='shared'"

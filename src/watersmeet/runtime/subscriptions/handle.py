@@ -35,21 +35,26 @@ from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, keep
-from watersmeet.runtime.rounds.sinks import FileSink
+from watersmeet.runtime.rounds.sinks import FileSink, TableSink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.versions import is_connect, parallelism
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.projected import as_typed
 from watersmeet.runtime.subscriptions import engines
+from watersmeet.runtime.subscriptions.answer_log import FolderAnswers
 from watersmeet.runtime.subscriptions.ask import answer, bind
+from watersmeet.runtime.subscriptions.entries import Entry
 from watersmeet.runtime.subscriptions.feed import Feed
+from watersmeet.runtime.subscriptions.figures import FigureBook
 from watersmeet.runtime.subscriptions.front import RegistryFront
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import FolderLog
-from watersmeet.runtime.subscriptions.registry import Entry, Registry
+from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.runtime.subscriptions.service import Service
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
+from watersmeet.view.server import Page
 
 MOST_UNITS = 8
 """Without a word from the user: every unit stores all tuples."""
@@ -93,7 +98,8 @@ class Subscriptions(RegistryFront):
         log.prepare()
         self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
         self._plan = replace(self._plan, quotas=check_quotas(quotas, self._plan.engine))
-        self._registry = Registry(specs, log, partial(engines.accept, self._plan), session)
+        book = FigureBook(self._plan)
+        self._registry = Registry(specs, log, partial(engines.accept, self._plan), session, book)
         for last in folder.numbers(MANIFESTS)[-1:]:
             self._resume(folder.load(MANIFESTS, last, BatchManifest))
         self._latest = Latest(self._plan, folder)
@@ -116,9 +122,12 @@ class Subscriptions(RegistryFront):
 
     def list(self) -> list[Entry]:
         """All registered queries, then what the feed was refused, what has failed and what was suspended lately."""
-        if self._handle is not None and is_connect(self._spark):
-            self._resume(self._handle.latest)
-        return super().list()
+        if self._handle is None or not is_connect(self._spark):
+            return super().list()
+        self._resume(self._handle.latest)  # batches run elsewhere: what is known of them is in the checkpoint
+        last = self.progress()
+        dearest = {} if last is None else {q.id: q._replace(batch_answers=None) for q in last.dearest}
+        return [replace(entry, figures=dearest.get(entry.id)) for entry in super().list()]
 
     def ask(self, sql: str) -> pa.Table:
         """The answer to a query over the tuples that are kept after the latest micro-batch; it leaves no trace.
@@ -197,6 +206,29 @@ class Subscriptions(RegistryFront):
         if self._handle is not None:
             self._handle.on_batch(call)
 
+    def serve(self, port: int = 0, *, api: bool = False) -> Page:
+        """Serve a live page on this machine's loopback, under an address with a token, as `Handle.serve` does; with `api=True` also the HTTP API of `watersmeet subscribe`: the sink must be a folder of Parquet files."""
+        handle = self._require_handle()
+        if not api:
+            return handle.serve(port)
+        if not isinstance(self._sink, FileSink) or self._sink.format != "parquet" or isinstance(self._sink, TableSink):
+            raise OptionError("serve(api=True): listeners get answers from a sink that is a folder of Parquet files")
+        return handle.serve(port, Service(self, FolderAnswers(self._sink.folder), self._find_end))
+
+    def _find_end(self) -> str | None:
+        """Why the job does not run any more; None while it does, and before it was started."""
+        if self._handle is None or self._handle.is_active:
+            return None
+        error = self._handle.exception
+        return "it was stopped" if error is None else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+    def _check_alive(self) -> None:
+        ended = self._find_end()
+        if ended is not None and self.exception is not None:
+            raise WatersmeetError(
+                f"these subscriptions have ended ({ended}), so the query would not be answered: start() them again, then add it"
+            ) from self.exception
+
     def state(self) -> dict[int, UnitState]:
         """What every unit keeps, after the latest micro-batch."""
         return self._require_handle().state()
@@ -205,9 +237,12 @@ class Subscriptions(RegistryFront):
         """All answers so far, if the sink is 'memory'."""
         return self._require_handle().table()
 
-    def answers(self, rows: DataFrame, id: str) -> DataFrame:
-        """One query's answers, in its own columns and types, out of rows (query, ts, answer)."""
-        return answers_of(rows, id, self._registry.query(id))
+    def answers(self, rows: DataFrame, id: str, version: int | None = None) -> DataFrame:
+        """One query's answers, out of rows (query, version, ts, answer): their time `ts` (`_ts` if the query has a column `ts` of its own), then its columns in its own types.
+
+        Of several queries that were registered under the id, one after the other, the latest is taken, or that of a version: `versions(id)` has them. Those that were removed can be read, too.
+        """
+        return answers_of(rows, self._registry.find_version(id, version))
 
     def _require_handle(self) -> Handle:
         if self._handle is None:
@@ -216,7 +251,7 @@ class Subscriptions(RegistryFront):
 
 
 def as_answers(rows: DataFrame) -> DataFrame:
-    """What leaves the units as rows (query, ts, answer)."""
+    """What leaves the units as rows (query, version, ts, answer)."""
     return rows.selectExpr(
         *(f"{text} AS {name}" for text, (name, _) in zip(as_typed(ANSWER_FIELDS), ANSWER_FIELDS, strict=True))
     )

@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
 from watersmeet.query.join import Join
+from watersmeet.registry.kept import find_needs
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import RegistryView
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.subscriptions.ask import find_needs, read_kept
+from watersmeet.runtime.subscriptions.ask import read_kept
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.storage.manifest import BatchManifest, Identity, refuse
 from watersmeet.storage.segment import SegmentInfo

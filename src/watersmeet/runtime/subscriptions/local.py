@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,16 @@ from watersmeet.plan.model import TIME
 from watersmeet.query.quotas import Quotas
 from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.kept import find_needs
 from watersmeet.registry.limits import check_quotas
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
 from watersmeet.registry.versions import MemoryLog, Queries, forget
 from watersmeet.runtime.arrow_types import normal, session_in
+from watersmeet.runtime.progress import QueryFigures
 from watersmeet.runtime.spark.failures import run_without_culprits
 from watersmeet.runtime.subscriptions import engines
-from watersmeet.runtime.subscriptions.ask import answer, bind, find_needs, read_kept
+from watersmeet.runtime.subscriptions.ask import answer, bind, read_kept
+from watersmeet.runtime.subscriptions.figures import FigureBook
 from watersmeet.runtime.subscriptions.front import RegistryFront
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.runtime.units import InProcess, enter
@@ -67,11 +71,14 @@ class LocalSubscriptions(RegistryFront):
         session = session_in(timezone)
         given = check_quotas(quotas, engines.check_engine(engine))
         self.plan, self._schemas = RegistryPlan(specs, units, engine, session, given), dict(schemas)
-        self._registry = Registry(specs, MemoryLog(), lambda query: engines.accept(self.plan, query), session)
+        accept = partial(engines.accept, self.plan)
+        self._registry = Registry(specs, MemoryLog(), accept, session, FigureBook(self.plan))
         self._view = Queries(self._registry.log)
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
+        self.dearest: Sequence[QueryFigures] = ()
+        """The queries that took the most CPU time in the latest batch, ten at most, the dearest first."""
 
     def __repr__(self) -> str:
         queries, batches = len(self._registry.list()), self._units.batch
@@ -90,7 +97,7 @@ class LocalSubscriptions(RegistryFront):
         return answer(join, read_kept(self.plan, join, needs, read_stored))
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
-        """Let a batch of tuples arrive; the answers: query, ts, answer (a JSON object). A query that breaks it fails, see `list`."""
+        """Let a batch of tuples arrive; the answers: query, version, ts, answer (a JSON object). A query that breaks it fails, see `list`."""
         wires, seen = {}, Seen()
         for stream, table in batch.items():
             if stream not in self.plan.streams:
@@ -104,6 +111,8 @@ class LocalSubscriptions(RegistryFront):
         done = run_without_culprits(self._registry, intent, attempt, attempt, lambda queries: None)
         self._queries, self._units = done.queries, done.units
         self._registry.commit(self._queries)
+        stored = [(u, k, i) for u, s in self._units.states.items() for k, infos in s.segments.items() for i in infos]
+        self.dearest = self._registry.measure(self._units.reports.values(), stored, self._units.maxima)
         return done.answers
 
     @property

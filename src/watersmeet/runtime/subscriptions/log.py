@@ -3,6 +3,7 @@
     watersmeet/
         registry/41.json 42.json ...    what version 41 changed, what 42 changed
         snapshots/40.json               all queries of version 40, with the batches in which they took effect
+        schemas/40.json                 the columns of queries that had left by version 40, and not yet by the snapshot before
         snapshots/units.json            how many units there are, and what engine: chosen at the first start
         snapshots/identity.json         a name that no other registry has
         snapshots/head.json             the latest version and snapshot: written after them, so it never names what was not there
@@ -19,16 +20,16 @@ another registry's is an error that names the file.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from watersmeet.errors import CheckpointError
-from watersmeet.registry.versions import Change, Snapshot
+from watersmeet.registry.versions import Change, QueryVersion, Snapshot
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
 from watersmeet.storage.document import REMEDY, Document
 
-REGISTRY, SNAPSHOTS = "registry", "snapshots"
+REGISTRY, SNAPSHOTS, SCHEMAS = "registry", "snapshots", "schemas"
 FEED = "feed"
 """The feed's checkpoint in the other."""
 
@@ -74,7 +75,15 @@ class VersionFile(Document):
     feed: int
 
 
-V = TypeVar("V", VersionFile, Snapshot)
+@dataclass(frozen=True)
+class Schemas(Document):
+    """Queries that have left: [version, id, sql, columns], the latest last."""
+
+    registry: str
+    past: list[list[Any]]
+
+
+V = TypeVar("V", VersionFile, Snapshot, Schemas)
 MOST_CHANGES = 256
 """So many versions are kept apart before a snapshot is due."""
 _UNITS, _IDENTITY, _HEAD, _FEED = "units", "identity", "head", "feed"
@@ -91,7 +100,7 @@ class FolderLog:
         return self.folder.uri
 
     def prepare(self) -> None:
-        for kind in (REGISTRY, SNAPSHOTS):
+        for kind in (REGISTRY, SNAPSHOTS, SCHEMAS):
             self.folder.make_folder(kind)
 
     def identity(self) -> str:
@@ -169,8 +178,17 @@ class FolderLog:
         """Whether a snapshot of a version is due."""
         return version - self.latest(version) >= MOST_CHANGES
 
-    def compact(self, snapshot: Snapshot) -> None:
-        """Write a snapshot; the one before it stays, for workers that still read it."""
+    def past(self) -> Iterator[QueryVersion]:
+        registry = self.identity()
+        for number in reversed(self.folder.numbers(SCHEMAS)):
+            for version, id, sql, columns in reversed(self._own(SCHEMAS, number, registry, Schemas).past):
+                yield QueryVersion(id, version, sql, tuple((name, kind) for name, kind in columns))
+
+    def compact(self, snapshot: Snapshot, past: Sequence[QueryVersion]) -> None:
+        """Write a snapshot, and what has left since the one before, which stays, for workers that still read it."""
+        if past:
+            left = [[p.version, p.id, p.sql, p.columns] for p in past]
+            self.folder.save(SCHEMAS, snapshot.version, Schemas(self.identity(), left))
         self.folder.save(SNAPSHOTS, snapshot.version, replace(snapshot, registry=self.identity()))
         self.folder.save(SNAPSHOTS, _HEAD, replace(self._head(), snapshot=snapshot.version))
         kept = sorted(self.folder.numbers(SNAPSHOTS))[-2:]

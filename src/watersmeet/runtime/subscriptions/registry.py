@@ -12,66 +12,47 @@ batch that is repeated answers the queries of its intent, or fewer; never one th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from watersmeet.columns.spark_types import arrow_type
+from watersmeet.dataflow.contract import Report
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
-from watersmeet.plan.finish import how_often
 from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
-from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.rjoin.shape import Shape, index_columns
 from watersmeet.registry.subscription import NOT_YET, Registered, Subscription, subscription
 from watersmeet.registry.versions import (
+    BEFORE,
     BREAKS,
     LEAVES,
     STRUCK,
     Change,
     Log,
+    QueryVersion,
     RegistryState,
     RegistryView,
     effect_of,
     read_version,
 )
 from watersmeet.runtime.arrow_types import DuckDBTypes
+from watersmeet.runtime.progress import QueryFigures
+from watersmeet.runtime.subscriptions.entries import Entry, list_entries
+from watersmeet.runtime.subscriptions.figures import FigureBook, Stored
 from watersmeet.sql.parse import parse
 from watersmeet.storage.document import REMEDY
 
-_SAID: dict[str, Literal["refused", "failed", "suspended"]] = {
-    "refuse": "refused",
-    "fail": "failed",
-    "suspend": "suspended",
-}
 _MOST_SHOWN = 1_000
 Changes = list[Change]
 Read = dict[str, list[str]]
 """The streams that queries read, and the columns that they compare."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A query as `list()` shows it."""
-
-    id: str
-    sql: str
-    state: Literal["waiting", "running", "refused", "failed", "suspended"]
-    """Waiting: it takes effect in the next batch. Failed: it broke a batch, and is not answered from that batch on. Suspended: the same, because it took more than its quota."""
-    since: int | None = None
-    """The batch from which on it sees tuples."""
-    reason: str | None = None
-    """Why it was refused or suspended, or has failed."""
-    unbounded: bool = False
-    """Whether some pair of its streams has no window: then their tuples are kept for ever."""
-    distinct: str | None = None
-    """How often a row is answered, if the query is DISTINCT."""
 
 
 def types_of(join: Join) -> DuckDBTypes:
@@ -91,11 +72,12 @@ class Registry:
         self,
         specs: Mapping[str, StreamSpec],
         log: Log,
-        accept: Callable[[Subscription], None] | None = None,
+        accept: Callable[[Subscription, bool], None] | None = None,
         session: Session = IN_UTC,
+        book: FigureBook | None = None,
     ) -> None:
-        """accept: raises if those who answer cannot answer a query. session: where queries are bound."""
-        self._session = session
+        """accept: raises if those who answer cannot answer a query, or not from stored tuples first. session: where queries are bound."""
+        self._session, self._book = session, book
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._state = RegistryState(log.snapshot(log.latest()))
@@ -116,17 +98,17 @@ class Registry:
         """The last batch of the feed that has been taken in."""
         return self._state.feed
 
-    def bind(self, sql: str) -> Subscription:
+    def bind(self, sql: str, backfill: bool = False) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
         check_text(sql)
         join = parse(sql, self._specs, self._session, lone=True)
         query = subscription(join, types_of(join))
         if self._accept is not None:
-            self._accept(query)
+            self._accept(query, backfill)
         return query
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Registry, (self._specs, self.log, self._accept, self._session)
+        return Registry, (self._specs, self.log, self._accept, self._session, self._book)
 
     def refresh(self) -> None:
         """Take in what other processes have written."""
@@ -139,9 +121,9 @@ class Registry:
             for version, changes, feed in self.log.changes(self.version):
                 self._state.apply(version, changes, feed)
 
-    def add_all(self, queries: Sequence[tuple[str | None, str]]) -> list[str]:
+    def add_all(self, queries: Sequence[tuple[str | None, str]], backfill: bool = False) -> list[str]:
         """Add queries in one version, all or none; their ids."""
-        bound = [(None if id is None else check_id(id), sql, self.bind(sql)) for id, sql in queries]
+        bound = [(None if id is None else check_id(id), sql, self.bind(sql, backfill)) for id, sql in queries]
 
         def plan() -> list[Change]:
             changes: list[Change] = []
@@ -149,7 +131,7 @@ class Registry:
             for id, sql, query in bound:
                 named = self._choose_id(id, taken, fresh)
                 taken.add(named)
-                changes.append({"action": "add", "id": named, "sql": sql, "query": query.to_json()})
+                changes.append(_add(named, sql, query, backfill))
             return changes
 
         return [change["id"] for change in self._write(plan)]
@@ -164,14 +146,14 @@ class Registry:
 
         self._write(plan)
 
-    def replace(self, id: str, sql: str) -> None:
+    def replace(self, id: str, sql: str, backfill: bool = False) -> None:
         """Another query in the place of one, in one version."""
-        query = self.bind(sql)
+        query = self.bind(sql, backfill)
 
         def plan() -> list[Change]:
             if id not in self._state.queries:
                 raise QueryError(f"no query {id!r} is registered; list() shows those that are, add() takes new ones")
-            return [{"action": "remove", "id": id}, {"action": "add", "id": id, "sql": sql, "query": query.to_json()}]
+            return [{"action": "remove", "id": id}, _add(id, sql, query, backfill)]
 
         self._write(plan)
 
@@ -214,12 +196,7 @@ class Registry:
                 return {"action": "remove", "id": id}
             if action != "add":
                 raise OptionError(f"action {action!r}: a row of the feed says 'add' or 'remove'")
-            return {
-                "action": "add",
-                "id": self._choose_id(id, taken, _names(self.version + 1)),
-                "sql": sql,
-                "query": self.bind(sql).to_json(),
-            }
+            return _add(self._choose_id(id, taken, _names(self.version + 1)), sql, self.bind(sql), backfill=False)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -230,28 +207,32 @@ class Registry:
         """All registered queries, then what the feed was refused, what has failed and what was suspended lately."""
         with self._lock:
             self.refresh()
-            found = [
-                Entry(
-                    known.id,
-                    known.sql,
-                    "waiting" if known.effect == NOT_YET else "running",
-                    None if known.effect == NOT_YET else known.effect,
-                    unbounded=any(hi >= UNBOUNDED for row in known.query.template.bounds for hi in row),
-                    distinct=how_often(known.query.bucket_us) if known.query.distinct else None,
-                )
-                for known in self._state.queries.values()
-            ]
-            return found + [
-                Entry(said["id"], said["sql"], _SAID[said["action"]], reason=said["reason"])
-                for said in self._state.said.values()
-            ]
+            return [*list_entries(self._state, (lambda known: None) if self._book is None else self._book.find)]
 
-    def query(self, id: str) -> Subscription:
+    def versions(self, id: str) -> Sequence[QueryVersion]:
+        """The queries that have been registered under an id, the latest first: those that have left, too."""
         with self._lock:
             self.refresh()
-            if id not in self._state.queries:
-                raise QueryError(f"no query {id!r} is registered; list() shows those that are")
-            return self._state.queries[id].query
+            known = self._state.queries.get(id)
+            found = [] if known is None else [QueryVersion.of(known)]
+            found += [q for q in (*reversed(self._state.past), *self.log.past()) if q.id == id]
+        return [*{q.version: q for q in found}.values()]
+
+    def find_version(self, id: str, version: int | None = None) -> QueryVersion:
+        """One of them: the latest, or that of a version."""
+        with self._lock:
+            self.refresh()
+            known = self._state.queries.get(id)
+        if known is not None and version in (None, known.version):
+            return QueryVersion.of(known)
+        found = self.versions(id)
+        if not found:
+            raise QueryError(f"no query {id!r} is or was registered; list() shows those that are")
+        for query in found:
+            if version in (None, query.version):
+                return query
+        there = ", ".join(str(q.version) for q in found)
+        raise QueryError(f"query {id!r} has no version {version}: it has {there}")
 
     # ---------------------------------------------------------------- as those who run batches see it
 
@@ -262,8 +243,12 @@ class Registry:
             since = [list(pair) for pair in before.get("since", [])]
             if before.get("version", 0) != self.version:
                 since.append([batch, self.version])
-            snapshot = before.get("snapshot", 0)
-            return {"registry": self._identity, "version": self.version, "since": since, "snapshot": snapshot}
+            snapshot, last = before.get("snapshot", 0), before.get("version", 0)
+            said = {"registry": self._identity, "version": self.version, "since": since, "snapshot": snapshot}
+            newer = self.version != last and bool(before)
+            if not newer or not any(q.backfill and q.version > last for q in self._state.queries.values()):
+                return said
+            return {**said, BEFORE: {name: what for name, what in before.items() if name != BEFORE}}
 
     def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
         """What a batch that is repeated answers. One that has been written keeps queries that were removed: their answers are out."""
@@ -299,9 +284,14 @@ class Registry:
             self._read = dict(queries), index_columns(Shape.of(q.query) for q in self._live.values())
         return self._read[1]
 
-    def find(self, id: str) -> Subscription:
+    def find(self, id: str) -> QueryVersion:
         """A query of the batch that runs."""
-        return self._live[id].query
+        return QueryVersion.of(self._live[id])
+
+    def measure(self, reports: Iterable[Report], stored: Stored, maxima: Mapping[str, int]) -> Sequence[QueryFigures]:
+        """Take in what units told of the batch's queries; the dearest."""
+        with self._lock:
+            return [] if self._book is None else self._book.take(reports, self._live, stored, maxima)
 
     @property
     def answered(self) -> int:
@@ -333,7 +323,8 @@ class Registry:
         with self._lock:
             if not self.log.is_due(queries["version"]):
                 return dict(queries)
-            self.log.compact(read_version(self.log, queries).to_snapshot())
+            state = read_version(self.log, queries)
+            self.log.compact(state.to_snapshot(), state.past)
             self._base = queries["version"]
             return {**queries, "since": [], "snapshot": queries["version"]}
 
@@ -376,6 +367,11 @@ class Registry:
                 if self.log.append(self.version + 1, changes, fed):
                     self._state.apply(self.version + 1, changes, fed)
                     return changes
+
+
+def _add(id: str, sql: str, query: Subscription, backfill: bool) -> Change:
+    said = {"action": "add", "id": id, "sql": sql, "query": query.to_json()}
+    return {**said, "backfill": True} if backfill else said
 
 
 def _strike_out(queries: Mapping[str, Any], ids: Sequence[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Where answers go: one sink for all queries, or one for each.
 
-    all      any sink of `rounds.sinks`: rows (query, ts, answer)
+    all      any sink of `rounds.sinks`: rows (query, version, ts, answer)
     each     a folder with a sub-folder for every query; or a function (id, rows, batch_id), rows in the query's own types
 
     id              sub-folder
@@ -29,8 +29,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import OptionError
-from watersmeet.registry.plan import ANSWER, QUERY
-from watersmeet.registry.subscription import Subscription
+from watersmeet.registry.plan import ANSWER, QUERY, VERSION, YOUNGEST
+from watersmeet.registry.versions import QueryVersion
 from watersmeet.runtime.rounds.checkpoint import absolute
 from watersmeet.runtime.rounds.results.parts import PartFiles
 from watersmeet.runtime.rounds.sinks import FileSink, Sink, folder_of, sink
@@ -40,7 +40,7 @@ from watersmeet.runtime.spark.jobs import hold
 class Live(Protocol):
     """The queries of the batch that runs."""
 
-    def find(self, id: str) -> Subscription:
+    def find(self, id: str) -> QueryVersion:
         """One of them."""
 
     def stop_one(self, id: str, reason: str) -> None:
@@ -53,14 +53,27 @@ _LONGEST, _CUT = 160, 100
 _MOST_SHOWN = 500
 
 
-def ddl_of(query: Subscription) -> str:
+def ddl_of(query: QueryVersion) -> str:
     """The columns of a query's answers, as Spark writes a schema."""
-    return ", ".join(f"`{o.name.replace('`', '``')}` {o.type}" for o in query.outputs)
+    return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in query.columns)
 
 
-def cast_answers(rows: DataFrame, query: Subscription) -> DataFrame:
-    """Answers of one query in its own types."""
-    return rows.select(F.from_json(ANSWER, ddl_of(query)).alias("a")).select("a.*")
+def name_time(query: QueryVersion) -> str:
+    """What the time of answers is called beside the query's own columns, which Spark tells apart without regard to case.
+
+    >>> name_time(QueryVersion("q", 1, "", (("id", "int"),))), name_time(QueryVersion("q", 1, "", (("TS", "timestamp"),)))
+    ('ts', '_ts')
+    """
+    name, taken = YOUNGEST, {column.lower() for column, _ in query.columns}
+    while name in taken:
+        name = f"_{name}"
+    return name
+
+
+def cast_answers(rows: DataFrame, query: QueryVersion) -> DataFrame:
+    """Answers of one query: their time, and its columns in its own types."""
+    parsed = F.from_json(ANSWER, ddl_of(query)).alias("a")
+    return rows.select(F.col(YOUNGEST).alias(name_time(query)), parsed).select(name_time(query), "a.*")
 
 
 def sub_folder(id: str) -> str:
@@ -89,11 +102,11 @@ class ByQuery:
         return pa.array(names, pa.string()).take(coded.indices)
 
 
-def answers_of(rows: DataFrame, id: str, query: Subscription) -> DataFrame:
+def answers_of(rows: DataFrame, query: QueryVersion) -> DataFrame:
     """The answers of one query in its own types; of a folder with sub-folders, its own is read."""
     if FOLDER in rows.columns:
-        rows = rows.where(F.col(FOLDER) == sub_folder(id))
-    return cast_answers(rows.where(F.col(QUERY) == id), query)
+        rows = rows.where(F.col(FOLDER) == sub_folder(query.id))
+    return cast_answers(rows.where((F.col(QUERY) == query.id) & (F.col(VERSION) == query.version)), query)
 
 
 def answer_sink(given: Any, per_query: bool, live: Live) -> Sink:
