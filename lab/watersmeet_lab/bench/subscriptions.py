@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from watersmeet_lab.bench.machine import describe
+from watersmeet_lab.bench.registered.by_units import UnitsOutcome, compare, find_winner, show_units
 from watersmeet_lab.bench.registered.systems import CHECKED, SYSTEMS, Outcome
 from watersmeet_lab.bench.registered.trial import Trial, run
 from watersmeet_lab.bench.registered.workload import write
@@ -41,6 +42,13 @@ def command(
     systems: Annotated[str, typer.Option(help=f"Of {', '.join(SYSTEMS)}.")] = ",".join(SYSTEMS),
     seconds: Annotated[float, typer.Option(help="The longest run, from the first start.", min=1)] = 180,
     memory: Annotated[float, typer.Option(help="GB of memory of JVM, workers and driver that a run may take.")] = 12,
+    units: Annotated[
+        str,
+        typer.Option(
+            help="Numbers of units, as 1,8,64: compare the shared plan with RJoin in process, by CPU time of units.",
+            show_default=False,
+        ),
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes.")] = False,
     seed: Annotated[int, typer.Option(help="Of queries and tuples.")] = 1,
     raw: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
@@ -54,6 +62,9 @@ def command(
     if quick:
         sizes, jobs, rows = "20,200", "1,2", 1_000
     console = Console()
+    if units:
+        _compare_units(console, _numbers(units), _numbers(sizes), batches, rows, window, seed, raw)
+        return
     found: list[Outcome] = []
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
         write(Path(scratch), batches, rows, seed)
@@ -76,6 +87,27 @@ def command(
         raw.write_text(json.dumps({**said, "runs": [asdict(o) for o in found]}))
     if any(o.right is False for o in found):
         raise typer.Exit(1)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(n) for n in text.split(",") if n]
+
+
+def _compare_units(
+    console: Console, units: list[int], sizes: list[int], batches: int, rows: int, window: int, seed: int, raw: Path | None,
+) -> None:  # fmt: skip
+    """Both engines in process, by units."""
+    with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
+        write(Path(scratch), batches, rows, seed)
+        found: list[UnitsOutcome] = []
+        for outcome in compare(Path(scratch), units, sizes, batches, window, seed):
+            found.append(outcome)
+            status.update(f"{outcome.queries:,} queries, {outcome.units} units: {outcome.engine} is done")
+    console.print(show_units(found))
+    console.print(find_winner(found), highlight=False, soft_wrap=True)
+    if raw is not None:
+        said = {"seed": seed, "machine": describe(), "rows": rows, "batches": batches, "window_ms": window}
+        raw.write_text(json.dumps({**said, "winner": find_winner(found), "runs": [asdict(o) for o in found]}))
 
 
 def _double_jobs(system: str, try_count: Callable[[str, int], Outcome]) -> Iterator[Outcome]:

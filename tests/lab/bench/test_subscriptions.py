@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 from watersmeet.cli import app
 from watersmeet.errors import WatersmeetError
 from watersmeet_lab.bench import subscriptions
+from watersmeet_lab.bench.registered import by_units
 from watersmeet_lab.bench.registered import trial as trials
 from watersmeet_lab.bench.registered.systems import SYSTEMS, Outcome
 from watersmeet_lab.bench.registered.trial import Trial
@@ -104,3 +108,32 @@ def test_the_workload_depends_on_the_seed_alone(tmp_path: Path) -> None:
         sums.append([ask_duckdb(tmp_path / name, 50, text) for text in queries(5, 50, 1)])
     assert sums[0] == sums[1]
     assert all(count for count, _ in sums[0])
+
+
+def test_both_engines_are_compared_by_units(tmp_path: Path) -> None:
+    written = tmp_path / "units.json"
+    given = ["--units", "1,64", "--sizes", "15", "--rows", "300", "--batches", "4", "--window", "100"]
+    result = CliRunner().invoke(app, ["bench", "subscriptions", *given, "--json", str(written)])
+    assert result.exit_code == 0, result.output
+    found = json.loads(written.read_text())
+    runs = {(run["engine"], run["units"]): run for run in found["runs"]}
+    assert set(runs) == {("shared", 1), ("rjoin", 1), ("shared", 64), ("rjoin", 64)}
+    assert len({run["answers"] for run in runs.values()}) == 1
+    assert runs["shared", 1]["answers"] > 0
+    assert runs["shared", 64]["all_rows"] > runs["shared", 1]["all_rows"], "tuples are copied to units"
+    assert all(run["rounds"] == 1 for (engine, _), run in runs.items() if engine == "shared")
+    assert runs["rjoin", 64]["rounds"] > 1
+    assert found["winner"] in result.output
+
+
+def test_engines_that_differ_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, 4, 300, 1)
+    right = by_units.run_units
+
+    def run(folder: Path, engine: str, *rest: Any) -> Any:
+        found = right(folder, engine, *rest)
+        return replace(found, rows=Counter()) if engine == "rjoin" else found
+
+    monkeypatch.setattr(by_units, "run_units", run)
+    with pytest.raises(WatersmeetError, match="15 queries, 2 units: RJoin's answers are not those of the shared plan"):
+        list(by_units.compare(tmp_path, [2], [15], 4, 100, 1))

@@ -7,17 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from watersmeet_lab.reproduce.rjoin.answer import WrongAnswerError, verify
-from watersmeet_lab.reproduce.rjoin.claims.choice import check_choice
+from watersmeet_lab.reproduce.rjoin.answer import Compared, Expected
+from watersmeet_lab.reproduce.rjoin.claims.choice import RANDOM, check_choice, is_within
 from watersmeet_lab.reproduce.rjoin.claims.ring import check_id_movement
-from watersmeet_lab.reproduce.rjoin.claims.windows import check_windows
+from watersmeet_lab.reproduce.rjoin.claims.theorems import DELAYS, claim_theorems, compare_at
+from watersmeet_lab.reproduce.rjoin.claims.windows import check_windows, claim_bound
 from watersmeet_lab.reproduce.rjoin.command import reproduce
 from watersmeet_lab.reproduce.rjoin.lab import QUICK, Lab
 from watersmeet_lab.reproduce.rjoin.workload import WARM_UP, Workload
+from watersmeet_lab.simulate.ring import simulation
+from watersmeet_lab.simulate.ring.unit import MOVING
 
 TINY = replace(
     QUICK, nodes=50, queries=600, tuples=120, choice_tuples=(20, 60), many_tuples=(30, 60, 120), query_counts=(100, 300),
-    thetas=(0.5, 0.9), windows=(10, 30), most_rows=100_000, sample=30,
+    thetas=(0.5, 0.9), windows=(10, 30), most_rows=100_000,
 )  # fmt: skip
 
 
@@ -27,8 +30,8 @@ def test_runs_of_all_choices_give_the_same_verified_answers(levels):
     workload = Workload(150, 120, ranks="shared")
     courses = {c: lab.course(workload, (120,), c, levels) for c in ("ric", "random", "worst", "first")}
     assert len({c.last.answers for c in courses.values()}) == 1
-    assert len(lab.verified) == 4
-    assert all(compared > 20 for compared in lab.verified.values())
+    assert len(lab.compared) == 4
+    assert all(found.equal and found.rows > 20 for found in lab.compared.values())
     made = {name: c.rows[-1] for name, c in courses.items()}
     assert made["ric"] < made["random"] < made["worst"]
 
@@ -41,19 +44,31 @@ def test_rates_save_traffic():
 def test_windows_bound_what_is_stored():
     lab = Lab(TINY)
     assert len(check_windows(lab)) == 3
-    assert len(lab.verified) == 2
-    for course in lab.courses:
-        width = course.workload.window
-        assert course.live[TINY.tuples] > 0
-        for tuples, live in course.live.items():  # what is kept was made since the window before
-            before = course.rows[tuples - 1 - width] if tuples > width else 0
-            assert live <= course.rows[tuples - 1] - before
+    assert all(found.equal for found in lab.compared.values())
+    assert len(lab.compared) == 3
+
+
+def test_the_verdict_about_windows_changes_when_nothing_expires(monkeypatch):
+    monkeypatch.setattr(simulation, "_SWEEP", 64)
+    size = replace(TINY, tuples=400, windows=(10, 30))
+    lab = Lab(size)
+    kept = {w: lab.course(lab.workload(window=w), (400,)) for w in size.windows}
+    never = {w: lab.course(lab.workload(window=w), (400,), expires=False) for w in size.windows}
+    assert claim_bound(kept, 10, never[10]).holds == "yes"
+    assert claim_bound(never, 10, never[10]).holds != "yes", "the state grows"
+    assert claim_bound(kept, 10, kept[10]).holds != "yes", "a control that is flat shows nothing"
+    assert all(found.equal for found in lab.compared.values()), "expiry changes no answer"
+
+
+def moving_messages(lab):
+    return int(lab.courses[1].last.load.sent[MOVING].sum())
 
 
 def test_id_movement_keeps_the_answers_and_lowers_the_peak():
     lab = Lab(replace(TINY, tuples=220))
     [claim] = check_id_movement(lab)
     assert claim.raw["moved"] > 0
+    assert moving_messages(lab) == claim.raw["moved"]
     still, moving = lab.courses
     assert still.last.answers == moving.last.answers > 0
     assert claim.raw["stored"]["with id movement"] < claim.raw["stored"]["without"]
@@ -65,14 +80,38 @@ def test_a_run_that_stores_too_much_is_stopped():
     assert not course.ended
     assert 0 < course.reached < TINY.tuples
     assert course.last.tuples == course.reached
-    assert not lab.verified
+    assert not lab.compared
 
 
-def test_a_wrong_answer_is_refused():
-    workload = Workload(50, 200)
-    counts = np.full(50, -1)
-    with pytest.raises(WrongAnswerError, match="has -1 answers, DuckDB counts"):
-        verify(workload, 200, counts, 5)
+def test_rows_are_compared_and_not_their_number():
+    lab = Lab(TINY)
+    lab.course(lab.workload(ranks="shared"), (TINY.tuples,))
+    workload = lab.workload(ranks="shared")
+    expected = Expected(workload, workload.tuples)
+    right = expected.connection.sql("SELECT q AS template, v, w, n FROM expected").to_arrow_table()
+    of = np.arange(workload.queries)
+    assert expected.compare(right, of) == replace(expected.compare(right, of), missing=0, extra=0)
+    other = right.set_column(1, "v", [(v + 1) % 100 for v in right["v"].to_pylist()])
+    found = expected.compare(other, of)
+    assert found.missing > 0
+    assert found.missing == found.extra, "as many rows, and others"
+    assert expected.compare(right.slice(1), of).missing >= 1
+
+
+def test_the_verdict_of_the_theorems_follows_from_the_rows():
+    found = {name: compare_at(delay) for name, delay in DELAYS.items()}
+    assert claim_theorems(found).holds == "yes"
+    assert found["4 Delta"].missing > 0
+    lost, doubled = Compared(10, 1, missing=1), Compared(10, 1, extra=1)
+    assert claim_theorems({**found, "Delta": lost}).holds == "no"
+    assert claim_theorems({**found, "4 Delta": doubled}).holds == "no"
+    assert claim_theorems({**found, "4 Delta": Compared(10, 1)}).holds == "partly", (
+        "nothing was lost where it should be"
+    )
+
+
+def test_what_the_paper_says_has_two_ends():
+    assert [is_within(times, RANDOM) for times in (1.0, 4.0, 5.0, 31.6)] == [False, True, True, False]
 
 
 def test_longer_workloads_begin_like_shorter_ones():

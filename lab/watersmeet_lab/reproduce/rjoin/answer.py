@@ -1,67 +1,152 @@
-"""What the answers must be: DuckDB counts them for a sample of the queries.
+"""What the answers must be: DuckDB joins the same tuples for every query of a run, and the rows are compared, as bags.
 
-Invariant: nothing is counted of a run in which a sampled query has another number of answers.
+    simulation   rows (query, first value, second value) --AnswerBag--> how often each
+    DuckDB       all queries in one statement: a table of queries, a table of (tuple, attribute, value)
+
+Invariant: nothing of the simulation is used to compute what is expected. A difference is counted, never passed over: rows that are missing, and rows that are too many.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.errors import WatersmeetError
-from watersmeet_lab.reproduce.rjoin.workload import COLUMNS, RELATIONS, WARM_UP, Workload
-from watersmeet_lab.simulate.ring.coded_join import CodedJoin
+from watersmeet.kernels.registered.rewriting import AT_SLOTS, TEMPLATE
+from watersmeet_lab.reproduce.rjoin.workload import ATTRIBUTES, COLUMNS, VALUES, WARM_UP, Workload
+from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
+
+_CELLS = VALUES * VALUES
+_ENOUGH = 1 << 22
+"""Cells that are held before they are added up."""
 
 
-class WrongAnswerError(WatersmeetError):
-    """A simulated run whose answers are not DuckDB's."""
+@dataclass(frozen=True)
+class Compared:
+    """A run's answers against DuckDB's."""
+
+    rows: int
+    """That were compared."""
+    queries: int
+    """That have answers."""
+    missing: int = 0
+    extra: int = 0
+
+    @property
+    def equal(self) -> bool:
+        return self.missing == self.extra == 0
 
 
-def verify(workload: Workload, tuples: int, answered: np.ndarray, sample: int) -> int:
-    """Raise if a sampled query has not the answers of its first so many tuples; how many answers were compared. Half of the
-    sample is random, half are queries in the middle of those that have answers: many have none."""
-    connection = _load(workload, tuples)
-    total = 0
-    random = np.random.default_rng(workload.seed).permutation(workload.queries)[: sample - sample // 2]
-    some = np.nonzero(answered)[0]
-    some = some[np.argsort(answered[some], kind="stable")]
-    middle = max(len(some) // 2 - sample // 4, 0)
-    for number in {*random.tolist(), *some[middle : middle + sample // 2].tolist()}:
-        row = connection.execute(count_of(workload.templates[number])).fetchone()
-        assert row is not None
-        if row[0] != answered[number]:
-            raise WrongAnswerError(
-                f"query {number} of {workload} has {answered[number]} answers, DuckDB counts {row[0]}; please report this"
+class AnswerBag:
+    """The rows that a simulation answers, by template: two values each, and how often."""
+
+    def __init__(self, registry: QueryRegistry) -> None:
+        self.registry = registry
+        self._slots = np.zeros((0, 2), np.int64)
+        self._held: list[tuple[np.ndarray, np.ndarray]] = []
+        self._size = 0
+
+    def take(self, answers: np.ndarray) -> None:
+        if not len(answers):
+            return
+        templates = self.registry.catalogue.templates
+        if len(self._slots) < len(templates):
+            self._slots = np.array([[t.slot_of(place) for place in t.select] for t in templates], np.int64)
+        number = answers[:, TEMPLATE]
+        first, second = (answers[np.arange(len(answers)), AT_SLOTS + self._slots[number, n]] for n in (0, 1))
+        self._hold(*np.unique(number * _CELLS + first * VALUES + second, return_counts=True))
+
+    def _hold(self, cells: np.ndarray, counts: np.ndarray) -> None:
+        self._held.append((cells, counts))
+        self._size += len(cells)
+        if self._size > _ENOUGH:
+            merged = self.merge()
+            self._held, self._size = [merged], 0
+
+    def merge(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and counts, each cell once."""
+        if not self._held:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        cells, at = np.unique(np.concatenate([c for c, _ in self._held]), return_inverse=True)
+        counts = np.zeros(len(cells), np.int64)
+        np.add.at(counts, at, np.concatenate([n for _, n in self._held]))
+        return cells, counts
+
+    def table(self) -> pa.Table:
+        cells, counts = self.merge()
+        return pa.table({"template": cells // _CELLS, "v": cells // VALUES % VALUES, "w": cells % VALUES, "n": counts})
+
+
+class Expected:
+    """DuckDB's answers to all queries of a workload over its first so many tuples."""
+
+    def __init__(self, workload: Workload, tuples: int) -> None:
+        self.connection = duckdb.connect()
+        self.connection.execute("SET threads = 1")
+        self._create("t", _unpivot(workload, tuples))
+        self._create("q", _list_queries(workload))
+        self.connection.execute(f"CREATE TABLE expected AS {join_all(workload)}")
+
+    def compare(self, found: pa.Table, template_of: np.ndarray) -> Compared:
+        """Rows (template, v, w, n) against what is expected of every query."""
+        self._create("found", found)
+        self._create("posed", pa.table({"q": np.arange(len(template_of)), "template": template_of}))
+        missing, extra, rows, queries = self.connection.execute(
+            """
+            WITH mine AS (SELECT q, v, w, n FROM found JOIN posed USING (template)),
+            paired AS (
+                SELECT q, coalesce(mine.n, 0) AS has, coalesce(expected.n, 0) AS wants
+                FROM mine FULL JOIN expected USING (q, v, w)
             )
-        total += row[0]
-    return total
+            SELECT sum(greatest(wants - has, 0)), sum(greatest(has - wants, 0)), sum(wants), count(DISTINCT q) FROM paired
+            """
+        ).fetchone() or (0, 0, 0, 0)
+        self.connection.execute("DROP TABLE found; DROP TABLE posed")
+        return Compared(int(rows or 0), int(queries or 0), int(missing or 0), int(extra or 0))
+
+    def _create(self, name: str, table: pa.Table) -> None:
+        self.connection.register("incoming", table)
+        self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
+        self.connection.unregister("incoming")
 
 
-def count_of(template: CodedJoin) -> str:
-    """SQL that counts a template's answers."""
-    names = [f"x{n}" for n in range(len(template.streams))]
-    tables = ", ".join(f"{s} {x}" for s, x in zip(template.streams, names, strict=True))
-    where = [f"{names[a]}.{c} = {names[b]}.{d}" for (a, c), (b, d) in template.equalities]
-    if template.bounds:
-        where += [
-            f"{y}.ts - {x}.ts <= {template.bounds[i][j]}"
-            for i, x in enumerate(names)
-            for j, y in enumerate(names)
-            if i != j
-        ]
-    return f"SELECT count(*) FROM {tables} WHERE {' AND '.join(where)}"
+def join_all(workload: Workload) -> str:
+    """One statement for all chains: alias i is a tuple by the attribute that joins it to the one before, and once more by that to the next.
+
+    >>> "u1.value = t2.value" in join_all(Workload(joins=3))
+    True
+    """
+    last = workload.joins - 1
+    parts = ["q JOIN t t0 ON t0.rel = r0 AND t0.attr = l0"]
+    for i in range(1, workload.joins):
+        before = "t0" if i == 1 else f"u{i - 1}"
+        parts.append(f"JOIN t t{i} ON t{i}.rel = r{i} AND t{i}.attr = m{i} AND {before}.value = t{i}.value")
+        if i < last:
+            parts.append(f"JOIN t u{i} ON u{i}.id = t{i}.id AND u{i}.attr = l{i}")
+    times = ", ".join(f"t{i}.ts" for i in range(workload.joins))
+    width = workload.templates[0].bounds[0][1] if workload.window is not None and workload.queries else None
+    where = "" if width is None else f"WHERE greatest({times}) - least({times}) <= {width}"
+    return f"SELECT q, t0.value AS v, t{last}.value AS w, count(*) AS n FROM {' '.join(parts)} {where} GROUP BY ALL"
 
 
-def _load(workload: Workload, tuples: int) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect()
-    connection.execute("SET threads = 1")
-    data, seen = workload.data, slice(WARM_UP, WARM_UP + tuples)
-    for n in range(RELATIONS):
-        mine = np.nonzero(data.stream[seen] == n)[0]
-        columns = {c: data.values[seen][mine, i] for i, c in enumerate(COLUMNS)}
-        table = pa.table({"ts": data.ts[seen][mine], **columns})
-        connection.register("incoming", table)
-        connection.execute(f"CREATE TABLE r{n} AS SELECT * FROM incoming")
-        connection.unregister("incoming")
-    return connection
+def _unpivot(workload: Workload, tuples: int) -> pa.Table:
+    """(tuple, relation, time, attribute, value)."""
+    seen, data = slice(WARM_UP, WARM_UP + tuples), workload.data
+    count = len(data.stream[seen])
+    columns = {"id": np.arange(count), "rel": data.stream[seen], "ts": data.ts[seen]}
+    wide = {name: np.repeat(values, ATTRIBUTES) for name, values in columns.items()}
+    return pa.table(wide | {"attr": np.tile(np.arange(ATTRIBUTES), count), "value": data.values[seen].ravel()})
+
+
+def _list_queries(workload: Workload) -> pa.Table:
+    """The relations of every query, and the attributes on both sides of its equalities."""
+    attribute = {name: n for n, name in enumerate(COLUMNS)}
+    out: dict[str, list[int]] = {"q": list(range(workload.queries))}
+    for i in range(workload.joins):
+        out[f"r{i}"] = [int(t.streams[i][1:]) for t in workload.templates]
+    for i in range(workload.joins - 1):
+        out[f"l{i}"] = [attribute[t.equalities[i][0][1]] for t in workload.templates]
+        out[f"m{i + 1}"] = [attribute[t.equalities[i][1][1]] for t in workload.templates]
+    return pa.table(out)

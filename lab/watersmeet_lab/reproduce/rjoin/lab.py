@@ -1,7 +1,7 @@
 """The laboratory: every run is made once, verified, and shared by the claims that need it.
 
-Invariant: a run that came to its end has DuckDB's answers for a sample of its queries; one that was stopped because it
-stored too much has counted less than it would have.
+Invariant: of a run that came to its end the rows of every query are compared with DuckDB's; one that was stopped because it
+stored too much has counted less than it would have. Looking at a run changes nothing of it: expired rows are counted until nodes drop them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from watersmeet.kernels.registered.rewriting import KEY, TUPLE_KEY
-from watersmeet_lab.reproduce.rjoin.answer import verify
+from watersmeet_lab.reproduce.rjoin.answer import AnswerBag, Compared, Expected
 from watersmeet_lab.reproduce.rjoin.workload import STREAMS, TICKS, WARM_UP, Workload
 from watersmeet_lab.simulate.ring.circle import Ring
 from watersmeet_lab.simulate.ring.id_movement import balance
@@ -45,17 +45,15 @@ class Size:
     windows: tuple[int, ...]
     most_rows: int
     """A run is stopped when it stores more."""
-    sample: int
-    """Queries whose answers are verified."""
 
 
 FULL = Size(
     1000, 20_000, 1000, (50, 100, 200, 400), (250, 500, 1000, 1500, 2000, 2500), (2000, 4000, 8000, 16_000, 32_000),
-    (0.3, 0.5, 0.7, 0.9), (4, 6, 8), (50, 100, 200, 400, 800), 30_000_000, 60,
+    (0.3, 0.5, 0.7, 0.9), (4, 6, 8), (50, 100, 200, 400, 800), 30_000_000,
 )  # fmt: skip
 QUICK = Size(
     200, 1500, 200, (25, 50, 100), (50, 100, 200, 400), (250, 500, 1000, 2000),
-    (0.3, 0.5, 0.7, 0.9), (4, 6, 8), (25, 50, 100), 500_000, 20,
+    (0.3, 0.5, 0.7, 0.9), (4, 6, 8), (25, 50, 100), 500_000,
 )  # fmt: skip
 
 
@@ -107,7 +105,7 @@ class Course:
     """Of all nodes, after every tuple, cumulative; so are rows."""
     rows: list[int] = field(default_factory=list)
     live: dict[int, int] = field(default_factory=dict)
-    """Rewritten queries that have not expired, by number of tuples."""
+    """Rewritten queries that are stored, expired ones that nobody has dropped yet among them, by number of tuples."""
     ended: bool = True
     reached: int = 0
     seconds: float = 0.0
@@ -124,9 +122,11 @@ class Lab:
 
     size: Size
     say: Callable[[str], None] = lambda line: None
-    verified: dict[str, int] = field(default_factory=dict)
-    """Run to answers compared with DuckDB's."""
+    compared: dict[str, Compared] = field(default_factory=dict)
+    """Run to its rows against DuckDB's."""
     _courses: dict[tuple[object, ...], Course] = field(default_factory=dict)
+    _expected: dict[Workload, Expected] = field(default_factory=dict)
+    """Of the latest workload: runs of one follow each other."""
 
     @property
     def courses(self) -> list[Course]:
@@ -137,22 +137,26 @@ class Lab:
 
     def course(
         self, workload: Workload, at: tuple[int, ...], choice: Choice = "ric", levels: Literal["both", "value"] = "both",
-        *, moving: bool = False,
+        *, moving: bool = False, expires: bool = True,
     ) -> Course:  # fmt: skip
         """One run with samples after so many tuples each."""
-        key = (workload, at, choice, levels, moving)
+        key = (workload, at, choice, levels, moving, expires)
         if key not in self._courses:
-            self._courses[key] = self._run(workload, at, choice, levels, moving)
+            self._courses[key] = self._run(*key)
         return self._courses[key]
 
     def _run(
-        self, workload: Workload, at: tuple[int, ...], choice: Choice, levels: Literal["both", "value"], moving: bool
-    ) -> Course:
-        name = f"{workload}, {choice}, {levels}{', moving' if moving else ''}"
+        self, workload: Workload, at: tuple[int, ...], choice: Choice, levels: Literal["both", "value"], moving: bool, expires: bool,
+    ) -> Course:  # fmt: skip
+        name = f"{workload}, {choice}, {levels}{', moving' if moving else ''}{'' if expires else ', without expiry'}"
         self.say(name)
         course, begun = Course(workload), time.perf_counter()
         options = RingOptions(choice, delay=1, rate_period=WARM_UP * TICKS, rate_valid=WARM_UP * TICKS, levels=levels)
-        run = RingSimulation(Ring.of(self.size.nodes), STREAMS, workload.templates, options, keep=False)
+        run = RingSimulation(
+            Ring.of(self.size.nodes), STREAMS, workload.templates, options, keep=False, expires=expires
+        )
+        bag = AnswerBag(run.registry)
+        run.on_answers = bag.take
         run.publish(workload.data)
         base: list[Load] = []
         run.at(workload.begin, lambda: base.append(run.unit.load.copy()))
@@ -167,9 +171,13 @@ class Lab:
             self._look(run, course, base[0], course.reached, True)
         course.seconds = time.perf_counter() - begun
         if course.ended:
-            answered = run.answered_by_template[run.registry.templates]
-            self.verified[name] = verify(workload, workload.tuples, answered, self.size.sample)
+            self.compared[name] = self._expect(workload).compare(bag.table(), run.registry.templates)
         return course
+
+    def _expect(self, workload: Workload) -> Expected:
+        if workload not in self._expected:
+            self._expected = {workload: Expected(workload, workload.tuples)}
+        return self._expected[workload]
 
     def _look(self, run: RingSimulation, course: Course, base: Load, tuples: int, closely: bool) -> None:
         load = run.unit.load
@@ -177,7 +185,7 @@ class Lab:
         course.rows.append(int((load.rows - base.rows).sum()))
         windowed = course.workload.window is not None
         if closely or (windowed and tuples % 25 == 0):
-            course.live[tuples] = (run.sweep() if windowed else len(run.unit.state.rows)) - course.workload.queries
+            course.live[tuples] = len(run.unit.state.rows) - course.workload.queries
         if closely:
             since = Load(load.sent - base.sent, load.rows - base.rows, load.tuples - base.tuples)
             course.samples[tuples] = Sample(tuples, since, *run.unit.count_stored(), run.groups, run.answered)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from watersmeet.errors import OptionError
-from watersmeet.kernels.registered.rewriting import AT_VALUES, BATCH, KEY, NUMBER, STREAM, TEMPLATE, TS, TUPLE_KEY
+from watersmeet.kernels.registered.rewriting import AT_VALUES, BATCH, NUMBER, STREAM, TEMPLATE, TS
 from watersmeet.registry.rjoin.catalogue import Columns, Layout
 from watersmeet_lab.simulate.ring.catalogue import RingCatalogue
 from watersmeet_lab.simulate.ring.circle import Ring
@@ -32,7 +32,7 @@ from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
 from watersmeet_lab.simulate.ring.unit import RingOptions, RingUnit, TravellingRows, Watermark
 
-_SWEEP = 1 << 16
+_SWEEP = 1 << 12
 """Rows that are there before anybody looks for expired ones."""
 
 
@@ -74,12 +74,13 @@ class RingSimulation:
 
     def __init__(
         self, ring: Ring, streams: Columns, templates: Iterable[CodedJoin], options: RingOptions,
-        *, delay: int = 1, seed: int = 0, keep: bool = True,
+        *, delay: int = 1, seed: int = 0, keep: bool = True, expires: bool = True,
     ) -> None:  # fmt: skip
-        """templates: all that will be posed, for the layout. delay: the longest that a message takes. keep: the answers."""
+        """templates: all that will be posed, for the layout. delay: the longest that a message takes. keep: the answers. expires: whether nodes drop what windows have passed."""
         if delay < 1:
             raise OptionError(f"delay={delay}: a message takes one tick or more")
-        self.delay, self.keep = delay, keep
+        self.delay, self.keep, self.expires = delay, keep, expires
+        self.on_answers: Callable[[np.ndarray], None] = lambda answers: None
         self.registry = QueryRegistry(RingCatalogue(streams, Layout.of(t.canonical for t in templates)))
         self.unit = RingUnit(ring, self.registry.catalogue, options)
         self.now = self.answered = self.groups = self.moved = 0
@@ -121,10 +122,7 @@ class RingSimulation:
 
     def change(self, ring: Ring) -> int:
         """Nodes have joined, left or moved; how many stored rows and tuples have another owner now."""
-        state, old = self.unit.state, self.unit.ring
-        keys = np.concatenate([state.rows[:, KEY], state.tuples[:, TUPLE_KEY]])
-        moved = int(np.count_nonzero(old.owners(keys) != ring.owners(keys)))
-        self.unit.change(ring)
+        moved = self.unit.change(ring)
         self.moved += moved
         return moved
 
@@ -149,11 +147,12 @@ class RingSimulation:
         out = self.unit.step(tuples, self._concat(instant.rows), self.now)
         self.answered += len(out.answers)
         self._count(out.answers[:, TEMPLATE])
+        self.on_answers(out.answers)
         self.groups += out.groups
         if self.keep and len(out.answers):
             self.answers.append(out.answers)
         self._send(out.rows)
-        if len(self.unit.state.rows) > max(2 * self._live, _SWEEP):
+        if self.expires and len(self.unit.state.rows) > max(2 * self._live, _SWEEP):
             self.sweep()
 
     def _count(self, templates: np.ndarray) -> None:

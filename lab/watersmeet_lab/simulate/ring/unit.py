@@ -93,19 +93,19 @@ class Load:
     """What nodes have sent and received, by node."""
 
     sent: np.ndarray
-    """Lines: asking for rates, queries, tuples, answers."""
+    """Lines: asking for rates, queries, tuples, answers, what changes its owner."""
     rows: np.ndarray
     tuples: np.ndarray
 
     @classmethod
     def of(cls, nodes: int) -> Load:
-        return cls(np.zeros((4, nodes), np.int64), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
+        return cls(np.zeros((5, nodes), np.int64), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
 
     def copy(self) -> Load:
         return Load(self.sent.copy(), self.rows.copy(), self.tuples.copy())
 
 
-ASKING, QUERIES, INDEXING, ANSWERING = range(4)
+ASKING, QUERIES, INDEXING, ANSWERING, MOVING = range(5)
 
 
 @dataclass
@@ -151,13 +151,18 @@ class RingUnit:
         self.load = Load.of(int(self.ring.nodes.max()) + 1)
         self.state = SimulatedState(self.catalogue)
 
-    def change(self, ring: Ring) -> None:
-        """Nodes have joined, left or moved: keys lie where they lay, under other owners."""
+    def change(self, ring: Ring) -> int:
+        """Nodes have joined, left or moved: what has another owner now is sent there, a message for each row and tuple; how many."""
+        keys = np.concatenate([self.state.rows[:, KEY], self.state.tuples[:, TUPLE_KEY]])
+        givers = self.ring.owners(keys)
+        gone = givers[givers != ring.owners(keys)]
+        self.load.sent[MOVING] += self._by_node(gone)
         more = int(ring.nodes.max()) + 1 - len(self.load.rows)
         if more > 0:
             old, self.load = self.load, Load.of(int(ring.nodes.max()) + 1)
             self.load.sent[:, :-more], self.load.rows[:-more], self.load.tuples[:-more] = old.sent, old.rows, old.tuples
         self.ring = ring
+        return len(gone)
 
     def step(self, tuples: np.ndarray, rows: TravellingRows, now: int) -> Outbox:
         """Everything that arrives at one instant."""

@@ -41,6 +41,7 @@ def check_id_movement(lab: Lab) -> list[Claim]:
     stored = {name: float(s.storage.max()) for name, s in samples.items()}
     used = {name: float(busy(s.load.rows)) for name, s in samples.items()}
     halves = {name: float(half(s.processing)) for name, s in samples.items()}
+    messages = {name: float(s.messages) for name, s in samples.items()}
     return [
         Claim(
             "Moving identifiers takes load from the busiest nodes and lets more nodes take part",
@@ -48,9 +49,9 @@ def check_id_movement(lab: Lab) -> list[Claim]:
             "busiest node 4,000 hits without, 2,000 with; 700 nodes take part without, 900 with",
             f"after {n:,} tuples, a round of movement every {MOVE_EVERY}: busiest node {each(most, '{:,.0f}')}; most stored by a node {each(stored, '{:,.0f}')};"
             f" nodes that got rewritten queries {each(used, '{:.0f}')}; half of the processing load lies on {each(halves, '{:.0f}')} nodes;"
-            f" {moving.moved:,} rows and tuples changed their owner",
+            f" {moving.moved:,} rows and tuples changed their owner, a message each; messages of all kinds {each(messages, '{:,.0f}')}",
             verdict([most["with id movement"] < most["without"], stored["with id movement"] < stored["without"], halves["with id movement"] > halves["without"]]),
-            raw={"most": most, "stored": stored, "nodes": used, "half": halves, "moved": moving.moved},
+            raw={"most": most, "stored": stored, "nodes": used, "half": halves, "moved": moving.moved, "messages": messages},
             plots=loads("9", "id movement", samples),
         )
     ]  # fmt: skip
