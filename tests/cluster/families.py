@@ -104,7 +104,7 @@ class Run:
         )
         subs.add(self.family.text, id="one")
         subs.start().await_termination()
-        subs.answers(self.spark.read.parquet(f"{self.out}-all"), "one").write.parquet(self.out)
+        subs.answers(self.spark.read.parquet(f"{self.out}-all"), "one").drop("ts").write.parquet(self.out)
 
 
 def main(runtime: str, data: str, work: str, files: str, *names: str) -> None:

@@ -190,7 +190,7 @@ def subscriptions(spark: Any, folder: str) -> dict[str, Any]:
     return {
         "listed": listed,
         "after": {entry.id: [entry.state, entry.since] for entry in again.list()},
-        "answers": {id: rows(again.answers(found, id)) for id in ("low", "higher", "fed")},
+        "answers": {id: rows(again.answers(found, id).drop("ts")) for id in ("low", "higher", "fed")},
         "high": found.where("query = 'high'").count(),
         "queries": again.progress().queries,
         "asked": again.ask(SUBSCRIBED.format("< 40")).num_rows,

@@ -147,7 +147,7 @@ def test_distinct_rows_are_answered_once_across_a_restart_and_anew_for_a_new_que
     assert Counter(id for id, _ in (whole + anew).elements())["ten"] == 8, "four rows, two buckets"
     assert len(anew) == 4
     typed = subs.answers(spark.createDataFrame(found[2].to_pandas()), "ever")
-    assert typed.schema.simpleString() == "struct<even:boolean,name:string>"
+    assert typed.schema.simpleString() == "struct<ts:timestamp,even:boolean,name:string>"
     states = subs.state().values()
     assert sum(u.rows for u in states) > sum(subs.progress().state_rows.values()), "answered rows are state, too"
     assert all(u.oldest is not None and u.newest <= moment(BASE_US + 16_000_000) for u in states)
