@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -57,7 +58,7 @@ def take_back(checkpoint: str, sink: str | None, late: str | None) -> None:
     _say(f"{checkpoint} is after batch {batch}, as it was before the upgrade; start the query that it had")
 
 
-def _sinks(option: str, sink: str | None, late: str | None) -> dict[str, str | None]:
+def _sinks(option: str, sink: str | None, late: str | None) -> dict[str, Any]:
     if sink is None:
         raise OptionError(
             f"{option} needs --sink, so that it can be seen whether it has later batches: parquet:FOLDER, json:FOLDER, delta:PATH, iceberg:TABLE, or function"
