@@ -34,7 +34,7 @@ from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.supersteps import Account, Batch, _Running
+from watersmeet.runtime.rounds.running import Account, Batch, Running
 from watersmeet.storage.cache import CACHE
 
 PAIRS = int(os.environ.get("UPGRADE_PAIRS", "4"))
@@ -169,7 +169,7 @@ class Steps(Played):
 
     def run(self, batch: Batch, deliver: Any) -> Account:
         batch.entered = self.taken(self.world.enter(self.wires, batch.entered.files), batch.decisions, batch.attempt)
-        return _Running(self, batch, deliver).run()  # type: ignore[arg-type]
+        return Running(self, batch, deliver).run()  # type: ignore[arg-type]
 
 
 @dataclass
