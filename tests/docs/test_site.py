@@ -9,7 +9,7 @@ from pydoc import locate
 import pytest
 
 import watersmeet
-from watersmeet.storage import manifest
+from watersmeet.storage.document import FORMAT
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -54,4 +54,4 @@ def test_the_index_of_the_reference_lists_every_public_name():
 
 def test_the_page_of_the_checkpoint_format_has_its_number():
     text = (DOCS / "checkpoint-format.md").read_text()
-    assert re.findall(r"is format \*\*(\d+)\*\*", text) == [str(manifest.FORMAT)]
+    assert re.findall(r"is format \*\*(\d+)\*\*", text) == [str(FORMAT)]
