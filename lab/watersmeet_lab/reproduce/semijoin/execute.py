@@ -120,12 +120,12 @@ def _listen(across: OverLines, out: Execution, sizes: _Sizes) -> None:
     def find_interval() -> int:
         return across.simulation.now_us // out.interval_us - 1
 
-    def note(letter: Letter, blob: bytes, *, matters: bool) -> None:
+    def note(letter: Letter, size: int, *, matters: bool) -> None:
         for item in letter.items:
             kind = item.kind.partition("/")[2]
             nbytes = sizes.of(kind) * item.rows if " filter " not in f"{kind} " else float(len(item.body))
             out.shipments.append(Shipment(find_interval(), letter.sender, letter.to, kind, item.rows, nbytes))
-        carry(letter, blob, matters=matters)
+        carry(letter, size, matters=matters)
 
     def time_batches(wires: Mapping[str, pa.Table], **how: Any) -> list[pa.Table]:
         began, interval = process_time(), find_interval()

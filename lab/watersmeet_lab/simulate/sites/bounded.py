@@ -153,9 +153,9 @@ class BoundedSites(OverLines):
             self.awaited.add(self.plan.site_names[0])  # the clock goes on for those who wait for it
         return found
 
-    def carry(self, letter: Letter, blob: bytes, *, matters: bool) -> None:
+    def carry(self, letter: Letter, size: int, *, matters: bool) -> None:
         """What a letter says changes with the clock for ever; results follow from its items."""
-        super().carry(letter, blob, matters=bool(letter.items) or (matters and self._is_waiting))
+        super().carry(letter, size, matters=bool(letter.items) or (matters and self._is_waiting))
 
     @property
     def _is_waiting(self) -> bool:
