@@ -34,6 +34,7 @@ _BENCHES = {
     "sweep": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
+    "alerts": "many alerts on values, ranges and what does not happen, over three streams, in process",
     "skewed-sites": "what auto ships between sites under skew, beside the best of all plans, executed",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
     "sites": "one application for each site: bytes on the wire, latency, and tuples/s over a narrow line",
@@ -46,7 +47,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, skewed-sites, soak, sites or scale [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, alerts, skewed-sites, soak, sites or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -25,6 +25,17 @@ from watersmeet.runtime.subscriptions import log as log_module
 
 Answers = dict[str, Counter[tuple[Any, ...]]]
 """Rows by query."""
+MORE = {
+    "left": "SELECT r.id AS x, s.id AS y FROM r LEFT JOIN s ON r.k = s.k AND s.id > r.id WINDOW = {n} SECONDS",
+    "anti": "SELECT r.id AS x FROM r LEFT ANTI JOIN s ON r.id + 0 = s.id + 0 AND r.k = s.k DWINDOW (r, s) = {n} SECONDS",
+    "none": "SELECT s.id AS x FROM s LEFT ANTI JOIN r ON s.id = r.k AND s.k = r.id DWINDOW (s, r) = {n} SECONDS",
+    "semi": "SELECT DISTINCT r.k AS x FROM r LEFT SEMI JOIN s ON r.k = s.id WINDOW = {n} SECONDS",
+    "band": "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.id - s.id BETWEEN 1 AND {n} WINDOW = {n} SECONDS",
+    "full": "SELECT r.id AS x, s.id AS y FROM r FULL JOIN s ON r.k = s.id WINDOW = {n} SECONDS",
+    "count": "SELECT r.k AS x, count(*) AS y FROM r GROUP BY r.k, window(r.ts, '{n} seconds') HAVING count(*) > 1",
+    "total": "SELECT r.k AS x, sum(s.id) AS y FROM r, s WHERE r.k = s.k WINDOW = {n} SECONDS GROUP BY r.k",
+}
+"""Queries beyond inner joins, of which some share nothing."""
 CALM = ("add", "once", "once", "remove", "anew", "batch", "batch", "batch")
 CRASHES = st.sampled_from(("sink fails", "commit")) | st.tuples(st.integers(0, 12), st.booleans())
 """What ends a life: the sink, before the commit, or before or after the n-th file of the life has been written."""
@@ -143,6 +154,27 @@ def kill_at_file(patch: pytest.MonkeyPatch, count: int, is_there: bool) -> None:
             raise KeyboardInterrupt
 
     patch.setattr(StateFolder, "write", dying)
+
+
+@given(
+    events=st.lists(st.sampled_from((*MORE, "remove", *("batch",) * 6)) | CRASHES, max_size=30), units=st.integers(1, 2)
+)
+@example(events=["anti", "count", "batch", "batch", "commit", "batch"], units=1)
+@settings(max_examples=12)
+def test_crashes_change_no_answer_of_queries_that_wait_for_what_does_not_come(events: list[Any], units: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        world = World(Path(scratch), "shared", units, remembers=True)
+        for n, event in enumerate(events):
+            if event in MORE:
+                world.add(MORE[event].format(n=n + 1))
+            elif event == "remove":
+                if world.living:
+                    world.remove(world.living[0])
+            elif event == "batch":
+                world.arrive()
+            else:
+                world.die(event)
+        world.check()
 
 
 @pytest.mark.parametrize("engine", ["shared", "rjoin"])

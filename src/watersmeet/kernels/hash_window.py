@@ -46,6 +46,11 @@ class HashIndex(NamedTuple):
         return len(self.group_code)
 
 
+def address(array: np.ndarray) -> int:
+    """Where an array's data lie."""
+    return int(array.__array_interface__["data"][0])
+
+
 @dataclass
 class Coded:
     """A column that may hold NULLs as codes: where it is valid (None: everywhere), and the index of the valid rows."""
@@ -58,6 +63,15 @@ class Coded:
     def hints(self) -> np.ndarray | None:
         """By group of the index a position to begin a search at; kernels move it."""
         return None if self.index is None else self.index.group_start.copy()
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, tuple[int, ...]]:
+        """Where codes and validity lie, and the index: slots, group codes, group starts, rows, times; the mask of the slots; hints. 0 is nothing."""
+        valid = 0 if self.valid is None else address(self.valid)
+        if self.index is None or self.hints is None:
+            return address(self.codes), valid, (0,) * 7
+        index = (*map(address, self.index), len(self.index[0]) - 1, address(self.hints))
+        return address(self.codes), valid, index
 
     @property
     def nbytes(self) -> int:

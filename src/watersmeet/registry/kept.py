@@ -64,7 +64,7 @@ def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Ma
     """What is kept, after a batch that answered these queries and reached these maxima."""
     marks = watermarks(plan.streams, maxima)
     found: dict[str, dict[int, set[tuple[int, int]]]] = {}
-    by_template = {(q.query.template, q.sees_from) for q in queries.values()}
+    by_template = {(q.query.template, q.sees_from) for q in queries.values() if q.query.own is None}
     for template, effect in by_template:
         unit = unit_of(template, plan.units)
         for stream, cut in stream_cuts(hull([template]), marks).items():

@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from watersmeet.errors import CheckpointError
@@ -161,6 +161,8 @@ class RegistryState:
         self.queries = {q["id"]: _read_query(q, q["effect"], q["version"]) for q in found.queries}
         self.past: list[QueryVersion] = []
         """What has left since the snapshot."""
+        self.waiting = {id for id, known in self.queries.items() if known.effect == NOT_YET}
+        """The queries that no batch has answered."""
         self.said = {change["id"]: change for change in found.refused}
         """What was refused or has failed lately, until something else is said of the id."""
 
@@ -171,14 +173,24 @@ class RegistryState:
             self.said.pop(id, None)
             if change["action"] in LEAVES and (known := self.queries.pop(id, None)) is not None:
                 self.past.append(QueryVersion.of(known))
+                self.waiting.discard(id)
             if change["action"] == "add":
                 effect = NOT_YET if since is None else effect_of(version, since)
                 self.queries[id] = _read_query(change, effect, version)
+                (self.waiting.add if effect == NOT_YET else self.waiting.discard)(id)
             if "reason" in change:
                 self.said[id] = change
         for old in list(self.said)[: max(0, len(self.said) - _KEPT_REFUSALS)]:
             del self.said[old]
         self.version, self.feed = version, feed
+
+    def take_effect(self, version: int, since: Since) -> None:
+        """Queries of a version have been answered."""
+        answered = {i for i in self.waiting if self.queries[i].version <= version}
+        for id in answered:
+            self.queries[id] = replace(self.queries[id], effect=effect_of(self.queries[id].version, since))
+        if answered:
+            self.waiting = self.waiting - answered
 
     def to_snapshot(self) -> Snapshot:
         queries = tuple(

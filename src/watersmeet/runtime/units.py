@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 
 import pyarrow as pa
 
@@ -38,7 +37,8 @@ class InProcess:
     def copy(self) -> InProcess:
         """The same units, apart: what happens to one does not happen to the other."""
         out = InProcess(self.identity)
-        out.states, out.store, out.maxima = deepcopy(self.states), self.store.copy(), dict(self.maxima)
+        out.states = {unit: state.copy() for unit, state in self.states.items()}
+        out.store, out.maxima = self.store.copy(), dict(self.maxima)
         out.batch, out._aside = self.batch, dict(self._aside)
         return out
 
@@ -84,7 +84,7 @@ class InProcess:
                     if isinstance(item, Message):
                         yield item
                     elif isinstance(item, pa.Table):
-                        out.append(item)
+                        self.take(out, item)
                 self.reports.setdefault(unit, Report()).include(turn.report)
 
         rounds: Rounds[Message] = Rounds(flow, wake_all=wake_all)
@@ -92,6 +92,10 @@ class InProcess:
         rounds.play(carry)
         self._settle(flow, clock, seen)
         return out
+
+    def take(self, out: list[pa.Table], table: pa.Table) -> None:
+        """Take results to those of the batch."""
+        out.append(table)
 
     def _settle(self, flow: Dataflow, clock: Clock, seen: Seen) -> None:
         """After a batch: time has moved, and what is dead is dropped, also where no unit has run."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
@@ -102,6 +103,13 @@ class Manifest(Document):
     def snapshot(self) -> Manifest:
         """As it is now, whatever its unit changes."""
         return replace(self, segments={kind: list(infos) for kind, infos in self.segments.items()})
+
+    def copy(self) -> Manifest:
+        """The same memory, apart."""
+        fanout = {pair: list(counts) for pair, counts in self.fanout.items()}
+        out = replace(self.snapshot(), fanout=fanout, extra=deepcopy(self.extra))
+        out.late, out.driving, out.maxima = dict(self.late), dict(self.driving), dict(self.maxima)
+        return out
 
     def rows(self) -> dict[str, int]:
         return {alias: sum(s.rows for s in infos) for alias, infos in self.segments.items()}

@@ -188,6 +188,14 @@ class Segment:
         """Where a condition over the table's columns holds."""
         return mask(self.table, gate[0], *gate)
 
+    @_derive
+    def find_nulls(self, *names: str) -> np.ndarray | None:
+        """The rows in which one of some columns is NULL; None: there is none."""
+        null = [pc.is_null(self.column(name)) for name in names if self.column(name).null_count]
+        return (
+            np.logical_or.reduce([np.asarray(c.to_numpy(zero_copy_only=False), bool) for c in null]) if null else None
+        )
+
     def key(self, columns: KeyColumns) -> np.ndarray:
         """One code for the keys of several classes."""
         return code_together([self.codes(name, kind) for name, kind in columns])

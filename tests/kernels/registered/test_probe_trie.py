@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernels.registered.probe_trie import SCANNED, _lower_bound, address, walk
+from watersmeet.kernels.hash_window import address
+from watersmeet.kernels.registered.probe_trie import SCANNED, _lower_bound, walk
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH, RegistryPlan

@@ -27,7 +27,6 @@ from numba import int64, types, uint64
 from numba.extending import intrinsic
 
 from watersmeet.kernels.compiled import kernel
-from watersmeet.kernels.hash_window import HashIndex
 from watersmeet.kernels.hashing import mix
 from watersmeet.kernels.instants import FIRST, LAST, shift_instant
 
@@ -58,26 +57,21 @@ class Segments(NamedTuple):
     indexes: np.ndarray
 
 
-def address(array: np.ndarray) -> int:
-    """Where an array's data lie."""
-    return int(array.ctypes.data)
-
-
-def index_addresses(index: HashIndex, hints: np.ndarray) -> list[int]:
-    """The entries of an index in `Segments.indexes`; hints begin as a copy of the groups' starts."""
-    slots, code, start, rows, times = index
-    addresses = [address(array) for array in (slots, code, start, rows, times)]
-    return [*addresses, len(slots) - 1, address(hints)]
-
-
 def walk(
-    trie: tuple[np.ndarray, ...], width: int, segments: Segments, stream: int, order: np.ndarray, limit: int = LIMIT
+    trie: tuple[np.ndarray, ...],
+    width: int,
+    segments: Segments,
+    stream: int,
+    order: np.ndarray,
+    limit: int = LIMIT,
+    driving: int | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Chunks of (template, tuples by alias) that the new tuples of a stream make: rows of its last segment, in this order.
+    """Chunks of (template, tuples by alias) that tuples of a stream make: rows of one of its segments, the last without a word, in this order.
 
     Any order gives the same combinations; by time is the fastest.
     """
     nodes = trie[1]
+    driver = int(segments.first[stream + 1]) - 1 if driving is None else driving
     if trie[0][stream, 0] == trie[0][stream, 1] or len(order) == 0:
         return
     capacity = max(limit, int(np.max(nodes[:, _LEAVES + 1] - nodes[:, _LEAVES])))
@@ -87,7 +81,9 @@ def walk(
     members, times, control = np.zeros(width, np.int64), np.zeros(width, np.int64), np.array([-1, 0], np.int64)
     templates, tuples = np.empty(capacity, np.int64), np.empty((capacity, width), np.int64)
     while True:
-        count = _walk(*trie, *segments, stream, order, stack, ranges, members, times, control, templates, tuples)
+        count = _walk(
+            *trie, *segments, stream, driver, order, stack, ranges, members, times, control, templates, tuples
+        )
         if count:
             yield templates[:count].copy(), tuples[:count].copy()
         if control[0] >= len(order):
@@ -174,15 +170,14 @@ def _next_equal(codes_at, valid_at, key, at, end):  # type: ignore[no-untyped-de
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,:,::1], uint8[::1], "
     "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[:,::1], int64[:,::1], int64[:,:,::1], "
-    "int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
+    "int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
 )
 def _walk(  # type: ignore[no-untyped-def]
     roots, nodes, more, leaf_template, leaf_alias, leaf_high, leaf_tests,
     seg_first, seg_ts, seg_min, seg_max, seg_rows, is_new, codes, valid, index,
-    stream, order, stack, ranges, members, times, control, out_template, out_tuple,
+    stream, driving, order, stack, ranges, members, times, control, out_template, out_tuple,
 ):  # fmt: skip
     width, capacity = len(members), len(out_template)
-    driving = seg_first[stream + 1] - 1
     driver_ts = int64s(seg_ts[driving])
     turn, depth, count = control[0], control[1], int64(0)
     while True:

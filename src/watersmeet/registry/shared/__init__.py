@@ -5,6 +5,7 @@
 - compiled.py: the blocks of a unit, as queries come and go
 - visible.py: stored and new tuples as the kernels see them
 - fan_out.py: from combinations of templates to pairs of a combination and a query
+- unmatched.py: outer, semi and anti joins: tuples that leave without a partner, or since they have one
 - distinct.py: of equal rows of a DISTINCT query one pair
 - meter.py: what each query takes, and who takes more than its quota
 - answers.py: pairs to rows (query, time, values as JSON)

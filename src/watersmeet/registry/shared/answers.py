@@ -39,16 +39,22 @@ def answers(block: Block, pairs: Pairs) -> pa.Table:
 
 def answer_rows(block: Block, query: np.ndarray, youngest: np.ndarray, texts: Sequence[pa.Array]) -> pa.Table:
     """Answers of queries with as many columns each, by the texts of their values."""
-    pieces: list[pa.Array] = []
+    pieces: list[pa.Array | pa.Scalar] = []
     for n, text in enumerate(texts):
         pieces += block.prefixes.take(pa.array(block.output_prefix[query, n])), text
-    end = pa.scalar("}" if texts else "{}", pa.large_string())
-    object_ = pc.binary_join_element_wise(*pieces, end, pa.scalar("", pa.large_string()))
-    ts = pa.array(youngest).cast(pa.timestamp("us", tz="UTC"))
     which = pa.array(query)
-    return pa.table(
-        {QUERY: block.names.take(which), VERSION: block.versions.take(which), YOUNGEST: ts, ANSWER: object_}
-    )
+    return write_rows(block.names.take(which), block.versions.take(which), youngest, pieces)
+
+
+def write_rows(
+    ids: pa.Array, versions: pa.Array, youngest: np.ndarray, pieces: Sequence[pa.Array | pa.Scalar]
+) -> pa.Table:
+    """Answers of some queries, with the versions that added these, by the pieces of their objects: a name's prefix and a value in turn."""
+    end = pa.array(["}" if pieces else "{}"], pa.large_string())[0]
+    parts = [*pieces, pa.repeat(end, len(ids)), pa.scalar("", pa.large_string())]
+    ts = pa.array(youngest).cast(pa.timestamp("us", tz="UTC"))
+    object_ = pc.binary_join_element_wise(*parts)
+    return pa.table({QUERY: ids, VERSION: versions, YOUNGEST: ts, ANSWER: object_})
 
 
 def write_texts(values: Sequence[pa.Array], types: Sequence[str], what: str) -> list[pa.Array]:
@@ -64,6 +70,10 @@ def write_texts(values: Sequence[pa.Array], types: Sequence[str], what: str) -> 
     return [out[n] for n in range(len(types))]
 
 
+_NULL = 0
+"""The place of what no tuple has."""
+
+
 class _Values:
     """The texts of all values that some pairs show, in one pool; a value is a place in it."""
 
@@ -73,9 +83,10 @@ class _Values:
         self._size = 0
         self._plain = np.full(len(block.plain) + 1, -1, np.int64)
         """By plain column: where its texts begin, less the place of its stream's first tuple; the last is for what is computed."""
+        self._put(pa.array(["null"], pa.large_string()))
         self._lay_plain()
         self._places = {n: self._compute(n) for n in range(block.output_form.shape[1])}
-        self.pool = pa.concat_arrays(self._pool) if self._pool else pa.array([], pa.large_string())
+        self.pool = pa.concat_arrays(self._pool)
 
     def texts(self, n: int, rows: np.ndarray) -> pa.Array:
         """The texts of the n-th values of some pairs."""
@@ -103,7 +114,8 @@ class _Values:
         """The places of the n-th values of all pairs."""
         block, query = self.block, self.pairs.query
         column, alias = block.output_column[query, n], block.output_alias[query, n]
-        places = self._plain[column] + self.pairs.places[self.pairs.combination, alias]
+        member = self.pairs.places[self.pairs.combination, alias]
+        places = np.where(member < 0, _NULL, self._plain[column] + member)
         for form, rows in group_positions(block.output_form[query, n]):
             if form >= 0:
                 text, parameters = block.outputs[form]

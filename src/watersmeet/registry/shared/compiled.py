@@ -33,7 +33,9 @@ def unit_of(template: Template, units: int) -> int:
 
 
 def unit_of_query(known: Registered, units: int) -> int:
-    """Where a query is answered: those that watch one stream have one template, and are spread by their ids."""
+    """Where a query is answered: those that watch one stream have one template, and are spread by their ids; those that share nothing, by their texts."""
+    if known.query.own is not None:
+        return zlib.crc32(known.query.own.encode()) % units
     if len(known.query.template.streams) > 1:
         return unit_of(known.query.template, units)
     return zlib.crc32(known.id.encode()) % units
@@ -48,6 +50,8 @@ class Compiled:
         self.hull: dict[tuple[str, str], int] = {}
         """For every ordered pair of streams the largest y.ts - x.ts that some query allows: what expiry goes by."""
         self._streams: set[str] = set()
+        self.own: dict[str, Registered] = {}
+        """Queries that run as dataflows of their own; they keep their tuples themselves."""
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
 
@@ -101,6 +105,8 @@ def compile_share(registry: Queries, decided: Mapping[str, Any], unit: int, unit
     compiled = find_compiled(registry.name, unit)
     if compiled.stands_for != decided:
         live = registry.at(decided)
-        compiled.become({i: q for i, q in live.items() if unit_of_query(q, units) == unit})
+        mine = {i: q for i, q in live.items() if unit_of_query(q, units) == unit}
+        compiled.own = {i: q for i, q in mine.items() if q.query.own is not None}
+        compiled.become({i: q for i, q in mine.items() if q.query.own is None})
         compiled.stands_for = dict(decided)
     return compiled

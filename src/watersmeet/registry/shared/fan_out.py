@@ -11,7 +11,7 @@ counts as NULL: one query's overflow must not stop the others) and all members a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,9 +38,11 @@ class Pairs:
     youngest: np.ndarray
     combination: np.ndarray
     query: np.ndarray
+    tuples: np.ndarray
+    """By combination and alias the member, see `visible`; -1 where there is none."""
 
-    def where(self, keep: np.ndarray) -> Pairs:
-        return Pairs(self.taken, self.places, self.youngest, self.combination[keep], self.query[keep])
+    def where(self, keep: np.ndarray | slice) -> Pairs:
+        return replace(self, combination=self.combination[keep], query=self.query[keep])
 
     def blocks(self) -> Iterator[Pairs]:
         """The same pairs in blocks, by the bytes of all tuples that a pair shows."""
@@ -50,8 +52,7 @@ class Pairs:
             return
         each = widths[self.places].sum(axis=1)[self.combination]
         for begin, end in cuts(each, rows, block_bytes()):
-            part = slice(begin, end)
-            yield Pairs(self.taken, self.places, self.youngest, self.combination[part], self.query[part])
+            yield self.where(slice(begin, end))
 
     def values(self, form: Form, parameters: pa.Table, rows: np.ndarray, uses: np.ndarray, wrap: str) -> pa.Array:
         """A form's values at some of the pairs, with the parameters of these uses; `wrap` is put around its text."""
@@ -72,8 +73,37 @@ def fan_out(
     block: Block, visible: Visible, tuples: np.ndarray, first: np.ndarray, count: np.ndarray, limit: int = LIMIT
 ) -> Iterator[Pairs]:
     """All answers among a chunk of combinations, each of which `count` classes from `first` on may want, in bounded chunks."""
-    index = block.index
     youngest, oldest = span(tuples, visible.ts, visible.batch)
+    for combination, query in find_candidates(block, visible, tuples, oldest, first, count, limit):
+        yield from hold(block, take(visible, tuples, youngest, combination, query))
+
+
+def find_held(
+    block: Block, visible: Visible, tuples: np.ndarray, first: np.ndarray, count: np.ndarray, limit: int = LIMIT
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same answers, as combinations and queries: tuples are read only where something is left to be evaluated."""
+    youngest, oldest = span(tuples, visible.ts, visible.batch)
+    start = block.residual_start
+    for combination, query in find_candidates(block, visible, tuples, oldest, first, count, limit):
+        is_open = start[query + 1] > start[query]
+        yield combination[~is_open], query[~is_open]
+        if is_open.any():
+            kept, place = np.unique(combination[is_open], return_inverse=True)
+            for held in hold(block, take(visible, tuples[kept], youngest[kept], place, query[is_open])):
+                yield kept[held.combination], held.query
+
+
+def find_candidates(
+    block: Block,
+    visible: Visible,
+    tuples: np.ndarray,
+    oldest: np.ndarray,
+    first: np.ndarray,
+    count: np.ndarray,
+    limit: int = LIMIT,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of a combination and a query whose constants, lists and ranges hold; what is left of its conditions is not evaluated."""
+    index = block.index
     for combination, class_of in pairs(first, count, np.arange(len(index.classes)), limit):
         key, value = keys(
             tuples, combination, class_of, index.alias, index.column, index.range_alias, index.range_column, index.is_down,
@@ -88,20 +118,25 @@ def fan_out(
                 index.test_start, index.test_alias, index.test_column, index.test_low, index.test_high,
             )  # fmt: skip
             if keep.any():
-                query = index.query_of[entry[keep]]
-                for part in _take(visible, tuples, youngest, combination_of[keep], query).blocks():
-                    yield from _filter_held(block, part)
+                yield combination_of[keep], index.query_of[entry[keep]]
 
 
-def _take(
+def take(
     visible: Visible, tuples: np.ndarray, youngest: np.ndarray, combination: np.ndarray, query: np.ndarray
 ) -> Pairs:
     """Pairs with the tuples that they need."""
     kept, combination = np.unique(combination, return_inverse=True)
-    distinct, places = np.unique(tuples[kept], return_inverse=True)
+    members = tuples[kept]
+    distinct, places = np.unique(members, return_inverse=True)
     absent = int(np.searchsorted(distinct, 0))
     taken = visible.take(distinct[absent:])
-    return Pairs(taken, places.reshape(len(kept), -1) - absent, youngest[kept], combination, query)
+    return Pairs(taken, places.reshape(len(kept), -1) - absent, youngest[kept], combination, query, members)
+
+
+def hold(block: Block, found: Pairs) -> Iterator[Pairs]:
+    """The pairs whose residuals all hold, in blocks."""
+    for part in found.blocks():
+        yield from _filter_held(block, part)
 
 
 def _filter_held(block: Block, found: Pairs) -> Iterator[Pairs]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,9 @@ from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.registry.shared.fan_out import Pairs, fan_out
 from watersmeet.registry.shared.meter import Meter
+from watersmeet.registry.shared.unmatched import Unmatched, is_due
 from watersmeet.registry.shared.visible import Visible
+from watersmeet.registry.subscription import Registered
 from watersmeet.registry.template import retention_us
 from watersmeet.registry.versions import Queries
 from watersmeet.storage.segment import Segment, Settler
@@ -43,15 +45,25 @@ _Part = tuple[Block, Mapping[str, list[Segment]], Mapping[str, Segment | None]]
 """Queries, and the stored and the new tuples that they are answered from."""
 
 
+class OwnAnswers(Protocol):
+    """Who runs queries that share nothing; it travels to the workers."""
+
+    def answer(
+        self, turn: Turn, queries: Mapping[str, Registered], new: Mapping[str, Segment | None]
+    ) -> Iterator[pa.Table]:
+        """Their answers to new tuples; when exhausted, the unit's state has what they keep, and nothing of others."""
+
+
 @dataclass(frozen=True)
 class SharedPlanFlows(Flows):
     """Every unit evaluates its share of the queries by one trie of probes."""
 
     plan: RegistryPlan
     registry: Queries
+    own: OwnAnswers
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        stage = FlowStage(Answer(self.plan, self.registry, decisions["queries"]), self.plan.units, wakes=True)
+        stage = FlowStage(Answer(self.plan, self.registry, self.own, decisions["queries"]), self.plan.units, wakes=True)
         entries = {stream: ToAll(stream, self.plan.units) for stream in decisions["read"]}
         return Dataflow(self.plan.streams, (stage,), entries, 1)
 
@@ -74,6 +86,7 @@ class Answer:
 
     plan: RegistryPlan
     registry: Queries
+    own: OwnAnswers
     queries: Mapping[str, Any]
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
@@ -90,14 +103,16 @@ class Answer:
         used, fill = compiled.streams, Backfill.find(self.plan, self.registry, self.queries, compiled, turn)
         if fill is not None:
             fill.replace_stored(turn)
-        new = {s: self._on_time(turn, s, used) for s in self.plan.streams}
+        alone = {stream for known in compiled.own.values() for stream in known.query.template.streams}
+        new = {s: self._on_time(turn, s, used | alone) for s in self.plan.streams}
         old = {s: [store.read(i) for i in state.segments.get(s, [])] for s in used}
         distinct, meter = AnsweredRows(state, store), Meter(self.plan.quotas)
         parts: list[_Part] = [] if fill is None else [(fill.block, {}, fill.kept)]
         for block, stored, fresh in [*parts, *((block, old, new) for block in compiled.blocks)]:
-            for table in meter.time(block, self._answers(block, stored, fresh, distinct, meter)):
+            for table in meter.time(block, self._answers(block, stored, fresh, turn.clock, distinct, meter)):
                 turn.report.results += table.num_rows
                 yield table
+        yield from self.own.answer(turn, compiled.own, new)
         distinct.settle(compiled.blocks, turn.clock.after)
         self._settle(turn, new, compiled)
         meter.weigh(compiled.blocks, state, store, turn.clock.after)
@@ -108,14 +123,18 @@ class Answer:
         block: Block,
         old: Mapping[str, list[Segment]],
         new: Mapping[str, Segment | None],
+        clock: Clock,
         distinct: AnsweredRows,
         meter: Meter,
     ) -> Iterator[pa.Table]:
-        if all(new[s] is None for s in block.streams):
+        if all(new[s] is None for s in block.streams) and not is_due(block, clock):
             return
         visible = Visible(self.plan, list(block.streams), block.columns, old, new, block.probed)
         found = _gather(meter.count_combinations(block, self._combinations(block, visible)), LIMIT // 2)
         chunks = (pairs for templates, tuples in found for pairs in self._fan_out(block, visible, templates, tuples))
+        if block.outer:
+            preserved = Unmatched(block, visible, clock, meter)
+            chunks = (pairs for some in (preserved.firsts(chunks), preserved.leave()) for pairs in some)
         yield from distinct.answer(block, meter.count(block, chunks))
 
     def _fan_out(self, block: Block, visible: Visible, templates: np.ndarray, tuples: np.ndarray) -> Iterator[Pairs]:

@@ -79,7 +79,7 @@ class TrieBuilder:
         streams, gated = template.streams, tuple(gates) or (None,) * len(template.streams)
         for stream in streams:
             self.streams.setdefault(stream, len(self.streams))
-        for x, a, y, b, kind in template.edges:
+        for x, a, y, b, kind in () if template.is_lone else template.edges:
             left, right = self.column(streams[x], a, kind, gated[x]), self.column(streams[y], b, kind, gated[y])
             self._sides += (*Direction(number, x, left, y, right), *Direction(number, y, right, x, left))
         return number
@@ -112,6 +112,11 @@ class TrieBuilder:
             by_width.setdefault(len(template.streams), []).append(n)
         for size, numbers in by_width.items():
             out[numbers, :size, :size] = [self.templates[n].bounds for n in numbers]
+        for n, template in enumerate(self.templates):
+            if (
+                template.outer is not None
+            ):  # how long partners are kept beside each other; between a tuple and itself it holds always
+                out[n, template.partner, template.partner] = template.partner_kept_us
         return out
 
 

@@ -14,10 +14,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import table_widths
+from watersmeet.columns.arrow import large_type, table_widths
+from watersmeet.columns.spark_types import arrow_type
 from watersmeet.expressions.evaluator import quote
+from watersmeet.kernels.hash_window import address
 from watersmeet.kernels.instants import FIRST, LAST
-from watersmeet.kernels.registered.probe_trie import INDEX_FIELDS, Segments, address, index_addresses
+from watersmeet.kernels.registered.probe_trie import INDEX_FIELDS, Segments
 from watersmeet.plan.types import Kind
 from watersmeet.registry.plan import BATCH, RegistryPlan, wire_name
 from watersmeet.registry.shared.probe_trie import CodedColumn
@@ -88,11 +90,7 @@ class Visible:
             return
         coded = segment.code_column(wire, kind, gate, is_probed)
         self._kept.append(coded)
-        self.codes[number, at] = address(coded.codes)
-        if coded.valid is not None:
-            self.valid[number, at] = address(coded.valid)
-        if coded.index is not None and coded.hints is not None:
-            self.index[number, at] = index_addresses(coded.index, coded.hints)
+        self.codes[number, at], self.valid[number, at], self.index[number, at] = coded.addresses
 
     def _address(self, array: np.ndarray) -> int:
         self._kept.append(array)
@@ -137,5 +135,9 @@ class Taken:
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
     def at(self, stream: str, name: str, places: np.ndarray) -> pa.Array:
-        """A column at places."""
-        return self.column(stream, name).take(pa.array(places - self.starts[stream]))
+        """A column at places; NULL where there is no tuple."""
+        if stream not in self.tables:
+            kind = arrow_type(self.plan.streams[stream].schema[name])
+            return pa.nulls(len(places), pa.null() if kind is None else large_type(kind))
+        none = places < 0
+        return self.column(stream, name).take(pa.array(places - self.starts[stream], mask=none if none.any() else None))

@@ -22,12 +22,12 @@ from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.plan.options import Options
 from watersmeet.query.join import Join
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.bind import condition, refuse_unlisted_in
 from watersmeet.registry.kept import Needs, Region, lie_in
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.rjoin.index import ID
-from watersmeet.registry.subscription import condition, refuse_unlisted_in
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.subscriptions.registry import types_of
+from watersmeet.runtime.subscriptions.binding import types_of
 from watersmeet.sql.parse import parse
 
 BATCH_ROWS = 65_536

@@ -20,9 +20,10 @@ from watersmeet.registry.rjoin.templates import check_shape
 from watersmeet.registry.shared.flow import SharedPlanFlows
 from watersmeet.registry.subscription import Subscription
 from watersmeet.registry.versions import Queries
+from watersmeet.runtime.subscriptions.own import OwnRuns
 
 DEFAULT = "shared"
-_ENGINES = {"shared": SharedPlanFlows, "rjoin": RJoinFlows}
+_ENGINES = ("shared", "rjoin")
 
 
 def check_engine(engine: Any) -> str:
@@ -34,12 +35,20 @@ def check_engine(engine: Any) -> str:
 
 def engine_of(plan: RegistryPlan, queries: Queries) -> Flows:
     """The dataflows that answer a catalogue's queries."""
-    return _ENGINES[plan.engine](plan, queries)
+    return (
+        RJoinFlows(plan, queries)
+        if plan.engine == "rjoin"
+        else SharedPlanFlows(plan, queries, OwnRuns(plan, queries.name))
+    )
 
 
 def accept(plan: RegistryPlan, query: Subscription, backfill: bool = False) -> None:
     """Raise if the catalogue's engine cannot answer a query, or not from stored tuples first."""
     check_size(query, plan.quotas)
+    if backfill and (query.template.outer is not None or query.own is not None):
+        raise UnsupportedError(
+            "backfill=True goes with inner joins by equalities of plain columns and with single streams, and this is another query; add it without backfill, and ask() for what is stored"
+        )
     if plan.engine == "rjoin":
         if backfill:
             raise UnsupportedError(
@@ -48,5 +57,9 @@ def accept(plan: RegistryPlan, query: Subscription, backfill: bool = False) -> N
         if len(query.template.streams) == 1:
             raise UnsupportedError(
                 f"engine='rjoin' rewrites joins, and the query reads only {query.template.streams[0]!r}: register it with engine='shared'"
+            )
+        if query.template.outer is not None or query.own is not None:
+            raise UnsupportedError(
+                "engine='rjoin' rewrites inner joins by equalities of plain columns, and this is another query: register it with engine='shared'"
             )
         check_shape(code_streams(plan.streams), Shape.of(query))

@@ -102,7 +102,8 @@ class LocalSubscriptions(RegistryFront):
         for stream, table in batch.items():
             if stream not in self.plan.streams:
                 raise StreamError(f"no stream {stream!r}; there are {', '.join(self.plan.streams)}")
-            wires[stream] = self._wire(stream, table, seen)
+            if table.num_rows:
+                wires[stream] = self._wire(stream, table, seen)
 
         def attempt(queries: Mapping[str, Any]) -> _Attempt:
             return self._attempt(wires, seen, queries)

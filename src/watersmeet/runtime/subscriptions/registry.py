@@ -13,22 +13,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
-import pyarrow as pa
-
-from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.contract import Report
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
-from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.rjoin.shape import Shape, index_columns
-from watersmeet.registry.subscription import NOT_YET, Registered, Subscription, subscription
+from watersmeet.registry.subscription import Registered, Subscription
 from watersmeet.registry.versions import (
     BEFORE,
     BREAKS,
@@ -39,30 +34,18 @@ from watersmeet.registry.versions import (
     QueryVersion,
     RegistryState,
     RegistryView,
-    effect_of,
     read_version,
 )
-from watersmeet.runtime.arrow_types import DuckDBTypes
 from watersmeet.runtime.progress import QueryFigures
+from watersmeet.runtime.subscriptions.binding import Binder
 from watersmeet.runtime.subscriptions.entries import Entry, list_entries
 from watersmeet.runtime.subscriptions.figures import FigureBook, Stored
-from watersmeet.sql.parse import parse
 from watersmeet.storage.document import REMEDY
 
 _MOST_SHOWN = 1_000
 Changes = list[Change]
 Read = dict[str, list[str]]
 """The streams that queries read, and the columns that they compare."""
-
-
-def types_of(join: Join) -> DuckDBTypes:
-    """The types of a query's expressions, as they are known without data; a nested type counts as NULL."""
-    return DuckDBTypes(
-        {
-            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
-            for alias in join.aliases
-        }
-    )
 
 
 class Registry:
@@ -77,7 +60,7 @@ class Registry:
         book: FigureBook | None = None,
     ) -> None:
         """accept: raises if those who answer cannot answer a query, or not from stored tuples first. session: where queries are bound."""
-        self._session, self._book = session, book
+        self._session, self._book, self._binder = session, book, Binder(specs, session)
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._state = RegistryState(log.snapshot(log.latest()))
@@ -101,8 +84,7 @@ class Registry:
     def bind(self, sql: str, backfill: bool = False) -> Subscription:
         """The query, or an error with the reason why it cannot be one."""
         check_text(sql)
-        join = parse(sql, self._specs, self._session, lone=True)
-        query = subscription(join, types_of(join))
+        query = self._binder.bind(sql)
         if self._accept is not None:
             self._accept(query, backfill)
         return query
@@ -333,9 +315,7 @@ class Registry:
         with self._lock:
             self.refresh()
             self._check(queries)
-            for id, known in self._state.queries.items():
-                if known.effect == NOT_YET and known.version <= queries["version"]:
-                    self._state.queries[id] = replace(known, effect=effect_of(known.version, queries["since"]))
+            self._state.take_effect(queries["version"], queries["since"])
 
     def _check(self, queries: Mapping[str, Any]) -> None:
         """Raise if a batch has not answered this registry, or a later version of it than there is."""

@@ -1,0 +1,71 @@
+"""Texts of queries to subscriptions: parsed, held to the list of functions, and shared if they can be.
+
+Invariant: what is wrong with a query is raised here, in the driver. What is returned can be answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from watersmeet.columns.spark_types import arrow_type
+from watersmeet.query.join import Join
+from watersmeet.query.session import Session
+from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.bind import name_apart, refuse_same_names, refuse_unlisted_in, subscription, why_not_shared
+from watersmeet.registry.subscription import AnswerColumn, Computed, Subscription
+from watersmeet.registry.template import Template
+from watersmeet.runtime.arrow_types import DuckDBTypes
+from watersmeet.runtime.subscriptions.own import find_columns, plan_run
+from watersmeet.sql.forms import FormReader, form_of
+
+_MOST_FORMS = 2_000
+
+
+def types_of(join: Join) -> DuckDBTypes:
+    """The types of a query's expressions, as they are known without data; a nested type counts as NULL."""
+    return DuckDBTypes(
+        {
+            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
+            for alias in join.aliases
+        }
+    )
+
+
+class Binder:
+    """Binds queries over the same streams; what differs in constants alone is parsed, and planned, once."""
+
+    def __init__(self, specs: Mapping[str, StreamSpec], session: Session) -> None:
+        self._reader = FormReader(specs, session, lone=True)
+        self._columns: dict[str, tuple[AnswerColumn, ...]] = {}
+
+    def bind(self, sql: str) -> Subscription:
+        """A query, or an error with the reason why it cannot be one."""
+        join = name_apart(self._reader.read(sql))
+        refuse_same_names(join)
+        if not why_not_shared(join):
+            return subscription(join, types_of(join))
+        refuse_unlisted_in(join, types_of(join))
+        order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
+        bounds = tuple(tuple(join.windows.hi(x, y) for y in order) for x in order)
+        conditions = (*join.filters, *(p.condition for p in join.predicates), *join.after)
+        return Subscription(
+            Template(tuple(join.spec(a).name for a in order), (), bounds),
+            (),
+            tuple(Computed(str(c), ()) for c in conditions),
+            self._find_columns(sql, join),
+            join.distinct,
+            own=sql,
+        )
+
+    def _find_columns(self, sql: str, join: Join) -> tuple[AnswerColumn, ...]:
+        """The columns of answers; a query of another form has been planned, and can be."""
+        form = form_of(sql)
+        known = None if form is None else self._columns.get(form)
+        if known is None:
+            found = find_columns(plan_run(join))
+            known = tuple(AnswerColumn(name, kind, Computed("{0}", ())) for name, kind in found)
+            if form is not None and len(self._columns) < _MOST_FORMS:
+                self._columns[form] = known
+        return known

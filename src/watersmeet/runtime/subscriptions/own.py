@@ -1,0 +1,259 @@
+"""Registered queries that share nothing: each runs as a dataflow of its own, on the engine's ordinary operators, inside a unit of the registry.
+
+    tuples of the batch --rename--> streams --plan of the query: enter, join, unmatched, aggregate ...--> its rows --JSON--> answers
+
+Joins without an equality, outer joins of more than two streams, as-of joins, aggregates, ROWS and PATH. A unit runs them after its shared plan, each with one unit to a stage.
+Queries of the same text that took effect in the same batch are one run. What a run keeps lies in the unit's state, apart from the tuples of others:
+
+    :own 5d41...@7 100000 o        segments of kind 'o' of unit 100000 of the run of a text that took effect in batch 7
+    extra["own"]["5d41...@7"]      the rest of the run's memory
+
+Invariant: a run sees the tuples that arrive from its effect on, under the registry's clock, so it answers as the query would by itself. Its state is a function of the
+batches: nothing that a process keeps changes an answer. An expression that fails on some tuples is NULL there, as in the shared plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.columns.arrow import integers, shrink
+from watersmeet.columns.spark_types import arrow_type, spark_name
+from watersmeet.dataflow.contract import Turn
+from watersmeet.errors import QuotaError, UnsupportedError
+from watersmeet.plan.options import Options
+from watersmeet.plan.types import is_plain
+from watersmeet.query.expr import Expr, column
+from watersmeet.query.join import Join
+from watersmeet.query.select import END, GROUP, Output
+from watersmeet.query.session import Session
+from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.bind import as_null, name_apart
+from watersmeet.registry.plan import RegistryPlan, wire_name
+from watersmeet.registry.shared.answers import write_rows, write_texts
+from watersmeet.registry.shared.block import write_prefix
+from watersmeet.registry.subscription import Registered
+from watersmeet.registry.versions import get_or_make
+from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.units import InProcess
+from watersmeet.sql.parse import parse
+from watersmeet.storage.manifest import OTHER, Manifest
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
+
+OWN = "own"
+_KIND = f"{OTHER}{OWN} "
+_TIME = "_wm_ts"
+"""The hidden column of results by which their answers get a time."""
+_KEPT = ("late", "fanout", "driving", "extra")
+"""What a unit's memory has besides segments and maxima."""
+
+
+def parse_query(sql: str, specs: Mapping[str, StreamSpec], session: Session) -> Join:
+    """A registered query, bound; one stream by itself is allowed."""
+    return name_apart(parse(sql, specs, session, lone=True))
+
+
+def plan_run(join: Join) -> LocalRun:
+    """A run of a query, whose expressions are on the list; what cannot be planned is refused."""
+    streams = {name: replace(spec, max_ahead_us=None) for name, spec in join.streams.items()}
+    shown = show_times(_forgive(replace(join, streams=streams)))
+    run = LocalRun(shown, {i.stream: _empty(join.streams[i.stream]) for i in join.inputs}, Options(units=1))
+    run.balance = run.ranges = None
+    return run
+
+
+def find_columns(run: LocalRun) -> list[tuple[str, str]]:
+    """Names and Spark types of a run's answers."""
+    out = [(f.name, spark_name(f.type)) for f in run.rows_of([]).schema if not f.name.startswith(_TIME)]
+    for name, kind in out:
+        if not is_plain(kind):
+            raise UnsupportedError(
+                f"SELECT {name}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
+            )
+    return out
+
+
+def show_times(join: Join) -> Join:
+    """The query with the event times of its rows' members among the columns, or with the ends of its groups, where these do not change it."""
+    if join.group_window is not None and join.grouping is not None:
+        hidden = Output(_TIME, column(GROUP, END))
+        return replace(join, finish=replace(join.grouping, select=(*join.grouping.select, hidden)))
+    if join.finish is not None:
+        return join
+    seen = join.aliases if join.tree is None else join.tree.visible
+    times = [Output(f"{_TIME}{n}", column(alias, join.spec(alias).time)) for n, alias in enumerate(seen)]
+    return replace(join, select=(*join.select, *times))
+
+
+@dataclass(frozen=True)
+class OwnRuns:
+    """The runs of a unit; it travels to the workers with the dataflow."""
+
+    plan: RegistryPlan
+    registry: str
+
+    def answer(
+        self, turn: Turn, queries: Mapping[str, Registered], new: Mapping[str, Segment | None]
+    ) -> Iterator[pa.Table]:
+        """The answers of a unit's queries; then the state of those that are gone is dropped."""
+        by_run: dict[tuple[str, int], list[str]] = {}
+        for known in queries.values():
+            by_run.setdefault((known.query.own or "", known.effect), []).append(known.id)
+        for (sql, effect), ids in by_run.items():
+            yield from self._answer(turn, sql, effect, {id: queries[id].version for id in ids}, new)
+        self._forget(turn, {_key(sql, effect) for sql, effect in by_run})
+
+    def _answer(
+        self, turn: Turn, sql: str, effect: int, versions: Mapping[str, int], new: Mapping[str, Segment | None]
+    ) -> Iterator[pa.Table]:
+        key, quotas, ids = _key(sql, effect), self.plan.quotas, list(versions)
+        run: LocalRun = get_or_make(self.registry, (OWN, turn.unit, key), lambda: self._plan(sql))
+        run.units = _restore(run.units, turn, key, ids, quotas.answers)
+        tables = {i.stream: _rename(self.plan.streams[i.stream], new.get(i.stream)) for i in run.plan.join.inputs}
+        found = run.push(run.read(tables), reached=turn.clock.seen)
+        rows = run.rows_of(found) if found else None
+        _keep(run.units, turn, key)
+        kept = sum(info.rows for infos in turn.state.segments.values() for info in infos) if quotas.state else 0
+        if quotas.state is not None and kept > quotas.state and run.units.rows > quotas.state:
+            raise QuotaError.of(ids, f"it takes more than {quotas.state:,} tuples and rows of state: give it smaller windows, or raise the quota (state=), and add it again")  # fmt: skip
+        if rows is not None and rows.num_rows:
+            ts, texts = _find_times(rows, max(turn.clock.reached.values(), default=0)), _write(rows)
+            turn.report.results += rows.num_rows * len(ids)
+            for id in ids:
+                name, version = pa.scalar(id, pa.large_string()), pa.scalar(versions[id], pa.int64())
+                yield write_rows(pa.repeat(name, rows.num_rows), pa.repeat(version, rows.num_rows), ts, texts)
+
+    def _plan(self, sql: str) -> LocalRun:
+        return plan_run(parse_query(sql, self.plan.streams, self.plan.session))
+
+    def _forget(self, turn: Turn, living: set[str]) -> None:
+        for kind in [k for k in turn.state.segments if k.startswith(_KIND) and k.split(" ")[1] not in living]:
+            for info in turn.state.segments.pop(kind):
+                turn.store.remove(info)
+        memory = turn.state.extra.pop(OWN, {})
+        kept = {key: value for key, value in memory.items() if key in living}
+        if kept:
+            turn.state.extra[OWN] = kept
+
+
+class Nested(InProcess):
+    """The units of a run, whose segments lie in the state of the unit that runs it."""
+
+    most, ids, rows = 0, list[str](), 0
+
+    def take(self, out: list[pa.Table], table: pa.Table) -> None:
+        super().take(out, table)
+        if sum(t.num_rows for t in out) > self.most:
+            raise QuotaError.of(
+                self.ids,
+                f"it takes more than {self.most:,} answers in one micro-batch: narrow its conditions or windows, or raise the quota (answers=), and add it again",
+            )
+
+
+class _Lent:
+    """The store of a unit as a run takes it."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self.store = store
+
+    def read(self, info: SegmentInfo) -> Segment:
+        return self.store.read(info)
+
+    def write(self, segment: Segment) -> SegmentInfo:
+        return self.store.write(segment)
+
+    def remove(self, info: SegmentInfo) -> None:
+        self.store.remove(info)
+
+    def lend(self) -> None:
+        """Every stage has one unit: nobody reads what another removes."""
+
+    def copy(self, ids: set[str] | None = None) -> _Lent:
+        return self
+
+
+def _restore(known: InProcess, turn: Turn, key: str, ids: list[str], most: int) -> Nested:
+    """The units of a run as they were after the batch before."""
+    out = Nested(known.identity)
+    out.store, out.batch, out.most, out.ids = _Lent(turn.store), turn.batch, most, ids  # type: ignore[assignment]
+    out.maxima = dict(turn.clock.maxima)
+    memory = turn.state.extra.get(OWN, {}).get(key, {})
+    prefix = f"{_KIND}{key} "
+    for unit, rest in memory.items():
+        state = Manifest.fresh(known.identity)
+        out.states[int(unit)] = replace(state, **{name: rest[name] for name in _KEPT})
+    for kind in [k for k in turn.state.segments if k.startswith(prefix)]:
+        unit, name = kind.removeprefix(prefix).split(" ", 1)
+        out.states[int(unit)].segments[name] = list(turn.state.segments[kind])
+    return out
+
+
+def _keep(units: Nested, turn: Turn, key: str) -> None:
+    """Put a run's memory into the unit's."""
+    prefix = f"{_KIND}{key} "
+    for kind in [k for k in turn.state.segments if k.startswith(prefix)]:
+        del turn.state.segments[kind]
+    for unit, state in units.states.items():
+        for kind, infos in state.segments.items():
+            if infos:
+                turn.state.segments[f"{prefix}{unit} {kind}"] = infos
+    units.rows = sum(sum(state.rows().values()) for state in units.states.values())
+    memory = turn.state.extra.setdefault(OWN, {})
+    memory[key] = {str(u): {name: getattr(state, name) for name in _KEPT} for u, state in units.states.items()}
+
+
+def _key(sql: str, effect: int) -> str:
+    return f"{hashlib.blake2b(sql.encode(), digest_size=12).hexdigest()}@{effect}"
+
+
+def _empty(spec: StreamSpec) -> pa.Table:
+    return pa.schema([(n, kind) for n, t in spec.schema.items() if (kind := arrow_type(t)) is not None]).empty_table()
+
+
+def _rename(spec: StreamSpec, new: Segment | None) -> pa.Table:
+    """New tuples under the stream's own names and types; columns of nested types are left out."""
+    empty = _empty(spec)
+    if new is None:
+        return empty
+    names = [wire_name(spec, name) for name in empty.column_names]
+    return shrink(new.table.select(names).rename_columns(empty.column_names)).cast(empty.schema)
+
+
+def _find_times(rows: pa.Table, latest: int) -> np.ndarray:
+    """Event times of answers: of the youngest member, or the end of a group; of rows without one that of the batch."""
+    names = [name for name in rows.column_names if name.startswith(_TIME)]
+    if not names:
+        return np.full(rows.num_rows, latest)
+    times = [pc.cast(rows.column(name), pa.int64()) for name in names]
+    return integers(pc.fill_null(pc.max_element_wise(*times), latest).combine_chunks())
+
+
+def _write(rows: pa.Table) -> list[pa.Array | pa.Scalar]:
+    """The pieces of answers' objects: names and texts of values."""
+    shown = [name for name in rows.column_names if not name.startswith(_TIME)]
+    columns = [rows.column(name).combine_chunks() for name in shown]
+    texts = write_texts(columns, [spark_name(c.type) for c in columns], "answers")
+    pieces: list[pa.Array | pa.Scalar] = []
+    for n, (name, text) in enumerate(zip(shown, texts, strict=True)):
+        pieces += pa.scalar(write_prefix(n, name), pa.large_string()), text
+    return pieces
+
+
+def _forgive(part: Any) -> Any:
+    """A query whose expressions are NULL where they fail."""
+    if isinstance(part, Expr):
+        return part if part.is_column else replace(part, duckdb_template=as_null(part.duckdb_template))
+    if isinstance(part, tuple) and not hasattr(part, "_fields"):
+        return tuple(_forgive(item) for item in part)
+    if is_dataclass(part) and not isinstance(part, type) and type(part).__module__.startswith("watersmeet.query"):
+        changed = {
+            f.name: new for f in fields(part) if f.init and (new := _forgive(old := getattr(part, f.name))) is not old
+        }
+        return replace(part, **changed) if changed else part
+    return part
