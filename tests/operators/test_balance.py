@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.dataflow.contract import Report
+from watersmeet.dataflow.report import Report
 from watersmeet.operators.balance import Balance, Balanced
 from watersmeet.plan.options import Options
 from watersmeet.routing.balance import MOST_COUNTED, KeyCounts, find_wanted

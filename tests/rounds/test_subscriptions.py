@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from watersmeet.dataflow.clock import advance
-from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Report, Rounds, Turn, put
+from watersmeet.dataflow.contract import Flows, Inbox, Message, Origin, Rounds, Turn, put
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import QueryError
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.plan import RegistryPlan, wire_name

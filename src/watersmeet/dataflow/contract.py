@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen, count
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import DataError, WatersmeetError
 from watersmeet.kernels.instants import LAST, add_span
 from watersmeet.query.window import UNBOUNDED
@@ -84,84 +84,6 @@ def read_words(tables: Iterable[pa.Table]) -> list[dict[str, Any]]:
 def put(inboxes: dict[int, Inbox], message: Message) -> None:
     """Put a message into the inbox of its unit."""
     inboxes.setdefault(message.to, {}).setdefault(message.kind, []).append(message.table)
-
-
-@dataclass
-class Report:
-    """One unit, one turn or several."""
-
-    rows_in: dict[str, int] = field(default_factory=dict)
-    late: dict[str, int] = field(default_factory=dict)
-    results: int = 0
-    watermarks: dict[str, int] = field(default_factory=dict)
-    retained: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    memory: int = 0
-    """Bytes of its tuples and their indexes, in memory: several times `bytes`."""
-    seconds: float = 0.0
-    """CPU time of its turns."""
-    kernels: dict[str, int] = field(default_factory=dict)
-    """New tuples that each kernel was given."""
-    pruned: int = 0
-    """New tuples that were dropped before a probe: they had no window partner in some stream."""
-    drivers: list[str] = field(default_factory=list)
-    """In which order the sides' new tuples were processed; 'a | b' if tuple by tuple."""
-    policy: str = ""
-    """What chose that order; nothing where a unit has one driver only."""
-    measured: dict[str, Any] = field(default_factory=dict)
-    """By alias, what a site has seen of its stream, see `sites.plan_change.survey`."""
-    frequent: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
-    """By side and dimension of the grid its most frequent keys, see `operators.adopt`."""
-    values: dict[str, list[list[float]]] = field(default_factory=dict)
-    """By side a sample of what ranges route by, see `routing.depth`."""
-    found: int = 0
-    """Combinations that left the join."""
-    fetched_bytes: int = 0
-    """Of segments that the unit's host did not have."""
-    registered: dict[str, list[float]] = field(default_factory=dict)
-    """By id of a registered query: its answers, CPU seconds that it took, and the time of its youngest answer; queries without answers are there if they are among the dearest."""
-
-    def include(self, later: Report) -> None:
-        """Add a later turn."""
-        flows = ((self.rows_in, later.rows_in), (self.late, later.late), (self.kernels, later.kernels))
-        for mine, its in flows:
-            for name, rows in its.items():
-                mine[name] = mine.get(name, 0) + rows
-        self.results += later.results
-        self.found += later.found
-        self.frequent |= later.frequent
-        self.values |= later.values
-        self.pruned += later.pruned
-        self.fetched_bytes += later.fetched_bytes
-        self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
-        self.memory, self.seconds = later.memory, self.seconds + later.seconds
-        if later.drivers:
-            self.drivers, self.policy = later.drivers, later.policy
-        self.measured |= later.measured
-        for id, told in later.registered.items():
-            add_figures(self.registered, id, told)
-
-
-def add_figures(sums: dict[str, list[float]], id: str, told: Sequence[float]) -> None:
-    """Add what a registered query took, see `Report.registered`.
-
-    >>> sums = {"q": [2, 0.5, 7]}
-    >>> add_figures(sums, "q", [1, 0.25, 3])
-    >>> sums
-    {'q': [3, 0.75, 7]}
-    """
-    answers, seconds, last = told
-    mine = sums.get(id, [0, 0.0, last])
-    sums[id] = [mine[0] + answers, mine[1] + seconds, max(mine[2], last)]
-
-
-def count_orders(units: Iterable[Sequence[str]]) -> dict[str, int]:
-    """The orders of drivers of some units, and at how many of them; most frequent first.
-
-    >>> count_orders([["b", "a"], [], ["b", "a"], ["a", "b"]])
-    {'b, a': 2, 'a, b': 1}
-    """
-    return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
 
 
 FindCopies: TypeAlias = Callable[[pa.Table], Any]

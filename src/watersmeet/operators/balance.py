@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from watersmeet.dataflow.contract import Dataflow, Report, stage_of
+from watersmeet.dataflow.contract import Dataflow, stage_of
+from watersmeet.dataflow.report import Report
 from watersmeet.operators.assemble import dataflow_of
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.routing.balance import KeyCounts, adjust, find_wanted

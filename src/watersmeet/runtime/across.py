@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.dataflow.clock import Clock, Seen, watermarks
-from watersmeet.dataflow.contract import Report
+from watersmeet.dataflow.report import Report
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.units import InProcess, enter

@@ -19,7 +19,8 @@ import pyarrow as pa
 from watersmeet.columns.arrow import shrink
 from watersmeet.columns.retype import retype_table
 from watersmeet.dataflow.clock import Seen, watermarks
-from watersmeet.dataflow.contract import Dataflow, Message, Report, count_orders, first_unit
+from watersmeet.dataflow.contract import Dataflow, Message, first_unit
+from watersmeet.dataflow.report import Report, count_orders
 from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up_results, schemas_by_alias
 from watersmeet.kernels.instants import LAST

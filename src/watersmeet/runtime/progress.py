@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from watersmeet.dataflow.clock import NEVER
-from watersmeet.dataflow.contract import count_orders, stage_of
+from watersmeet.dataflow.contract import stage_of
+from watersmeet.dataflow.report import count_orders
 from watersmeet.query.duration import show_bytes
 from watersmeet.storage.document import FORMAT, Document
 from watersmeet.view.notebook import show_lines

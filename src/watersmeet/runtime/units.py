@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Origin, Report, Rounds, Turn, put, take_turn
+from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Origin, Rounds, Turn, put, take_turn
+from watersmeet.dataflow.report import Report
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import MemoryStore

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER, stream_cuts
-from watersmeet.dataflow.contract import add_figures
+from watersmeet.dataflow.report import add_figures
 from watersmeet.errors import QuotaError
 from watersmeet.query.quotas import Quotas
 from watersmeet.registry.plan import QUERY

@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from watersmeet.dataflow.contract import Message, Report, stage_of
+from watersmeet.dataflow.contract import Message, stage_of
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import OptionError
 from watersmeet.operators.balance import Balance, RangeBalance, RangeMemory, describe_hot, find_cut
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain

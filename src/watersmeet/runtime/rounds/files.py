@@ -326,4 +326,4 @@ class UnitReport(NamedTuple):
     state: str
     """Its manifest as JSON."""
     counts: Mapping[str, Any]
-    """See `dataflow.contract.Report`."""
+    """See `dataflow.report.Report`."""

@@ -31,7 +31,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from watersmeet.dataflow.clock import watermarks
-from watersmeet.dataflow.contract import Intake, Report, count_orders, stage_of
+from watersmeet.dataflow.contract import Intake, stage_of
+from watersmeet.dataflow.report import Report, count_orders
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan, list_required
 from watersmeet.plan.shipping import WHOLE

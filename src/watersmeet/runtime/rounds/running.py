@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame
 
 from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.clock import Seen, advance
-from watersmeet.dataflow.contract import MOST_UNITS, Flows, Message, Report, Rounds, is_last, put
+from watersmeet.dataflow.contract import MOST_UNITS, Flows, Message, Rounds, is_last, put
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import Arrivals

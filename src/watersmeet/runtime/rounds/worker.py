@@ -23,7 +23,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.columns.arrow import enlarge, integers, mark_utc
-from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Report, Turn, round_of, stage_of, take_turn
+from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Turn, round_of, stage_of, take_turn
+from watersmeet.dataflow.report import Report
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.operators.enter import AHEAD, Copies, JoinEntry, WireContent, find_usable, route
 from watersmeet.operators.late import ROW, find_lost

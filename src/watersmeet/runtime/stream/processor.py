@@ -22,18 +22,8 @@ from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import block_bytes, from_bytes, shrink
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
-from watersmeet.dataflow.contract import (
-    WORDS,
-    Dataflow,
-    Inbox,
-    Message,
-    Pause,
-    Report,
-    Turn,
-    Yielded,
-    first_unit,
-    take_turn,
-)
+from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Turn, Yielded, first_unit, take_turn
+from watersmeet.dataflow.report import Report
 from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
 from watersmeet.routing.labels import labels

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Promise
-from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Report, Turn, Yielded
+from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Turn, Yielded
+from watersmeet.dataflow.report import Report
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from watersmeet.dataflow.clock import NEVER, stream_cuts, watermarks
-from watersmeet.dataflow.contract import Report, add_figures
+from watersmeet.dataflow.report import Report, add_figures
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import Registered

@@ -19,7 +19,8 @@ from watersmeet.columns.arrow import enlarge, integers, shrink
 from watersmeet.columns.retype import retype_table
 from watersmeet.columns.spark_types import arrow_type
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import Dataflow, Report
+from watersmeet.dataflow.contract import Dataflow
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.operators.enter import rows_kept
 from watersmeet.plan.model import TIME

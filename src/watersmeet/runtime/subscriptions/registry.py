@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from watersmeet.dataflow.contract import Report
+from watersmeet.dataflow.report import Report
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec

@@ -33,7 +33,7 @@ def check_text(lab: Lab) -> list[Claim]:
     return [
         _best(found), _half(found), _alike(found), _early(curves, ("I", "II", "III"), 0.6, "60% of the results of I to III within 30% of timestamp's time"),
         _early(curves, ("V",), 0.8, "80% of the results of V within 20% to 30% of timestamp's time"),
-        _first_half(found), _silent(found, curves), _lowest(found), _round_robin(found), _consumed(curves),
+        _first_half(found), _silent(found, curves), _lowest(found), _round_robin(found), _consumption(curves),
     ]  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def _consumed_by(policy: Policy) -> Callable[[Timed], float]:
     return lambda t: t.average_share(policy, 0.5, what=1)
 
 
-def _consumed(curves: Found) -> Claim:
+def _consumption(curves: Found) -> Claim:
     policies: tuple[Policy, ...] = ("timestamp", *PROPOSED)
     here = {p: [average(f, _consumed_by(p)) for f in curves] for p in policies}
     return _claim(

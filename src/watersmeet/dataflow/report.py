@@ -1,0 +1,89 @@
+"""What units tell of their turns: figures for progress, and what decisions between batches are made by.
+
+Invariant: nothing that a turn computes depends on a report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Report:
+    """One unit, one turn or several."""
+
+    rows_in: dict[str, int] = field(default_factory=dict)
+    late: dict[str, int] = field(default_factory=dict)
+    results: int = 0
+    watermarks: dict[str, int] = field(default_factory=dict)
+    retained: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    memory: int = 0
+    """Bytes of its tuples and their indexes, in memory: several times `bytes`."""
+    seconds: float = 0.0
+    """CPU time of its turns."""
+    kernels: dict[str, int] = field(default_factory=dict)
+    """New tuples that each kernel was given."""
+    pruned: int = 0
+    """New tuples that were dropped before a probe: they had no window partner in some stream."""
+    drivers: list[str] = field(default_factory=list)
+    """In which order the sides' new tuples were processed; 'a | b' if tuple by tuple."""
+    policy: str = ""
+    """What chose that order; nothing where a unit has one driver only."""
+    measured: dict[str, Any] = field(default_factory=dict)
+    """By alias, what a site has seen of its stream, see `sites.plan_change.survey`."""
+    frequent: dict[str, dict[str, list[list[int]]]] = field(default_factory=dict)
+    """By side and dimension of the grid its most frequent keys, see `operators.adopt`."""
+    values: dict[str, list[list[float]]] = field(default_factory=dict)
+    """By side a sample of what ranges route by, see `routing.depth`."""
+    found: int = 0
+    """Combinations that left the join."""
+    fetched_bytes: int = 0
+    """Of segments that the unit's host did not have."""
+    registered: dict[str, list[float]] = field(default_factory=dict)
+    """By id of a registered query: its answers, CPU seconds that it took, and the time of its youngest answer; queries without answers are there if they are among the dearest."""
+
+    def include(self, later: Report) -> None:
+        """Add a later turn."""
+        flows = ((self.rows_in, later.rows_in), (self.late, later.late), (self.kernels, later.kernels))
+        for mine, its in flows:
+            for name, rows in its.items():
+                mine[name] = mine.get(name, 0) + rows
+        self.results += later.results
+        self.found += later.found
+        self.frequent |= later.frequent
+        self.values |= later.values
+        self.pruned += later.pruned
+        self.fetched_bytes += later.fetched_bytes
+        self.watermarks, self.retained, self.bytes = later.watermarks, later.retained, later.bytes
+        self.memory, self.seconds = later.memory, self.seconds + later.seconds
+        if later.drivers:
+            self.drivers, self.policy = later.drivers, later.policy
+        self.measured |= later.measured
+        for id, told in later.registered.items():
+            add_figures(self.registered, id, told)
+
+
+def add_figures(sums: dict[str, list[float]], id: str, told: Sequence[float]) -> None:
+    """Add what a registered query took, see `Report.registered`.
+
+    >>> sums = {"q": [2, 0.5, 7]}
+    >>> add_figures(sums, "q", [1, 0.25, 3])
+    >>> sums
+    {'q': [3, 0.75, 7]}
+    """
+    answers, seconds, last = told
+    mine = sums.get(id, [0, 0.0, last])
+    sums[id] = [mine[0] + answers, mine[1] + seconds, max(mine[2], last)]
+
+
+def count_orders(units: Iterable[Sequence[str]]) -> dict[str, int]:
+    """The orders of drivers of some units, and at how many of them; most frequent first.
+
+    >>> count_orders([["b", "a"], [], ["b", "a"], ["a", "b"]])
+    {'b, a': 2, 'a, b': 1}
+    """
+    return dict(Counter(", ".join(drivers) for drivers in units if drivers).most_common())
