@@ -63,7 +63,7 @@ def test_a_one_time_query_sees_what_living_queries_may_still_use(engine: str, pl
                     subs.add(case.sql(), id=str(n))
                 except UnsupportedError:
                     continue
-                if subs._registry.query(str(n)).own is None:  # others keep their tuples to themselves
+                if subs._registry.bind(case.sql()).own is None:  # others keep their tuples to themselves
                     living[str(n)] = case, batch
             elif batch == removed > added and str(n) in {e.id for e in subs.list()}:
                 subs.remove(str(n))

@@ -120,10 +120,10 @@ class Clock:
         """The time before which tuples are dead that wait for partners within these bounds."""
         return min((dead_before(self.after[stream], hi) for stream, hi in bounds), default=NEVER)
 
-    def ending(self, stream: str, hi: int) -> tuple[int, int]:
+    def find_ends(self, stream: str, hi: int) -> tuple[int, int]:
         """From which time on, and up to which, tuples cease to wait in this batch: partners come from a stream, at most `hi` later.
 
-        >>> Clock({"s": StreamSpec("s", {"ts": "timestamp"}, time="ts")}, {"s": 20}, {"s": 50}).ending("s", 5)
+        >>> Clock({"s": StreamSpec("s", {"ts": "timestamp"}, time="ts")}, {"s": 20}, {"s": 50}).find_ends("s", 5)
         (15, 45)
         """
         return dead_before(self.before[stream], hi), dead_before(self.after[stream], hi)

@@ -112,7 +112,7 @@ def _cut(sql: str) -> tuple[str, list[str]] | None:
     """A text's form, and its constants; None if it has none, or is not worth it.
 
     >>> _cut("SELECT o.id FROM o WHERE o.a > 5 AND o.b = 'x' WINDOW = 7 SECONDS")
-    ("SELECT o.id FROM o WHERE o.a > \\x00n\\x00 AND o.b = \\x00t\\x00 WINDOW = 7 SECONDS", ['5', "'x'"])
+    ('SELECT o.id FROM o WHERE o.a > \\x00n\\x00 AND o.b = \\x00t\\x00 WINDOW = 7 SECONDS', ['5', "'x'"])
     """
     if not isinstance(sql, str) or len(sql) > _MOST_TEXT or "\0" in sql:
         return None

@@ -46,7 +46,7 @@ def is_due(block: Block, clock: Clock) -> bool:
 def _spans(block: Block, clock: Clock) -> dict[int, tuple[int, int]]:
     """By template whose tuples leave without a partner: the span of event time in which waits end."""
     kinds = ((n, t) for n, t in block.outer.items() if t.outer != "semi")
-    return {n: clock.ending(t.streams[t.partner], t.wait_us) for n, t in kinds}
+    return {n: clock.find_ends(t.streams[t.partner], t.wait_us) for n, t in kinds}
 
 
 class Unmatched:
