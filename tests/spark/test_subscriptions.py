@@ -57,8 +57,8 @@ def test_queries_are_answered_and_come_and_go_without_a_restart(engine: str, spa
     for n in "rs":
         write(tmp_path, n, batches(4))
     subs = subscriptions(spark, tmp_path, engine=engine)
-    with pytest.raises(wm.WatersmeetError, match="no equality"):
-        subs.add("SELECT r.v FROM r, s WHERE r.v < s.v")
+    with pytest.raises(wm.WatersmeetError, match="has no column 'nope'"):
+        subs.add("SELECT r.nope FROM r, s WHERE r.k = s.k")
     first = subs.add(PAIR)
     subs.add(SELF, id="self")
     changed: list[int] = []
@@ -241,7 +241,7 @@ def test_a_query_that_breaks_a_batch_fails_and_the_others_are_answered(engine: s
     subs.add_all({"pair": PAIR, "self": SELF})
     bind = subs._registry.bind
     odd = Computed("no_such_function({0}, {1})", ((0, "v"), (1, "v")))  # as if the list of functions had let it through
-    subs._registry.bind = lambda sql: replace(bind(sql), residuals=(odd,))
+    subs._registry.bind = lambda sql, backfill=False: replace(bind(sql, backfill), residuals=(odd,))
     subs.add(PAIR.replace("WINDOW", "AND r.v = 11 WINDOW"), id="odd")
     subs._registry.bind = bind
     subs.start().await_termination()
