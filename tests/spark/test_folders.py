@@ -158,7 +158,7 @@ def test_a_batch_that_is_repeated_is_there_once(
         with pytest.raises(OSError, match="the disk is full"):
             query.start(**how).await_termination()
     written = {p.name for p in out.rglob("part-*")}
-    assert len(written) == 2
+    assert len(written) == 1, "the driver writes a small batch, one file for a day"
     assert (out / LOG / "0").exists() == (dies == "commit")
     query.start(**how).await_termination()
     assert sorted(spark.read.parquet(str(out)).select("x").toArrow()["x"].to_pylist()) == sorted(

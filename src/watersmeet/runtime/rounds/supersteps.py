@@ -90,7 +90,8 @@ class Supersteps:
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
         self._select: Select | None = None
         self._files = self._plan_files(folder_of_results, takes_batches)
-        can_take = self.task.writing is not None or (takes_batches and self._select is not None)
+        is_selected = takes_batches and self._files is None and self._select is not None
+        can_take = self.task.writing is not None or is_selected
         self.joins_here = query is not None and self.posts and folder.is_here and can_take and not is_connect(spark)
         """Whether small batches run in this process: where the state is at hand, and the sink takes what is made here."""
         self.latest = Account()
