@@ -63,6 +63,12 @@ def bands(chance: random.Random, left: str, right: str) -> Band:
         text = f"a.v BETWEEN b.v - INTERVAL {minutes} MINUTES AND b.v + INTERVAL {minutes} MINUTES"
         return Band(text, lambda x, y: y - span <= x <= y + span)
     digits = chance.choice(("0", "1", "0.1", "0.05", "0.20", "2.5", "0.00015", "3"))
+    if (left, right) == ("double", "double") and chance.random() < 0.4:
+        low, high = chance.choice((0.0, 0.1, 100.0)), float(digits)
+        return Band(
+            f"a.v BETWEEN b.v + {low - high!r} AND b.v + {low + high!r}".replace("+ -", "- "),
+            lambda x, y: _is_at_most(y + (low - high), x) and _is_at_most(x, y + (low + high)),
+        )
     if "double" in (left, right):
         return _compare(chance, "a.v - b.v", digits, float(digits), lambda x, y: float(x) - float(y))
     if chance.random() < 0.3:
@@ -93,6 +99,10 @@ def _order(x: Any, op: str, y: Any) -> bool:
     if isinstance(x, float) and math.isnan(x):
         return op in (">", ">=")
     return {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "=": x == y}[op]
+
+
+def _is_at_most(x: float, y: float) -> bool:
+    return math.isnan(y) or (not math.isnan(x) and x <= y)
 
 
 def table(numbers: list[Any], kind: str, keys: list[int | None] | None = None) -> pa.Table:
@@ -141,6 +151,7 @@ def test_a_band_is_exact_under_every_kernel_and_routing(chance: random.Random) -
         ("decimal(5,2)", "a.v BETWEEN b.v - 0.2 AND b.v + 0.2"),
         ("decimal(18,4)", "a.v - b.v BETWEEN -1 AND 1"),
         ("double", "abs(a.v - b.v) < 0.2"),
+        ("double", "a.v BETWEEN b.v - 0.5 AND b.v + 0.5"),
         ("date", "abs(datediff(a.v, b.v)) <= 2"),
         ("date", "a.v - b.v BETWEEN INTERVAL -2 DAYS AND INTERVAL 2 DAYS"),
         ("timestamp", "a.v BETWEEN b.v - INTERVAL 5 MINUTES AND b.v + INTERVAL 5 MINUTES"),

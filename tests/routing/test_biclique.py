@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,6 +85,32 @@ def test_values_inside_the_band_find_each_other(
                 if lo <= np.float64(x) - np.float64(y) <= hi:
                     assert probed_r[i][stored_s[j]] == 1
                     assert probed_s[j][stored_r[i]] == 1
+
+
+@given(
+    st.integers(1, 6), st.integers(1, 6), st.floats(-3, 3), st.floats(0, 5), st.lists(FLOATS, min_size=1, max_size=20),
+    st.lists(FLOATS, min_size=1, max_size=20), st.lists(st.floats(-3, 3), max_size=4),
+)  # fmt: skip
+@example(3, 3, 0.0, 1.0, [float("nan"), float("inf")], [float("nan"), float("inf"), -float("inf")], [0.5])
+def test_nan_is_the_largest_of_ordered_values_and_finds_itself(
+    m: int, n: int, lo: float, span: float, left: list[float], right: list[float], edges: list[float]
+) -> None:
+    hi = lo + span
+    cells = Cells.of_band(("x", "y"), lo, hi, integers=False, ordered=True)
+    cells = replace(cells, edges=(tuple(sorted(edges)), tuple(sorted(edges)))) if edges else cells
+    routing = Biclique.from_json(biclique(m, n, cells, m, n).to_json())
+    stored_r, probed_r = visits(routing, 0, Rows(values={"x": left}))
+    stored_s, probed_s = visits(routing, 1, Rows(values={"y": right}))
+    for i, x in enumerate(left):
+        for j, y in enumerate(right):
+            if _is_at_most(y + lo, x) and _is_at_most(x, y + hi):
+                assert probed_r[i][stored_s[j]] == 1
+                assert probed_s[j][stored_r[i]] == 1
+
+
+def _is_at_most(x: float, y: float) -> bool:
+    """As SQL compares: NaN is the largest and equals itself."""
+    return math.isnan(y) or x <= y
 
 
 def test_a_range_probe_visits_few() -> None:

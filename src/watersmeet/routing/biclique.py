@@ -62,20 +62,39 @@ class Cells:
     """Where cells begin: between whole numbers, if values are whole, so that rounding brings no probe too many."""
     edges: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     """By side where one cell ends and the next begins, if they follow the distribution; else none."""
+    ordered: bool = False
+    """Whether NaN is the largest value, and what is not finite is near its like; else that is near nothing."""
 
     @classmethod
-    def of_band(cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool) -> Cells:
+    def of_band(
+        cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool, ordered: bool = False
+    ) -> Cells:
         """For lo <= value of side 0 - value of side 1 <= hi."""
         span = max(hi - lo, 0.0) + (1.0 if integers else 0.0)
-        return cls(columns, ((-hi, -lo), (lo, hi)), max(2.0 * span, NARROWEST_CELL), 0.5 if integers else 0.0)
+        width, offset = max(2.0 * span, NARROWEST_CELL), 0.5 if integers else 0.0
+        return cls(columns, ((-hi, -lo), (lo, hi)), width, offset, ordered=ordered)
 
     def cell(self, side: int, value: np.ndarray) -> np.ndarray:
         """The cell of a side in which a value lies; values beyond all cells share the outermost ones."""
+        number = np.where(np.isnan(value), np.inf if self.ordered else 0.0, value)
         if self.edges[side]:
-            return np.searchsorted(np.array(self.edges[side]), np.where(np.isnan(value), 0.0, value), side="right")
+            return np.searchsorted(np.array(self.edges[side]), number, side="right")
         with np.errstate(over="ignore"):
-            cell = np.floor((np.where(np.isnan(value), 0.0, value) + self.offset) / self.width)
+            cell = np.floor((number + self.offset) / self.width)
         return np.clip(cell, -LARGEST_CELL, LARGEST_CELL).astype(np.int64)
+
+    def near(self, side: int, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the last cell of the other side that partners of a side's values can lie in; none if the last is before the first."""
+        is_finite = np.isfinite(value)
+        number = np.where(is_finite, value, 0.0)
+        slack = SAFETY * (np.abs(number) + max(abs(b) for b in self.reach[side]))
+        with np.errstate(over="ignore"):
+            first = self.cell(1 - side, number + self.reach[side][0] - slack)
+            last = self.cell(1 - side, number + self.reach[side][1] + slack)
+        if not self.ordered:
+            return first, np.where(is_finite, last, first - 1)
+        alone = self.cell(1 - side, value)
+        return np.where(is_finite, first, alone), np.where(is_finite, last, alone)
 
 
 @dataclass(frozen=True)
@@ -188,13 +207,7 @@ class Biclique:
             yield from ((n, np.flatnonzero(group == n)) for n in range(groups))
             return
         assert isinstance(self.by, Cells)
-        raw = content.value(self.by.columns[side])
-        value = np.where(np.isfinite(raw), raw, 0.0)
-        slack = SAFETY * (np.abs(value) + max(abs(b) for b in self.by.reach[side]))
-        with np.errstate(over="ignore"):
-            first = self.by.cell(1 - side, value + self.by.reach[side][0] - slack)
-            last = self.by.cell(1 - side, value + self.by.reach[side][1] + slack)
-        last = np.where(np.isfinite(raw), last, first - 1)  # what is not finite is within no band
+        first, last = self.by.near(side, content.value(self.by.columns[side]))
         visited = np.zeros((groups, content.rows), bool)
         rows = np.arange(content.rows)
         most = int(np.max(last - first, initial=-1)) + 1
@@ -216,6 +229,7 @@ class Biclique:
             reach = [list(r) for r in self.by.reach]
             by = {"columns": list(self.by.columns), "reach": reach, "width": self.by.width, "offset": self.by.offset}
             by |= {"edges": [list(edges) for edges in self.by.edges]} if any(self.by.edges) else {}
+            by |= {"ordered": True} if self.by.ordered else {}
         return {"sides": [[list(g) for g in side] for side in self.sides], "by": by}
 
     @classmethod
@@ -232,9 +246,9 @@ class Biclique:
         elif raw["by"] is not None:
             near, far = (tuple(r) for r in raw["by"]["reach"])
             first, second = (tuple(e) for e in raw["by"].get("edges", ((), ())))
-            by = Cells(
-                tuple(raw["by"]["columns"]), (near, far), raw["by"]["width"], raw["by"]["offset"], (first, second)
-            )
+            of = raw["by"]
+            edges, ordered = (first, second), of.get("ordered", False)
+            by = Cells(tuple(of["columns"]), (near, far), of["width"], of["offset"], edges, ordered)
         return cls((left, right), by)
 
 

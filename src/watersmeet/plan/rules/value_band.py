@@ -6,22 +6,23 @@
 
 Bounds are in units of codes: ones, days, microseconds, the last digit of decimals.
 
-Invariant: whatever satisfies all residuals lies inside the band. NaN satisfies no difference with a finite upper bound, so a
-band of doubles must come from one condition with both bounds; bounds on codes that are whole numbers may come from several.
+Invariant: whatever satisfies all residuals lies inside the band. NaN satisfies no difference with a finite upper bound, so a band of differences
+of doubles must come from one condition with both bounds; bounds on codes that are whole numbers may come from several. To comparisons of doubles NaN
+is the largest value and equal to itself: such bands are `ordered`. Sums of doubles are rounded, so their bands are a little wider than written.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from watersmeet.plan.model import InputPlan, Plan, Side
 from watersmeet.plan.residual import Compare, Difference
 from watersmeet.query.duration import unit_us
 from watersmeet.query.stream import DECIMAL
-from watersmeet.routing.biclique import Cells
+from watersmeet.routing.biclique import SAFETY, Cells
 
 SHIFTED = re.compile(r"\{0\}(?: ([+-]) (?:(\d{1,15}(?:\.\d+)?)|INTERVAL '(\d{1,9})' (SECOND|MINUTE|HOUR)S?))?")
 """A column, or one plus or minus a number or a fixed span."""
@@ -33,7 +34,7 @@ class _Operand:
 
     column: str
     base: str
-    shift: int = 0
+    shift: float = 0
 
 
 @dataclass(frozen=True)
@@ -46,27 +47,37 @@ class _Bound:
     hi: float
     whole: bool
     """Whether values are whole numbers of units."""
+    ordered: bool = False
+    """Whether NaN is the largest value."""
+    rounded: float = 0.0
+    """The largest number that was added to doubles."""
 
     @property
-    def shift(self) -> int:
+    def shift(self) -> float:
         return self.left.shift - self.right.shift
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether it may be combined with others."""
+        return self.whole or self.ordered or _is_finite(self)
 
 
 def value_band(plan: Plan, left: Side, right: Side) -> Cells | None:
     """Cells by the narrowest band; None if no difference has two finite bounds."""
-    found: dict[tuple[str, str, bool], _Bound] = {}
+    found: dict[tuple[str, str, bool, bool], _Bound] = {}
     for residual in plan.residuals:
         bound = _orient(plan, residual, left, right)
-        if bound is None or (not bound.whole and not _is_finite(bound)):
+        if bound is None or not bound.is_useful:
             continue
-        key = bound.left.base, bound.right.base, bound.whole
+        key = bound.left.base, bound.right.base, bound.whole, bound.ordered
         found[key] = _intersect(found[key], bound) if key in found else bound
     bounded = [b for b in found.values() if _is_finite(b)]
     if not bounded:
         return None
     best = min(bounded, key=lambda b: (b.hi - b.lo, b.left.column, b.right.column))
-    columns = best.left.column, best.right.column
-    return Cells.of_band(columns, best.lo, max(best.lo, best.hi), integers=best.whole)
+    columns, slack = (best.left.column, best.right.column), SAFETY * best.rounded
+    lo, hi = best.lo - slack, max(best.lo, best.hi) + slack
+    return Cells.of_band(columns, lo, hi, integers=best.whole, ordered=best.ordered)
 
 
 def _is_finite(bound: _Bound) -> bool:
@@ -76,25 +87,28 @@ def _is_finite(bound: _Bound) -> bool:
 def _intersect(first: _Bound, second: _Bound) -> _Bound:
     """Both bounds, over the columns of the first."""
     by = first.shift - second.shift
-    return _Bound(first.left, first.right, max(first.lo, second.lo + by), min(first.hi, second.hi + by), first.whole)
+    lo, hi = max(first.lo, second.lo + by), min(first.hi, second.hi + by)
+    return replace(first, lo=lo, hi=hi, rounded=max(first.rounded, second.rounded))
 
 
 def _orient(plan: Plan, residual: Compare | Difference, left: Side, right: Side) -> _Bound | None:
     """A residual as bounds on left - right."""
     (x, x_column), (y, y_column) = residual.left, residual.right
+    ordered = isinstance(residual, Compare) and residual.kind == "float"
     if isinstance(residual, Compare):
-        if residual.kind not in ("integer", "decimal"):
+        if residual.kind not in ("integer", "decimal", "float"):
             return None
-        lo, hi, whole = -math.inf, 0.0, True
+        lo, hi, whole = -math.inf, 0.0, not ordered
     else:
         lo = -math.inf if residual.lo is None else float(residual.lo)
         hi = math.inf if residual.hi is None else float(residual.hi)
         whole = residual.is_exact
-    if x in left.aliases and y in right.aliases:
-        return _Bound(_operand(plan, left, x, x_column), _operand(plan, right, y, y_column), lo, hi, whole)
     if y in left.aliases and x in right.aliases:
-        return _Bound(_operand(plan, left, y, y_column), _operand(plan, right, x, x_column), -hi, -lo, whole)
-    return None
+        (x, x_column), (y, y_column), lo, hi = residual.right, residual.left, -hi, -lo
+    elif not (x in left.aliases and y in right.aliases):
+        return None
+    mine, other = _operand(plan, left, x, x_column), _operand(plan, right, y, y_column)
+    return _Bound(mine, other, lo, hi, whole, ordered, 0.0 if whole else abs(mine.shift) + abs(other.shift))
 
 
 def _operand(plan: Plan, side: Side, alias: str, name: str) -> _Operand:
@@ -103,7 +117,7 @@ def _operand(plan: Plan, side: Side, alias: str, name: str) -> _Operand:
     return _Operand(column, f"{alias}.{base}", shift)
 
 
-def _base(source: InputPlan, name: str) -> tuple[str, int]:
+def _base(source: InputPlan, name: str) -> tuple[str, float]:
     """`v + 3` is v, shifted by 3; in units of codes."""
     found = next((c for c in source.columns if c.name == name), None)
     if found is None:
@@ -116,6 +130,9 @@ def _base(source: InputPlan, name: str) -> tuple[str, int]:
     shift = Fraction(number or 0) * 10 ** int(decimal[2]) if decimal else Fraction(number or 0)
     if span is not None:
         shift = Fraction(int(span) * unit_us(unit))
-    if shift.denominator > 1:  # digits that the type has no room for
+    is_double = found.type == "double" and not found.cast  # sums of floats are rounded to seven digits
+    no_room = shift.denominator > 1 or found.type in ("float", "double")
+    if shift and no_room and not is_double:
         return f"{found.expr.text}::{found.type}", 0
-    return f"{found.expr.columns[0].column}::{found.type}", int(-shift if sign == "-" else shift)
+    signed = -shift if sign == "-" else shift
+    return f"{found.expr.columns[0].column}::{found.type}", float(signed) if found.type == "double" else int(signed)
