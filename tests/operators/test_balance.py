@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pytest
 
 from watersmeet.dataflow.report import Report
-from watersmeet.operators.balance import Balance, Balanced
+from watersmeet.operators.balance import Balance, Balanced, BicliqueBalance
 from watersmeet.plan.options import Options
 from watersmeet.routing.balance import MOST_COUNTED, KeyCounts, find_wanted
 from watersmeet.routing.epochs import Epochs
@@ -148,14 +150,44 @@ def test_ranges_follow_the_data(width, distinct, kind):
     auto, plain = (Watched(AGES.format(width), tables, units=8, routing=r) for r in ("auto", "range"))
     assert auto.run(400).num_rows == plain.run(400).num_rows
     assert max(auto.busiest[2:]) <= 1.3 < 2 < min(plain.busiest[2:])
-    epochs = Epochs.from_json(auto.ranged.routing)
+    epochs = Epochs.from_json(auto.sided.routing)
     assert (epochs.current.kind, len(epochs.routings)) == (kind, 1)  # the first routing's tuples are dead
 
 
 def test_even_ranges_are_left_alone():
     run = Watched(AGES.format(1), {name: ages(2400, seed, 10_000) for seed, name in enumerate("ab")}, units=8)
     run.run(400)
-    assert run.ranged.routing == []
+    assert run.sided.routing == []
+
+
+LESS = "SELECT a.id AS x, b.id AS y FROM a, b WHERE {} WINDOW = 30 MILLISECONDS"
+
+
+@pytest.mark.parametrize("condition", ["a.age < b.age - 90", "(a.age * b.age) % 7 = 1"])
+def test_the_sides_of_a_biclique_follow_the_rates(condition):
+    """Twenty tuples of a for one of b, then the other way round: the slow side has one unit of eight, and nothing is lost or doubled."""
+    slow = ages(4000, 1)
+    slow = slow.filter(pa.compute.equal(pa.compute.bit_wise_and(slow["id"], 15), 0))
+    later = {name: _move(table, 4_000_000) for name, table in {"a": slow, "b": ages(4000, 3)}.items()}
+    tables = {name: pa.concat_tables([t, later[name]]) for name, t in {"a": ages(4000, 2), "b": slow}.items()}
+    auto, plain = (Watched(LESS.format(condition), tables, units=8, routing=r) for r in ("auto", "random"))
+    for run in (auto, plain):
+        run.sides = run.sides and BicliqueBalance(run.plan, 2)
+    posted = {}
+    for name, run in (("auto", auto), ("plain", plain)):
+        found = [run.push(batch) for batch in run.reader.cut_by_time(run.wires, 500_000)] + [run.push({}, ended=True)]
+        posted[name] = run.rows_of([t for batch in found for t in batch])
+    got, want = (Counter(zip(*posted[name].to_pydict().values(), strict=True)) for name in ("auto", "plain"))
+    assert got == want
+    epochs = Epochs.from_json(auto.sided.routing)
+    assert [len(members) for members in epochs.current.members] == [1, 7]
+    assert epochs.current.units > 8, "numbers are not used again"
+    assert not plain.sided.routing, "what was asked for stays"
+
+
+def _move(table: pa.Table, us: int) -> pa.Table:
+    moved = pa.compute.add(table["ts"].cast(pa.int64()), us).cast(pa.timestamp("us"))
+    return table.set_column(table.column_names.index("ts"), "ts", moved)
 
 
 def test_memory_counts_indexes():

@@ -41,6 +41,8 @@ class Report:
     """By side a sample of what ranges route by, see `routing.depth`."""
     found: int = 0
     """Combinations that left the join."""
+    looked: int = 0
+    """Combinations that look-ups found, before conditions were tested."""
     fetched_bytes: int = 0
     """Of segments that the unit's host did not have."""
     registered: dict[str, list[float]] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Report:
                 mine[name] = mine.get(name, 0) + rows
         self.results += later.results
         self.found += later.found
+        self.looked += later.looked
         self.frequent |= later.frequent
         self.values |= later.values
         self.pruned += later.pruned

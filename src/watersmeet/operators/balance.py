@@ -1,4 +1,4 @@
-"""From what the units of a batch report to the hot keys of the next one: `routing.balance` for every dimension of every stage of a plan; and to the ranges of the next one.
+"""From what the units of a batch report to the hot keys of the next one: `routing.balance` for every dimension of every stage of a plan; and to the ranges and the sizes of a biclique's sides.
 
 Invariant: a function of the reports, the clock, and what it has said before: what comes of it is written down before the next batch, so a replay does
 not ask again. In one batch the coordinates of one dimension of a stage begin to hold keys, so that the home of each has all that they need.
@@ -6,8 +6,8 @@ not ask again. In one batch the coordinates of one dimension of a stage begin to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +16,11 @@ from watersmeet.dataflow.report import Report
 from watersmeet.operators.assemble import dataflow_of
 from watersmeet.plan.model import Plan, Stage
 from watersmeet.routing.balance import KeyCounts, adjust, find_wanted
-from watersmeet.routing.biclique import Biclique, Cells
+from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.depth import Sample, adapt_cells, merge_samples
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.sizes import Flow, adapt_sizes
 from watersmeet.routing.spread import HotKey
 
 MOST_EARLIER = 3
@@ -126,40 +127,69 @@ class Balance:
 
 
 @dataclass
-class RangeMemory:
-    """The routings of a join by ranges, empty if it is the plan's, and what was sampled; both as JSON."""
+class BicliqueMemory:
+    """The routings of a join of two sides, empty if it is the plan's, what was sampled and what was counted; all as JSON."""
 
-    routing: list[dict[str, Any]]
-    samples: list[Sample]
+    routing: list[dict[str, Any]] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    flow: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class RangeBalance:
-    """Lets the ranges of a join of two streams follow the data."""
+class BicliqueBalance:
+    """Lets the ranges of a join of two streams follow their values, and the sizes of its sides their rates, on so many cores."""
 
     plan: Plan
+    cores: int
 
     @classmethod
-    def of(cls, plan: Plan) -> RangeBalance | None:
-        """None where no ranges route, or somebody has forced them."""
-        routing = plan.stages[0].routing
-        by_range = len(plan.stages) == 1 and isinstance(routing, Biclique) and isinstance(routing.by, Cells)
-        return cls(plan) if plan.may_spread and by_range else None
+    def of(cls, plan: Plan, cores: int) -> BicliqueBalance | None:
+        """None where no biclique routes, or somebody has forced it."""
+        by_two = len(plan.stages) == 1 and isinstance(plan.stages[0].routing, Biclique)
+        return cls(plan, cores) if plan.may_spread and by_two else None
 
-    def settle(self, before: RangeMemory, reports: Reports, maxima: Mapping[str, int]) -> tuple[RangeMemory, list[str]]:
-        """After a batch under these routings."""
+    def settle(
+        self, before: BicliqueMemory, reports: Reports, maxima: Mapping[str, int], occupied: Set[int] | None = None
+    ) -> tuple[BicliqueMemory, list[str]]:
+        """After a batch under these routings; `occupied` are the units that hold tuples, if that is known."""
         join = self.plan.stages[0]
         assert isinstance(join.routing, Biclique)
         epochs = Epochs.from_json(before.routing) if before.routing else Epochs((join.routing,))
         known = before.samples or [[], []]
         brought = [[r.values.get(side.name, []) for r in reports.values()] for side in join.sides]
         samples = [merge_samples(old, new) for old, new in zip(known, brought, strict=True)]
-        epochs = epochs.prune(frozenset(), find_cut(self.plan, maxima))
-        made = adapt_cells(epochs.current, samples)
+        flow = Flow(**before.flow)
+        flow.count(*self._count(epochs, reports))
+        empty = frozenset[int]() if occupied is None else epochs.units - occupied
+        epochs = epochs.prune(empty, find_cut(self.plan, maxima))
+        made = sized = adapt_sizes(epochs.current, flow, self.cores)
+        made = adapt_cells(sized, samples)
         if made == epochs.current or len(epochs.routings) > MOST_EARLIER:
-            return RangeMemory(epochs.to_json() if before.routing else [], samples), []
-        said = f"ranges did not keep the units busy: {'at random' if made.by is None else 'cells of equal depth'} from the next batch on"
-        return RangeMemory(epochs.then(made, max(maxima.values(), default=0)).to_json(), samples), [said]
+            return BicliqueMemory(epochs.to_json() if before.routing else [], samples, asdict(flow)), []
+        said = list(_tell_change(epochs.current, sized, made))
+        then = epochs.then(made, max(maxima.values(), default=0))
+        return BicliqueMemory(then.to_json(), samples, asdict(flow)), said
+
+    def _count(self, epochs: Epochs, reports: Reports) -> tuple[list[float], list[float]]:
+        """By side new tuples, and pairs that its units have looked at."""
+        rows, pairs = [0.0, 0.0], [0.0, 0.0]
+        names = [side.name for side in self.plan.stages[0].sides]
+        for unit, report in reports.items():
+            held_by = [unit in members for members in epochs.current.members]
+            for side, name in enumerate(names):
+                if held_by[side]:
+                    rows[side] += report.rows_in.get(name, 0)
+                    pairs[side] += max(report.found, report.looked)
+        return rows, pairs
+
+
+def _tell_change(old: Biclique, sized: Biclique, made: Biclique) -> Iterator[str]:
+    if sized != old:
+        m, n = (len(members) for members in sized.members)
+        yield f"{m} and {n} units store the two sides from the next batch on: so their rates ask for"
+    if made != sized:
+        how = "at random" if made.by is None else "cells of equal depth"
+        yield f"ranges did not keep the units busy: {how} from the next batch on"
 
 
 def find_cut(plan: Plan, maxima: Mapping[str, int]) -> int:

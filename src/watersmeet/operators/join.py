@@ -124,7 +124,7 @@ class JoinUnits:
                 yield table
         for join in joins.values():
             _book_kernel(turn, join)
-        turn.state.fanout = stats.memory()
+        turn.state.fanout, turn.report.looked = stats.memory(), stats.looked
         self._settle(turn, new, () if preserved is None else preserved.settles)
         held = [s for segments in (*old.values(), filter(None, new.values())) for s in segments]
         turn.report.memory = round(turn.report.bytes * weigh_indexes(held))

@@ -66,9 +66,7 @@ class Cells:
     """Whether NaN is the largest value, and what is not finite is near its like; else that is near nothing."""
 
     @classmethod
-    def of_band(
-        cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool, ordered: bool = False
-    ) -> Cells:
+    def of_band(cls, columns: tuple[str, str], lo: float, hi: float, *, integers: bool, ordered: bool = False) -> Cells:
         """For lo <= value of side 0 - value of side 1 <= hi."""
         span = max(hi - lo, 0.0) + (1.0 if integers else 0.0)
         width, offset = max(2.0 * span, NARROWEST_CELL), 0.5 if integers else 0.0

@@ -25,7 +25,7 @@ from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up_results, schemas_by_alias
 from watersmeet.kernels.instants import LAST
 from watersmeet.operators.assemble import PlanFlows, make_keepers
-from watersmeet.operators.balance import Balance, Balanced, RangeBalance, RangeMemory
+from watersmeet.operators.balance import Balance, Balanced, BicliqueBalance, BicliqueMemory
 from watersmeet.operators.finish.aggregate import GroupUnits
 from watersmeet.operators.finish.distinct import KEPT
 from watersmeet.operators.finish.project import project_rows, select_columns
@@ -80,6 +80,7 @@ class LocalRun:
         """By batch the rows that were dropped, in the schema of `operators.late`; none without `late`."""
         self.retained = dict.fromkeys(self.plan.aliases, 0)
         """The most rows kept after any batch, by alias."""
+        self.sides, self.sided = BicliqueBalance.of(self.plan, cores), BicliqueMemory()
         self._holders = {} if self.across else {alias: self._find_holders(alias) for alias in self.plan.aliases}
         self.ran = Report()
         self.drivers: Counter[str] = Counter()
@@ -87,7 +88,6 @@ class LocalRun:
         self._kept = 0
         """The most rows that were kept apart after any batch."""
         self.balance = Balance(self.plan, cores) if self.plan.may_spread else None
-        self.ranges, self.ranged = RangeBalance.of(self.plan), RangeMemory([], [])
         self.balanced = Balanced([], {}, [])
         """The hot keys of the next batch."""
 
@@ -139,15 +139,15 @@ class LocalRun:
 
     def save(self) -> dict[str, bytes]:
         """The state between two batches, as contents of files."""
-        own = {**self.units.save(), _HOT: json.dumps([asdict(self.balanced), asdict(self.ranged)]).encode()}
+        own = {**self.units.save(), _HOT: json.dumps([asdict(self.balanced), asdict(self.sided)]).encode()}
         return {**own, **(self.across.save() if self.across else {})}
 
     def resume(self, saved: Mapping[str, bytes]) -> None:
         """Go on from a saved state; an error if it is of another query."""
         self.units = InProcess.load({n: c for n, c in saved.items() if "/" not in n}, self.units.identity)
         if _HOT in saved:
-            hot, ranged = json.loads(saved[_HOT])
-            self.balanced, self.ranged = Balanced(**hot), RangeMemory(**ranged)
+            hot, sided = json.loads(saved[_HOT])
+            self.balanced, self.sided = Balanced(**hot), BicliqueMemory(**sided)
         if self.across:
             self.across.resume({n: c for n, c in saved.items() if "/" in n})
 
@@ -187,7 +187,7 @@ class LocalRun:
     def _push_to_units(
         self, wires: Mapping[str, pa.Table], *, ended: bool, reached: Mapping[str, int] | None
     ) -> list[pa.Table]:
-        flow = self.flows.under({"spread": self.balanced.hot, "routing": self.ranged.routing})
+        flow = self.flows.under({"spread": self.balanced.hot, "routing": self.sided.routing})
         if self.late:
             wires, lost = set_aside(self.plan, flow.clock(self.units.maxima, {}), wires, self.units.batch)
             self.lost.append(lost)
@@ -197,8 +197,8 @@ class LocalRun:
         if self.balance is not None:
             now = self.balanced
             self.balanced = self.balance.settle(now.hot, now.memory, self.units.reports, self.units.maxima)
-        if self.ranges is not None:
-            self.ranged, _ = self.ranges.settle(self.ranged, self.units.reports, self.units.maxima)
+        if self.sides is not None:
+            self.sided, _ = self.sides.settle(self.sided, self.units.reports, self.units.maxima)
         return out
 
     def _push_to_sites(
@@ -244,16 +244,18 @@ class LocalRun:
             return self.across.stored
         out = {}
         for alias, units in self._holders.items():
-            held = [self.units.states[unit].rows() for unit in units if unit in self.units.states]
+            held = [state.rows() for unit, state in self.units.states.items() if units is None or unit in units]
             out[alias] = sum(rows.get(alias, 0) + rows.get(WAITING + alias, 0) for rows in held)
         return out
 
-    def _find_holders(self, alias: str) -> list[int]:
-        """The units that hold each of an alias' tuples once."""
+    def _find_holders(self, alias: str) -> set[int] | None:
+        """The units that hold each of an alias' tuples once; None: all units, also those that are added while it runs."""
         stage, side = self.plan.entry(alias)
+        if self.sides is not None:
+            return None
         entry = None if self.plan.sequenced else self.flows.under({}).entries.get(alias)
         first = first_unit(1 if entry is None else entry.stage)
-        return [first + u for u in range(stage.units) if stage.routing.is_primary(side, u)]
+        return {first + u for u in range(stage.units) if stage.routing.is_primary(side, u)}
 
     def _count_kept(self) -> None:
         if self.plan.join.distinct or self.plan.join.group_window is not None:

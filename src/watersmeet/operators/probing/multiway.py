@@ -53,6 +53,8 @@ class FanoutStats:
 
     def __init__(self, memory: Mapping[str, list[float]]) -> None:
         self._fading = {key: [n / 2 for n in (*entry, 0.0)[:3]] for key, entry in memory.items()}
+        self.looked = 0
+        """Combinations that look-ups have found in this turn, before conditions were tested."""
 
     def __call__(self, bound: frozenset[str], y: str) -> float | None:
         probes, matches, _ = self._fading.get(self._key(bound, y), (0.0, 0.0, 0.0))
@@ -64,6 +66,7 @@ class FanoutStats:
         return matches / candidates if candidates >= 1 else None
 
     def record(self, bound: frozenset[str], y: str, probes: int, matches: int, rows: int) -> None:
+        self.looked += matches
         entry = self._fading.setdefault(self._key(bound, y), [0.0, 0.0, 0.0])
         for n, more in enumerate((probes, matches, probes * rows)):
             entry[n] += more

@@ -44,7 +44,7 @@ def place_units(plan: Plan, given: Given) -> Plan:
     wanted = ForcedRouting.of(given.options.routing)
     made = _Placer(plan, given.order(plan)).place(wanted)
     spreads = wanted.name == "auto" and given.options.shipping != "semijoin" and not plan.sequenced
-    made = replace(made, may_spread=spreads and (_has_keys(made) or _has_range(made)))
+    made = replace(made, may_spread=spreads and (_has_keys(made) or _joins_two_sides(made)))
     if plan.sequenced and any(isinstance(s.routing, Biclique) or len(made.stages) > 1 for s in made.stages):
         raise OptionError(
             f"routing={wanted.name!r}: tuples of a ROWS window are numbered first and joined in one grid; leave routing='auto'"
@@ -62,10 +62,9 @@ def _has_keys(plan: Plan) -> bool:
     )
 
 
-def _has_range(plan: Plan) -> bool:
-    """Whether ranges of values decide where the tuples of a join of two streams go."""
-    routing = plan.stages[0].routing
-    return len(plan.stages) == 1 and isinstance(routing, Biclique) and isinstance(routing.by, Cells)
+def _joins_two_sides(plan: Plan) -> bool:
+    """Whether a biclique routes: its ranges and the sizes of its sides may follow the data."""
+    return len(plan.stages) == 1 and isinstance(plan.stages[0].routing, Biclique)
 
 
 def route_two(plan: Plan, sides: tuple[Side, ...], wanted: ForcedRouting) -> Hypercube | Biclique:

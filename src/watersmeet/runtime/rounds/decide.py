@@ -5,6 +5,7 @@
 - Routing (`scaling=`): loads are checked after every batch, and from the next one on the routing may differ. Window joins migrate nothing:
   units that were removed get no more tuples, are probed as long as they hold any, and are gone when these have expired. Where a side is kept for ever,
   its segments are handed over to other units of the subgroup; they are files, so only the manifest changes.
+- Sides (`routing="auto"`): ranges follow the values of two streams, and the number of units of each side their rates.
 - Spread (`routing="auto"`): keys that have become hot are spread over several units, and cool down again, see `operators.balance`.
 - Shipping (`shipping="auto"`): which payloads follow later is priced after every batch. Stored tuples are turned when the next one begins.
 
@@ -23,7 +24,7 @@ from typing import Any, Protocol
 from watersmeet.dataflow.contract import Message, stage_of
 from watersmeet.dataflow.report import Report
 from watersmeet.errors import OptionError
-from watersmeet.operators.balance import Balance, RangeBalance, RangeMemory, describe_hot, find_cut
+from watersmeet.operators.balance import Balance, BicliqueBalance, BicliqueMemory, describe_hot, find_cut
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, offers
@@ -78,12 +79,12 @@ class Decider:
         """How tuples travel to units, in words."""
         first = 1 if plan.sequenced else 0
         self.joins = range(first, first + len(plan.stages))
-        ranges = RangeBalance.of(plan) if scaling is None and cores else None
-        self.routing: Scaled | Ranges = Scaled(plan, scaling) if ranges is None else Ranges(plan, ranges)
+        sides = BicliqueBalance.of(plan, cores) if scaling is None and cores else None
+        self.routing: Scaled | Sides = Scaled(plan, scaling) if sides is None else Sides(plan, sides)
         self.shipping = Shipping(plan, bandwidth, adapts_shipping)
         self.spread = SpreadKeys(Balance(plan, max(cores, 1), adapts=cores > 0 and plan.may_spread))
         self.watches_keys = self.routing.watches_keys
-        if scaling is not None or ranges is not None:
+        if scaling is not None or sides is not None:
             self.taken += (self.routing,)
         if self.spread.balance.adapts:
             self.taken += (self.spread,)
@@ -201,11 +202,11 @@ class Scaled:
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """The ranges of a join by values: they follow the data."""
+class Sides:
+    """The ranges and the sizes of the sides of a biclique: they follow the data."""
 
     plan: Plan
-    balance: RangeBalance
+    balance: BicliqueBalance
     name = "routing"
     watches_keys = False
 
@@ -213,9 +214,12 @@ class Ranges:
         return before.routing
 
     def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
-        known = RangeMemory(intent.routing, after.scaling.get("samples", []))
-        made, said = self.balance.settle(known, account.reports, after.maxima)
-        after.routing, after.scaling = made.routing, {"samples": made.samples}
+        known = BicliqueMemory(intent.routing, after.scaling.get("samples", []), after.scaling.get("flow", {}))
+        occupied = {unit for unit, _, _ in after.segments()}
+        made, said = self.balance.settle(known, account.reports, after.maxima, occupied)
+        after.routing, after.scaling = made.routing, {"samples": made.samples, "flow": made.flow}
+        if made.routing:
+            after.retire(set(after.units) - Epochs.from_json(made.routing).units - occupied)
         return said
 
     def explain(self, manifest: BatchManifest) -> list[str]:

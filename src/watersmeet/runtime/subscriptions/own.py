@@ -64,7 +64,7 @@ def plan_run(join: Join) -> LocalRun:
     streams = {name: replace(spec, max_ahead_us=None) for name, spec in join.streams.items()}
     shown = show_times(_forgive(replace(join, streams=streams)))
     run = LocalRun(shown, {i.stream: _empty(join.streams[i.stream]) for i in join.inputs}, Options(units=1))
-    run.balance = run.ranges = None
+    run.balance = run.sides = None
     return run
 
 
