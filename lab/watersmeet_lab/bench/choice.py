@@ -2,7 +2,7 @@
 
 Shapes with one unit force `kernel=`, those with several `routing=`. All run in process, from tables in memory to a table of results. A forced choice
 that takes more than GIVEN_UP times as long as `auto` in its first run is not run again: it is not the best. The others run in turn, `repeat` times, and those that are
-within CLOSE of the best twice as often again, since noise only adds. The answer of every run, count and checksum, must be `auto`'s.
+within CLOSE of the best twice as often again, or until each has run for LONG_ENOUGH seconds: noise only adds, and what takes milliseconds has most of it. The answer of every run, count and checksum, must be `auto`'s.
 
 The figure is CPU time, the least of all runs of a choice. The bar: `auto` is within NEAR of the best in OFTEN of the shapes, and within FAR in all.
 """
@@ -31,6 +31,7 @@ SEED = 1
 KERNELS = ("hw", "sorted", "nlw", "mw", "lca")
 ROUTINGS = ("hash", "hypercube", "random", "range", "contrand", "matrix", "pipeline")
 GIVEN_UP, CLOSE = 3.0, 1.6
+LONG_ENOUGH, MOST_TURNS = 1.0, 60
 NEAR, OFTEN, FAR = 1.25, 0.95, 2.0
 
 
@@ -98,7 +99,8 @@ def measure(shape: Shape, repeat: int, say: Callable[[str], None]) -> Outcome:
         if answer(found) != right:
             raise SystemExit(f"{shape.name}: {choice} and auto differ, so there is nothing to time")
         outcome.seconds[choice] = [seconds]
-    for number in range(3 * repeat):
+    shortest = min(min(times) for times in outcome.seconds.values())
+    for number in range(max(3 * repeat, min(MOST_TURNS, round(LONG_ENOUGH / shortest)))):
         least = {c: min(times) for c, times in outcome.seconds.items()}
         limit = GIVEN_UP * least["auto"] if number < repeat else max(CLOSE * min(least.values()), least["auto"])
         for choice in [c for c in least if least[c] <= limit]:
