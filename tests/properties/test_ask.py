@@ -63,8 +63,7 @@ def test_a_one_time_query_sees_what_living_queries_may_still_use(engine: str, pl
                     subs.add(case.sql(), id=str(n))
                 except UnsupportedError:
                     continue
-                if subs._registry.bind(case.sql()).own is None:  # others keep their tuples to themselves
-                    living[str(n)] = case, batch
+                living[str(n)] = case, batch
             elif batch == removed > added and str(n) in {e.id for e in subs.list()}:
                 subs.remove(str(n))
                 living.pop(str(n), None)
@@ -194,3 +193,30 @@ def test_what_nobody_reads_and_nested_columns_cannot_be_asked_for() -> None:
     for bad in ("SELECT a.l FROM r a, r b WHERE a.k = b.k", "SELECT a.k FROM r a, r b WHERE a.l = b.l"):
         with pytest.raises(UnsupportedError, match=r"a\.l: a one-time query takes plain types"):
             subs.ask(bad)
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_tuples_of_a_query_that_shares_nothing_are_seen(units: int) -> None:
+    subs = two(units=units)
+    subs.add("SELECT r.id AS x, s.id AS y FROM r FULL JOIN s ON r.k = s.k AND r.id < s.id WINDOW = 5 SECONDS", id="own")
+    for n in range(4):
+        subs.push({s: stream((n, 1, 2 * n)) for s in "rs"})
+    near = [(x, y) for x in range(1, 4) for y in range(1, 4)]
+    assert pairs(subs) == near, "the first has been left behind by 6 seconds"
+    subs.add(WIDE.replace("1 HOUR", "2 SECONDS"), id="late", backfill=True)
+    found = subs.push({"r": stream((9, 7, 7))})
+    late = [
+        json.loads(a)
+        for q, a in zip(found["query"].to_pylist(), found["answer"].to_pylist(), strict=True)
+        if q == "late"
+    ]
+    assert {(a["x"], a["y"]) for a in late} == {(x, y) for x, y in near if abs(x - y) <= 1}
+
+
+def test_numbers_of_tuples_keep_none_by_time() -> None:
+    subs = two()
+    subs.add("SELECT r.id FROM r [ROWS 2], s [ROWS 2] WHERE r.k = s.k")
+    for n in range(3):
+        subs.push({s: stream((n, 1, n)) for s in "rs"})
+    assert not subs.list()[0].unbounded
+    assert sum(subs.reports[0].retained.values()) == 2, "the latest instant alone"

@@ -84,3 +84,28 @@ def test_figures_stand_in_the_progress(tmp_path: Path) -> None:
     assert told.answers == told.batch_answers > 0
     assert "dearest" in repr(life.last)
     assert json.dumps(life.last.dearest, default=str)
+
+
+def test_queries_that_share_nothing_are_told_of() -> None:
+    subs, apart = two(), PAIR.replace("r.k = s.k", "r.id < s.id")
+    subs.add_all(
+        {
+            "one": apart,
+            "same": apart,
+            "sums": "SELECT r.k, count(*) AS n FROM r GROUP BY r.k, window(r.ts, '2 seconds')",
+        }
+    )
+    found: Counter[str] = Counter()
+    for n in range(4):
+        found.update(subs.push({"r": stream((n, 0, n)), "s": stream((n + 1, 0, n))})["query"].to_pylist())
+    told = {e.id: e.figures for e in subs.list()}
+    assert {id: f.answers for id, f in told.items()} == dict(found)
+    assert found["one"] == found["same"] == 10
+    assert found["sums"] == 1
+    assert told["one"].last_answer == moment(3_000_000)
+    assert told["sums"].last_answer == moment(2_000_000)
+    assert told["one"].state_rows == told["same"].state_rows == 8
+    assert told["sums"].state_rows > 0
+    assert {f.id for f in subs.dearest} == {"one", "same", "sums"}
+    assert sum(f.cost_share for f in subs.dearest) == pytest.approx(1.0)
+    assert all(f.cost_share > 0 for f in told.values())

@@ -55,6 +55,35 @@ def test_a_join_that_explodes_is_suspended_though_it_answers_nothing() -> None:
     assert "more than 50 combinations in one micro-batch" in str(subs.list()[-1].reason)
 
 
+@pytest.mark.parametrize(
+    ("query", "quotas", "reason"),
+    [
+        ("SELECT r.id FROM r, s WHERE r.id < s.id", wm.Quotas(answers=30), "30 answers in one micro-batch"),
+        ("SELECT r.id FROM r, s WHERE r.id < s.id", wm.Quotas(state=5), "5 tuples and rows of state"),
+        (
+            "SELECT count(*) AS n FROM r, s WHERE r.id <> s.id GROUP BY r.id > 99",
+            wm.Quotas(combinations=30),
+            "30 combinations in one micro-batch",
+        ),
+    ],
+)
+def test_a_query_that_shares_nothing_has_quotas(query: str, quotas: wm.Quotas, reason: str) -> None:
+    subs, lone = registry(quotas), "SELECT r.id AS x FROM r WHERE r.id >= 0"
+    subs.add_all(
+        {
+            "large": f"{query} WINDOW = 100 SECONDS"
+            if "GROUP" not in query
+            else query.replace("GROUP", "WINDOW = 100 SECONDS GROUP"),
+            "small": lone,
+        }
+    )
+    found = [of(subs.push(batch_of(number))) for number in range(5)]
+    assert all("small" in {id for id, _ in out} for out in found)
+    (entry,) = (e for e in subs.list() if e.id == "large")
+    assert entry.state == "suspended"
+    assert f"more than {reason}" in str(entry.reason)
+
+
 def test_what_leaves_is_not_joined_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 

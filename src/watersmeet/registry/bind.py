@@ -172,20 +172,10 @@ class _Maker:
     def _compute(self, expr: Expr) -> tuple[Computed, str]:
         """An expression, and its type."""
         refuse_unlisted(expr)
-        found: list[str] = []
-
-        def piece(found_one: re.Match[str]) -> str:
-            if found_one["error"]:
-                return "NULL"
-            if found_one["number"] is None:
-                return found_one[0]
-            found.append(found_one["number"])
-            return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {found_one['type']})"
-
-        template = _PIECE.sub(piece, expr.duckdb_template)
+        form, parameters = _form_of(expr)
         plain = expr.is_column
-        kind = _type(self.join, expr.columns[0]) if plain else self.types.type_of_form(expr, template, len(found))
-        return Computed(template, tuple((self.number[r.alias], r.column) for r in expr.columns), tuple(found)), kind
+        kind = _type(self.join, expr.columns[0]) if plain else self.types.type_of_form(expr, form, len(parameters))
+        return Computed(form, tuple((self.number[r.alias], r.column) for r in expr.columns), parameters), kind
 
     def answer(self, name: str, expr: Expr) -> AnswerColumn:
         value, kind = self._compute(expr)
@@ -196,6 +186,21 @@ class _Maker:
         if self.join.distinct and kind in ("float", "double"):
             value = replace(value, template=_ZERO.format(value.template, kind.upper()))
         return AnswerColumn(name, kind, value)
+
+
+def _form_of(expr: Expr) -> tuple[str, tuple[str, ...]]:
+    """DuckDB's text with numbers as parameters, which stand after the columns, and these; where it would raise an error it is NULL."""
+    found: list[str] = []
+
+    def piece(found_one: re.Match[str]) -> str:
+        if found_one["error"]:
+            return "NULL"
+        if found_one["number"] is None:
+            return found_one[0]
+        found.append(found_one["number"])
+        return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {found_one['type']})"
+
+    return _PIECE.sub(piece, expr.duckdb_template), tuple(found)
 
 
 def why_not_shared(join: Join) -> str:
@@ -295,7 +300,7 @@ def refuse_unlisted(expr: Expr) -> None:
         )
 
 
-def refuse_unlisted_in(join: Join, types: Types) -> None:
+def refuse_unlisted_in(join: Join, types: FormTypes) -> None:
     """Refuse a query of which some part is not on the list."""
     outputs = (o.expr for o in (*join.select, *join.results))
     own = () if join.tree is None else (e for node in join.tree.nodes for e in node.own)
@@ -304,14 +309,22 @@ def refuse_unlisted_in(join: Join, types: Types) -> None:
         refuse_unlisted(expr)
 
 
-def condition(predicate: Predicate, types: Types) -> Expr:
+def condition(predicate: Predicate, types: FormTypes) -> Expr:
     """A predicate as one expression, if its types meet; an equality of plain columns of one type is on the list, whatever it is."""
     expr = predicate.condition
     if not isinstance(predicate, Equality | Comparison):
         return expr
     sides = predicate.left, predicate.right
-    kinds = [types.type_of(side) for side in sides]
+    kinds = [_type_of(side, types) for side in sides]
     if types.common(*kinds) is None:
         raise TypeMismatchError(f"{predicate}: {kinds[0]} is not compared with {kinds[1]}; cast one of them")
     is_listed = kinds[0] == kinds[1] and all(side.is_column for side in sides)
     return replace(expr, portable=expr.portable or (isinstance(predicate, Equality) and is_listed))
+
+
+def _type_of(expr: Expr, types: FormTypes) -> str:
+    """The type of an expression: of one form it is asked for once."""
+    if expr.is_column:
+        return types.type_of(expr)
+    form, parameters = _form_of(expr)
+    return types.type_of_form(expr, form, len(parameters))

@@ -25,7 +25,7 @@ from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import stream_cuts, watermarks
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import BATCH, RegistryPlan
-from watersmeet.registry.shared.compiled import unit_of
+from watersmeet.registry.shared.compiled import unit_of, unit_of_query
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.template import hull
 
@@ -64,9 +64,11 @@ def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Ma
     """What is kept, after a batch that answered these queries and reached these maxima."""
     marks = watermarks(plan.streams, maxima)
     found: dict[str, dict[int, set[tuple[int, int]]]] = {}
-    by_template = {(q.query.template, q.sees_from) for q in queries.values() if q.query.own is None}
-    for template, effect in by_template:
-        unit = unit_of(template, plan.units)
+    shared = {(q.query.template, q.sees_from) for q in queries.values() if q.query.own is None}
+    own = [q for q in queries.values() if q.query.own is not None]
+    by_template = {(template, effect, unit_of(template, plan.units)) for template, effect in shared}
+    by_template |= {(q.query.template, q.sees_from, unit_of_query(q, plan.units)) for q in own}
+    for template, effect, unit in by_template:
         for stream, cut in stream_cuts(hull([template]), marks).items():
             found.setdefault(stream, {}).setdefault(unit, set()).add((effect, cut))
     return {s: {unit: Region.of(needs) for unit, needs in sorted(units.items())} for s, units in found.items()}

@@ -82,6 +82,7 @@ class InProcess:
                 state.maxima = dict(self.maxima)
                 turn = Turn(unit, inbox, state, self.store, clock, number, self.batch, peers)
                 for item in take_turn(flow.operator(unit), turn):
+                    self.watch(turn.report)
                     if isinstance(item, Message):
                         yield item
                     elif isinstance(item, pa.Table):
@@ -93,6 +94,9 @@ class InProcess:
         rounds.play(carry)
         self._settle(flow, clock, seen)
         return out
+
+    def watch(self, report: Report) -> None:
+        """Look at what a turn has done so far."""
 
     def take(self, out: list[pa.Table], table: pa.Table) -> None:
         """Take results to those of the batch."""

@@ -3,6 +3,9 @@
 Each distinct column becomes a placeholder name that cannot occur in the text, the tree is generated as Spark SQL and as
 DuckDB SQL, and then the names become numbered slots. So slots survive whatever the generators rewrite.
 
+What is generated for DuckDB depends on the operations and the types of columns and numbers, not on which columns and numbers these are. So numbers that are operands become marks, and
+what is generated is kept by the Spark SQL with its marks: `o.user % 37 = 2` and `p.id % 5 = 3` are lowered once. Only what is portable is kept, since its rules are known all the way down.
+
 Functions that sqlglot reads as something else than Spark does, or writes without one of their arguments, are read as names and
 arguments only, and written as they were: to_char(x, '99G999') would become CAST(x AS STRING). tests/sql/evaluator/test_agrees_with_spark.py
 goes through the examples of all functions that Spark has.
@@ -10,6 +13,8 @@ goes through the examples of all functions that Spark has.
 
 from __future__ import annotations
 
+import re
+from collections import OrderedDict
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -21,6 +26,7 @@ from sqlglot.errors import SqlglotError
 
 from watersmeet.errors import UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.lower import for_duckdb
 from watersmeet.sql.evaluator.mismatch import find_mismatch
 from watersmeet.sql.evaluator.types import read_type
@@ -45,24 +51,100 @@ SPARK, DUCKDB = WatersmeetSpark(), DuckDB()
 
 def to_expr(node: Any) -> Expr:
     """The expression of a resolved tree."""
-    text = show(node)
     if isinstance(node, exp.Column):
-        return Expr(text, "{0}", "{0}", (ref_of(node),), read_type(node.meta.get("spark_type", "")) is not None)
-    refs = list(dict.fromkeys(ref_of(column) for column in node.find_all(exp.Column)))
-    prefix = "wm_slot"
-    while prefix in text.lower():
-        prefix += "_"
-    slots = {ref: f"{prefix}{i}x" for i, ref in enumerate(refs)}
-    names, holder = list(slots.values()), _put_slots(node, slots)
+        return Expr(show(node), "{0}", "{0}", (ref_of(node),), read_type(node.meta.get("spark_type", "")) is not None)
+    slots = _Slots()
+    holder = slots.copy(node)
     try:
-        spark = _template(_generate(holder, SPARK), names)
-        duck, portable = for_duckdb(holder)
-        duckdb = _template(_generate(duck, DUCKDB), names)
+        spark = _template(_write(holder, SPARK), slots.names)
+        duckdb, portable = _lower_once(spark, node, slots)
     except (SqlglotError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise UnsupportedError(
-            f"cannot translate {text}: {error}; compute it in the stream's source instead"
+            f"cannot translate {show(node)}: {error}; compute it in the stream's source instead"
         ) from error
-    return Expr(text, spark, duckdb, tuple(refs), portable, "" if portable else find_mismatch(node, show))
+    spark, duckdb = (slots.unmark(text) for text in (spark, duckdb))
+    text = spark.format(*slots.texts)
+    return Expr(text, spark, duckdb, tuple(slots.refs), portable, "" if portable else find_mismatch(node, show))
+
+
+_PREFIX = "wm_slot"
+_FIRST_MARK = 817_263_000
+_MARKED = re.compile(rf"(?<!\d){_FIRST_MARK // 1000}\d{{3}}(?!\d)")
+_MOST_MARKS = 500
+_OPERAND = re.compile(r"[2-9]|[1-9]\d{1,8}")
+"""Whole numbers of Spark's type int that no rule tells apart."""
+_OPERATIONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.In, exp.Between)  # fmt: skip
+"""What takes a number as a value of its type, whatever it is."""
+
+
+class _Slots:
+    """Placeholders for the columns and numbers of one tree."""
+
+    def __init__(self) -> None:
+        self.refs: dict[ColumnRef, int] = {}
+        self.types: list[str] = []
+        self.texts: list[str] = []
+        """The columns as Spark SQL."""
+        self.numbers: list[str] = []
+        self.prefix = _PREFIX
+        self._is_marked = True
+
+    def copy(self, node: Any) -> Any:
+        """A copy with placeholders; each keeps its Spark type for the evaluator."""
+        for part in node.find_all(exp.Literal, exp.Identifier, exp.Var, exp.Anonymous):
+            name = str(part.this).lower()
+            self._is_marked = self._is_marked and _MARKED.search(name) is None
+            while self.prefix in name:
+                self.prefix += "_"
+        return copy_tree(node, self._put)
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.prefix}{n}x" for n in range(len(self.refs))]
+
+    def unmark(self, text: str) -> str:
+        """A text with the numbers in the place of their marks."""
+        return _MARKED.sub(lambda found: self.numbers[int(found[0]) - _FIRST_MARK], text) if self.numbers else text
+
+    def _put(self, node: Any) -> Any:
+        if isinstance(node, exp.Column):
+            return self._put_slot(node)
+        is_operand = type(node) is exp.Literal and self._is_marked and type(node.parent) in _OPERATIONS
+        if not is_operand or node.is_string or not _OPERAND.fullmatch(node.this) or len(self.numbers) >= _MOST_MARKS:
+            return None
+        self.numbers.append(node.this)
+        return exp.Literal.number(str(_FIRST_MARK + len(self.numbers) - 1))
+
+    def _put_slot(self, node: Any) -> Any:
+        number = self.refs.setdefault(ref_of(node), len(self.refs))
+        kind = node.meta.get("spark_type", "")
+        if number == len(self.texts):
+            self.texts.append(show(node))
+            self.types.append(kind)
+        slot = exp.Column(this=exp.to_identifier(f"{self.prefix}{number}x"))
+        slot.meta["spark_type"] = kind
+        return slot
+
+
+_known: OrderedDict[tuple[str, ...], str] = OrderedDict()
+"""DuckDB's templates by those of Spark with marks, and the types of columns."""
+_MOST_KNOWN, _MOST_KEPT = 4_096, 1_000
+
+
+def _lower_once(spark: str, node: Any, slots: _Slots) -> tuple[str, bool]:
+    """The template for DuckDB, and whether it is portable."""
+    key = (spark, *slots.types)
+    known = _known.get(key)
+    if known is not None:
+        return known, True
+    again = _Slots()
+    duck, portable = for_duckdb(again.copy(node))
+    template = _template(_write(duck, DUCKDB), again.names)
+    if portable and len(spark) <= _MOST_KEPT:
+        _known[key] = template
+        if len(_known) > _MOST_KNOWN:
+            _known.popitem(last=False)
+    return template, portable
 
 
 def show(node: Any) -> str:
@@ -97,18 +179,12 @@ def _column_text(parts: tuple[tuple[str, bool], ...]) -> str:
 
 
 def _generate(node: Any, dialect: Dialect) -> str:
-    return str(node.sql(dialect=dialect, comments=False))
+    """The text of a tree that others have, too: generators change trees."""
+    return _write(copy_tree(node), dialect)
 
 
-def _put_slots(node: Any, slots: dict[ColumnRef, str]) -> Any:
-    """A copy with placeholder names for columns; each keeps its Spark type for the evaluator."""
-    holder = exp.Paren(this=node.copy())
-    for column in list(holder.find_all(exp.Column)):
-        ref = ref_of(column)
-        slot = exp.Column(this=exp.to_identifier(slots[ref]))
-        slot.meta["spark_type"] = column.meta.get("spark_type", "")
-        column.replace(slot)
-    return holder.this
+def _write(node: Any, dialect: Dialect) -> str:
+    return str(dialect.generate(node, copy=False, comments=False))
 
 
 def _template(sql: str, names: list[str]) -> str:

@@ -19,6 +19,7 @@ from watersmeet.errors import UnknownNameError
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec, TableSpec
+from watersmeet.sql.copies import copy_tree
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = ("struct", "map", "array", "variant")
@@ -111,11 +112,13 @@ class Scope:
 
     def resolve(self, node: Any) -> Any:
         """A copy of the expression with every column resolved."""
-        if node.find(exp.Star):
-            raise UnknownNameError(f"{node.sql('spark')}: a star stands alone in SELECT, not inside an expression")
-        holder = exp.Paren(this=node.copy())
-        for column in list(holder.find_all(exp.Column)):
-            column.replace(self._resolve_column(column))
+
+        def put(part: Any) -> Any:
+            if isinstance(part, exp.Star) or (isinstance(part, exp.Column) and isinstance(part.this, exp.Star)):
+                raise UnknownNameError(f"{node.sql('spark')}: a star stands alone in SELECT, not inside an expression")
+            return self._resolve_column(part) if isinstance(part, exp.Column) else None
+
+        holder = exp.Paren(this=copy_tree(node, put))
         _keep_sums_together(holder)
         return holder.this
 
@@ -133,7 +136,8 @@ class Scope:
         """A resolved column, with its type."""
         node = exp.Column(this=identifier(ref.column), table=identifier(ref.alias))
         node.meta["spark_type"] = self.type_of(ref)
-        settle(node, self.hosts)
+        if self.hosts:
+            settle(node, self.hosts)
         return node
 
     def _split(self, parts: list[str]) -> tuple[ColumnRef, list[str]]:

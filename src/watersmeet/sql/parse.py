@@ -102,8 +102,9 @@ def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
         raise ParseError(f"expected a SELECT statement, {found}")
     columns = {c.lower() for spec in streams.values() for c in spec.schema}
     bare, is_online = cut_word(text, tokens, columns)
-    cut = cut_items(bare, columns, tokenize(bare) if is_online else tokens)
-    statements = [s for s in _statements(cut.sql) if s is not None]
+    tokens = tokenize(bare) if is_online else tokens
+    cut = cut_items(bare, columns, tokens)
+    statements = [s for s in _statements(cut.sql, tokens if cut.sql == bare else None) if s is not None]
     if len(statements) != 1:
         raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
     select = statements[0]
@@ -153,13 +154,16 @@ def _item(node: Any, tables: list[FromItem], using: tuple[str, ...] = (), *, cro
     return tables[-1].alias
 
 
-def _statements(sql: str) -> list[Any]:
-    """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable."""
+def _statements(sql: str, tokens: list[Any] | None = None) -> list[Any]:
+    """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable. `tokens`: the text's, if they are at hand."""
     try:
-        return [_restore(statement) for statement in sqlglot.parse(_hide(sql), dialect=SPARK)]
+        shown = _hide(sql)
+        if shown != sql:
+            return [_restore(statement) for statement in sqlglot.parse(shown, dialect=SPARK)]
+        return SPARK.parser().parse(tokenize(sql) if tokens is None else tokens, sql)
     except SqlglotParseError as error:
         raise ParseError(_explain(error)) from error
-    except RecursionError:
+    except (RecursionError, ParseError):
         raise
     except Exception as error:
         raise ParseError(f"cannot read the query: {error}") from error

@@ -30,6 +30,8 @@ from watersmeet.sql.windows.time_conditions import span_us, time_condition
 COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _SIGNS = {**COMPARATORS, exp.EQ: "="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+_TRUTHS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between, exp.And, exp.Or, exp.Not, exp.Is)
+"""What is true or false, whatever its operands are."""
 _EXACT = 2**53
 """Whole numbers below this are exact as doubles, which differences of doubles are compared with."""
 _DAY_US = 86_400_000_000
@@ -81,7 +83,7 @@ def _halves(node: Any) -> list[Any]:
 
 
 def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
-    kind = type_of(node)
+    kind = None if isinstance(node, _TRUTHS) else type_of(node)
     if kind is not None and kind.kind not in ("boolean", "null"):
         raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")
     halves = _halves(node)

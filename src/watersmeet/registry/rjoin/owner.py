@@ -23,7 +23,7 @@ from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.fan_out import Pairs, fan_out
-from watersmeet.registry.shared.visible import Visible
+from watersmeet.registry.shared.visible import Layout, Visible
 from watersmeet.storage.segment import Segment
 
 
@@ -43,7 +43,7 @@ def answer_rows(
         segments = {stream: [Segment.of(t.table)] for stream, t in taken.items()}
         compared = block.index.columns
         columns = {key: n for key, n in block.columns.items() if n in compared}
-        visible = Visible(plan, list(block.streams), columns, segments, {})
+        visible = Visible(plan, Layout(plan, block.streams, columns), segments, {})
         first = {stream: int(visible.first[n]) << 32 for n, stream in enumerate(block.streams)}
         tuples = contents.places(layout, part, taken, first)
         first, count = class_of[part[:, TEMPLATE]].T.copy()

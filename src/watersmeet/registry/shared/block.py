@@ -28,9 +28,11 @@ import pyarrow as pa
 from watersmeet.kernels.instants import NO_BOUND, shift
 from watersmeet.kernels.registered.probe_trie import silence
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.gates import Gate, gates
 from watersmeet.registry.shared.probe_trie import Trie, TrieBuilder
 from watersmeet.registry.shared.query_index import QueryIndex
+from watersmeet.registry.shared.visible import Layout
 from watersmeet.registry.subscription import Computed, Registered, Subscription
 from watersmeet.registry.template import Template
 
@@ -115,6 +117,7 @@ class Block:
         """Templates of one stream by itself: at most one for each."""
         self._streams_of, self._bounds = builder.numbers(), builder.bounds()
         self.streams, self.columns = builder.streams, builder.columns
+        self._layout: Layout | None = None
         self.template_streams = np.where(self._streams_of < 0, self._streams_of[:, :1], self._streams_of)
         """By template the numbers of its streams, the first repeated where others have more."""
         self._delays = _delays(numbers, self.width)
@@ -122,6 +125,12 @@ class Block:
         self._forms()
         self._rows()
         self._silence(np.ones(len(numbers), np.bool_))
+
+    def lay_out(self, plan: RegistryPlan) -> Layout:
+        """The block's columns as segments are laid out."""
+        if self._layout is None:
+            self._layout = Layout(plan, self.streams, self.columns, self.probed)
+        return self._layout
 
     @property
     def size(self) -> int:

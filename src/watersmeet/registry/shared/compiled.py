@@ -16,7 +16,7 @@ from typing import Any
 
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.subscription import Registered
-from watersmeet.registry.template import Template
+from watersmeet.registry.template import Template, hull
 from watersmeet.registry.versions import Queries, get_or_make
 
 _SMALL = 4
@@ -47,11 +47,12 @@ class Compiled:
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._where: dict[str, tuple[Block, Registered]] = {}
+        self._hull: dict[tuple[str, str], int] = {}
         self.hull: dict[tuple[str, str], int] = {}
         """For every ordered pair of streams the largest y.ts - x.ts that some query allows: what expiry goes by."""
         self._streams: set[str] = set()
         self.own: dict[str, Registered] = {}
-        """Queries that run as dataflows of their own; they keep their tuples themselves."""
+        """Queries that run as dataflows of their own. They keep what they need themselves; tuples that they may use are stored beside, for one-time queries and for those that begin with stored tuples."""
         self.stands_for: dict[str, Any] | None = None
         """What a batch's intent said of the queries that are held."""
 
@@ -60,7 +61,7 @@ class Compiled:
         try:
             self._become(queries)
         except BaseException:
-            self.blocks, self._where, self.hull, self._streams, self.stands_for = [], {}, {}, set(), None
+            self.blocks, self._where, self._hull, self._streams, self.stands_for = [], {}, {}, set(), None
             raise
 
     def _become(self, queries: Mapping[str, Registered]) -> None:
@@ -73,11 +74,15 @@ class Compiled:
         fresh = [q for id, q in queries.items() if id not in self._where]
         if gone or fresh:
             self._settle(fresh)
-            self.hull = {}
+            self._hull = {}
             self._streams = {stream for block in self.blocks for stream in block.list_streams()}
             for block in self.blocks:
-                for pair, hi in block.hull().items():
-                    self.hull[pair] = max(self.hull.get(pair, hi), hi)
+                _widen(self._hull, block.hull())
+
+    def take_own(self, queries: Mapping[str, Registered]) -> None:
+        """Hold these queries beside the blocks."""
+        self.own, self.hull = dict(queries), dict(self._hull)
+        _widen(self.hull, hull(q.query.template for q in queries.values()))
 
     def _settle(self, fresh: list[Registered]) -> None:
         """Lay new queries down as a block, and merge blocks that are small or half dead."""
@@ -91,8 +96,13 @@ class Compiled:
 
     @property
     def streams(self) -> set[str]:
-        """The streams that some query reads."""
+        """The streams that some query of a block reads."""
         return self._streams
+
+
+def _widen(hull: dict[tuple[str, str], int], other: Mapping[tuple[str, str], int]) -> None:
+    for pair, hi in other.items():
+        hull[pair] = max(hull.get(pair, hi), hi)
 
 
 def find_compiled(registry: str, unit: int) -> Compiled:
@@ -106,7 +116,7 @@ def compile_share(registry: Queries, decided: Mapping[str, Any], unit: int, unit
     if compiled.stands_for != decided:
         live = registry.at(decided)
         mine = {i: q for i, q in live.items() if unit_of_query(q, units) == unit}
-        compiled.own = {i: q for i, q in mine.items() if q.query.own is not None}
         compiled.become({i: q for i, q in mine.items() if q.query.own is None})
+        compiled.take_own({i: q for i, q in mine.items() if q.query.own is not None})
         compiled.stands_for = dict(decided)
     return compiled

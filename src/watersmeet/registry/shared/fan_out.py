@@ -10,7 +10,7 @@ counts as NULL: one query's overflow must not stop the others) and all members a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -168,3 +168,17 @@ def group_positions(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     for part in np.split(order, edges):
         if len(part):
             yield int(numbers[part[0]]), part
+
+
+def gather(chunks: Iterable[tuple[np.ndarray, np.ndarray]], enough: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The same combinations in chunks that are worth the calls that each one costs."""
+    held: list[tuple[np.ndarray, np.ndarray]] = []
+    size = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk[0])
+        if size >= enough:
+            yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])
+            held, size = [], 0
+    if held:
+        yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])

@@ -24,6 +24,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Clock, Seen, stream_cuts
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
+from watersmeet.dataflow.report import add_figures
 from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
@@ -32,7 +33,7 @@ from watersmeet.registry.shared.backfill import Backfill
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
-from watersmeet.registry.shared.fan_out import Pairs, fan_out
+from watersmeet.registry.shared.fan_out import Pairs, fan_out, gather
 from watersmeet.registry.shared.meter import Meter
 from watersmeet.registry.shared.unmatched import Unmatched, is_due
 from watersmeet.registry.shared.visible import Visible
@@ -51,7 +52,7 @@ class OwnAnswers(Protocol):
     def answer(
         self, turn: Turn, queries: Mapping[str, Registered], new: Mapping[str, Segment | None]
     ) -> Iterator[pa.Table]:
-        """Their answers to new tuples; when exhausted, the unit's state has what they keep, and nothing of others."""
+        """Their answers to new tuples; when exhausted, the unit's state has what they keep, and nothing of others, and its report what they took."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class Answer:
         distinct.settle(compiled.blocks, turn.clock.after)
         self._settle(turn, new, compiled)
         meter.weigh(compiled.blocks, state, store, turn.clock.after)
-        turn.report.registered = meter.tell()
+        for id, told in meter.tell().items():
+            add_figures(turn.report.registered, id, told)
 
     def _answers(
         self,
@@ -129,8 +131,8 @@ class Answer:
     ) -> Iterator[pa.Table]:
         if all(new[s] is None for s in block.streams) and not is_due(block, clock):
             return
-        visible = Visible(self.plan, list(block.streams), block.columns, old, new, block.probed)
-        found = _gather(meter.count_combinations(block, self._combinations(block, visible)), LIMIT // 2)
+        visible = Visible(self.plan, block.lay_out(self.plan), old, new)
+        found = gather(meter.count_combinations(block, self._combinations(block, visible)), LIMIT // 2)
         chunks = (pairs for templates, tuples in found for pairs in self._fan_out(block, visible, templates, tuples))
         if block.outer:
             preserved = Unmatched(block, visible, clock, meter)
@@ -178,17 +180,3 @@ class Answer:
         turn.report.watermarks = turn.clock.after
         turn.report.retained = {s: n for s, n in turn.state.rows().items() if s in self.plan.streams}
         turn.report.bytes = turn.state.bytes()
-
-
-def _gather(chunks: Iterator[tuple[np.ndarray, np.ndarray]], enough: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same combinations in chunks that are worth the calls that each one costs."""
-    held: list[tuple[np.ndarray, np.ndarray]] = []
-    size = 0
-    for chunk in chunks:
-        held.append(chunk)
-        size += len(chunk[0])
-        if size >= enough:
-            yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])
-            held, size = [], 0
-    if held:
-        yield np.concatenate([t for t, _ in held]), np.concatenate([r for _, r in held])

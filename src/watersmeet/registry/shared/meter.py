@@ -73,7 +73,9 @@ class Meter:
         return out
 
     def _tally(self, block: Block) -> _Tally:
-        return self._tallies.setdefault(block, _Tally(block))
+        if block not in self._tallies:
+            self._tallies[block] = _Tally(block)
+        return self._tallies[block]
 
     def count(self, block: Block, chunks: Iterable[Pairs]) -> Iterator[Pairs]:
         """The same pairs, until a query has more than its quota. Give all of a turn's pairs of a block together."""
@@ -150,12 +152,28 @@ class _Tally:
         """(id, [answers, CPU seconds, time of the youngest answer])."""
         living = block.active != 0
         sharing = np.bincount(block.template_of[living], minlength=block.templates)
-        work = (self.pairs + self.combinations[block.template_of] / np.maximum(sharing, 1)[block.template_of]) * living
+        parts = self.combinations / np.maximum(sharing, 1)
+        work = (self.pairs + parts[block.template_of]) * living
         whole = float(work.sum())
-        seconds = self.seconds * (work / whole if whole else living / max(int(living.sum()), 1))
-        dear = np.argsort(-seconds, kind="stable")[:MOST_DEAR]
-        for n in np.union1d(np.flatnonzero(self.answers), dear[seconds[dear] > 0]).tolist():
-            yield block.ids[n], [int(self.answers[n]), float(seconds[n]), int(self.last[n])]
+        if not whole:
+            work, whole = living.astype(float), max(float(living.sum()), 1.0)
+        for n in np.union1d(np.flatnonzero(self.answers), _find_dearest(work)).tolist():
+            yield block.ids[n], [int(self.answers[n]), float(self.seconds * work[n] / whole), int(self.last[n])]
+
+
+def _find_dearest(work: np.ndarray) -> np.ndarray:
+    """The numbers that have the most, the first of equals; ten at most, and none without any.
+
+    >>> _find_dearest(np.array([0.0, 3.0, 0.0, 5.0])).tolist()
+    [1, 3]
+    """
+    if len(work) > MOST_DEAR:
+        least = np.partition(work, len(work) - MOST_DEAR)[len(work) - MOST_DEAR]
+        above, equal = np.flatnonzero(work > least), np.flatnonzero(work == least)
+        found = np.concatenate([above, equal[: MOST_DEAR - len(above)]])
+    else:
+        found = np.arange(len(work))
+    return np.sort(found[work[found] > 0])
 
 
 def _count_since(infos: Sequence[SegmentInfo], cut: int, store: SegmentStore) -> int:

@@ -29,7 +29,7 @@ from watersmeet.kernels.registered.fan_out import span
 from watersmeet.kernels.registered.probe_trie import LIMIT, Segments, walk
 from watersmeet.registry.plan import wire_name
 from watersmeet.registry.shared.block import Block
-from watersmeet.registry.shared.fan_out import Pairs, fan_out, find_held, take
+from watersmeet.registry.shared.fan_out import Pairs, fan_out, find_held, gather, take
 from watersmeet.registry.shared.meter import Meter
 from watersmeet.registry.shared.visible import Visible
 from watersmeet.registry.template import Template
@@ -62,7 +62,7 @@ class Unmatched:
 
     def leave(self) -> Iterator[Pairs]:
         """Answers of tuples that leave without a partner."""
-        for templates, tuples in self._alone():
+        for templates, tuples in gather(self._alone(), LIMIT // 2):
             index = self.block.index.start
             for found in fan_out(self.block, self.visible, tuples, index[templates], np.diff(index)[templates]):
                 yield from self._without_partner(found)
@@ -101,9 +101,11 @@ class Unmatched:
         if place not in self._ended:
             number = self.visible.streams.index(stream)
             begin, end = self.visible.first[number : number + 2]
+            kernel = self.visible.kernel
+            reached = (kernel.min_ts[begin : end - 1] < high) & (kernel.max_ts[begin : end - 1] >= low)
             found = [
                 self._find_rows(at, FIRST if at == end - 1 else low, high, stream, template.needed)
-                for at in range(begin, end)
+                for at in (*(begin + np.flatnonzero(reached)).tolist(), end - 1)
             ]
             self._ended[place] = np.concatenate(found)
         return self._ended[place]

@@ -4,12 +4,15 @@
     segment   0  1  2        3  4      5          the last of a stream is its new one, perhaps empty
     tuple     segment << 32 | row
 
+What a segment adds is found once and kept with it (`Laid`): a micro-batch of one tuple lays out the segment that is new, not those that are stored.
+
 Invariant: the arrays behind all addresses live as long as this object does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,75 +29,123 @@ from watersmeet.registry.shared.probe_trie import CodedColumn
 from watersmeet.storage.segment import Segment, ZonedCondition
 
 
+class StreamColumns:
+    """The coded columns of one stream as a block numbers them; it is equal to itself alone, so that segments can keep what they lay out for it."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.asked: list[tuple[str, Kind, ZonedCondition | None, bool]] = []
+        """What `Segment.code_column` takes."""
+
+
+class Layout:
+    """The coded columns of a block by stream; made once for all of its turns."""
+
+    def __init__(
+        self,
+        plan: RegistryPlan,
+        streams: Iterable[str],
+        columns: Mapping[CodedColumn, int],
+        probed: Collection[int] = (),
+    ) -> None:
+        """probed: the columns that are looked up by value; the others are only read."""
+        self.width = max(columns.values(), default=0) + 1
+        self.streams = {stream: StreamColumns() for stream in streams}
+        for (stream, column, kind, gate), number in columns.items():
+            mine, spec = self.streams[stream], plan.streams[stream]
+            text = None if gate is None else gate[0].format(*(quote(wire_name(spec, c)) for c in gate[1]))
+            mine.numbers.append(number)
+            mine.asked.append(
+                (wire_name(spec, column), kind, None if text is None else (text, plan.timezone), number in probed)
+            )
+
+
+@dataclass
+class Laid:
+    """What a segment adds: addresses by column, and of its times and batches."""
+
+    codes: np.ndarray
+    valid: np.ndarray
+    index: np.ndarray
+    place: tuple[int, int, int, int, int]
+    """Addresses of times and batches; the first and the last time; the rows, if they lie in the order of time."""
+    kept: list[object]
+    nbytes: int = 0
+    """The columns are counted by themselves."""
+
+
+_NOTHING = (0, 0, LAST, FIRST, 0)
+
+
+def _lay_out(segment: Segment, columns: StreamColumns) -> Laid:
+    found: Laid | None = segment.derived.get((_lay_out, columns))
+    if found is None:
+        coded = [segment.code_column(*asked) for asked in columns.asked]
+        batch = segment.codes(BATCH, "integer")
+        place = (
+            address(segment.ts), address(batch), segment.min_ts, segment.max_ts, segment.rows if segment.is_ordered else 0,
+        )  # fmt: skip
+        made = [c.addresses for c in coded]
+        found = segment.derived[_lay_out, columns] = Laid(
+            np.array([codes for codes, _, _ in made], np.int64),
+            np.array([valid for _, valid, _ in made], np.int64),
+            np.array([index for _, _, index in made], np.int64).reshape(-1, INDEX_FIELDS),
+            place,
+            [*coded, batch, segment.ts],
+        )
+    return found
+
+
 class Visible:
     """Stored and new tuples of the streams of one block."""
 
     def __init__(
         self,
         plan: RegistryPlan,
-        streams: Sequence[str],
-        columns: Mapping[CodedColumn, int],
+        layout: Layout,
         old: Mapping[str, Sequence[Segment]],
         new: Mapping[str, Segment | None],
-        probed: Collection[int] = (),
     ) -> None:
-        """probed: the columns that are looked up by value; the others are only read."""
-        self.plan, self.streams = plan, list(streams)
+        self.plan, self.streams = plan, list(layout.streams)
         self.segments: list[Segment | None] = []
         self.stream_of: list[int] = []
         first, is_new = [0], list[bool]()
         for number, stream in enumerate(self.streams):
-            fresh = new.get(stream)
-            mine = [*old.get(stream, ()), fresh]
+            mine = [*old.get(stream, ()), new.get(stream)]
             self.segments += mine
             self.stream_of += [number] * len(mine)
             is_new += [*[False] * (len(mine) - 1), True]
             first.append(len(self.segments))
-        self._kept: list[object] = []
-        count, width = len(self.segments), max(columns.values(), default=0) + 1
-        self.codes, self.valid = np.zeros((width, count), np.int64), np.zeros((width, count), np.int64)
-        self.index = np.zeros((width, count, INDEX_FIELDS), np.int64)
-        for (stream, column, kind, gate), number in columns.items():
-            where, spec = self.streams.index(stream), plan.streams[stream]
-            asked = (
-                None if gate is None else (gate[0].format(*(quote(wire_name(spec, c)) for c in gate[1])), plan.timezone)
-            )
-            for at in range(first[where], first[where + 1]):
-                self._lay(number, at, wire_name(spec, column), kind, asked, number in probed)
-        ts = [0 if s is None else self._address(s.ts) for s in self.segments]
+        count, of = len(self.segments), list(layout.streams.values())
+        self.codes, self.valid = np.zeros((layout.width, count), np.int64), np.zeros((layout.width, count), np.int64)
+        self.index = np.zeros((layout.width, count, INDEX_FIELDS), np.int64)
+        self._kept: list[Laid] = []
+        places = [_NOTHING] * count
+        for at, segment in enumerate(self.segments):
+            if segment is not None:
+                columns = of[self.stream_of[at]]
+                places[at] = self._put(at, columns.numbers, _lay_out(segment, columns))
         self.first = np.array(first, np.int64)
-        self.ts = np.array(ts, np.int64)
-        self.batch = np.array(
-            [0 if s is None else self._address(s.codes(BATCH, "integer")) for s in self.segments], np.int64
-        )
+        ts, batch, lowest, highest, ordered = np.array(places, np.int64).reshape(-1, len(_NOTHING)).T.copy()
+        self.ts, self.batch = ts, batch
         self.kernel = Segments(
-            self.first,
-            self.ts,
-            np.array([LAST if s is None else s.min_ts for s in self.segments], np.int64),
-            np.array([FIRST if s is None else s.max_ts for s in self.segments], np.int64),
-            np.array([0 if s is None or not s.is_ordered else s.rows for s in self.segments], np.int64),
-            np.array(is_new, np.uint8),
-            self.codes,
-            self.valid,
-            self.index,
+            self.first, ts, lowest, highest, ordered, np.array(is_new, np.uint8), self.codes, self.valid, self.index
         )
+
+    def _put(self, at: int, numbers: list[int], laid: Laid) -> tuple[int, int, int, int, int]:
+        self._kept.append(laid)
+        if numbers:
+            self.codes[numbers, at], self.valid[numbers, at], self.index[numbers, at] = (
+                laid.codes,
+                laid.valid,
+                laid.index,
+            )
+        return laid.place
 
     def new_rows(self, stream: int) -> np.ndarray:
         """The rows of a stream's new segment, by time."""
         last = self.segments[self.first[stream + 1] - 1]
         return np.empty(0, np.int64) if last is None else np.argsort(last.ts, kind="stable")
-
-    def _lay(self, number: int, at: int, wire: str, kind: Kind, gate: ZonedCondition | None, is_probed: bool) -> None:
-        segment = self.segments[at]
-        if segment is None:
-            return
-        coded = segment.code_column(wire, kind, gate, is_probed)
-        self._kept.append(coded)
-        self.codes[number, at], self.valid[number, at], self.index[number, at] = coded.addresses
-
-    def _address(self, array: np.ndarray) -> int:
-        self._kept.append(array)
-        return address(array)
 
     def take(self, tuples: np.ndarray) -> Taken:
         """The tuples at hand, each once; they are given in ascending order."""

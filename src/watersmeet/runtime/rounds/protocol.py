@@ -83,8 +83,12 @@ class QueryRegistry(Striking, typing.Protocol):
 
     def measure(
         self, reports: Iterable[Report], stored: Sequence[tuple[int, str, Any]], maxima: Mapping[str, int]
-    ) -> Sequence[QueryFigures]:
-        """Take in what the units of the batch told of queries, what they store after it, and how far streams are; the dearest queries."""
+    ) -> None:
+        """Take in what the units of the batch told of queries, what they store after it, and how far streams are."""
+
+    @property
+    def dearest(self) -> Sequence[QueryFigures]:
+        """The dearest queries of the latest batch."""
 
     @property
     def answered(self) -> int:
@@ -345,8 +349,8 @@ class Protocol:
 
     def _measure_queries(self, after: BatchManifest, account: Account) -> list[QueryFigures]:
         assert self.registered is not None
-        found = self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
-        return [q._replace(last_answer=write_moment(q.last_answer)) for q in found]
+        self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
+        return [q._replace(last_answer=write_moment(q.last_answer)) for q in self.registered.dearest]
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
         late_before, late_after = before.late(), after.late()

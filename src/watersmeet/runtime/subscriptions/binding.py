@@ -5,7 +5,7 @@ Invariant: what is wrong with a query is raised here, in the driver. What is ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from watersmeet.columns.spark_types import arrow_type
 from watersmeet.query.join import Join
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
+from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.bind import name_apart, refuse_same_names, refuse_unlisted_in, subscription, why_not_shared
 from watersmeet.registry.subscription import AnswerColumn, Computed, Subscription
 from watersmeet.registry.template import Template
@@ -48,10 +49,9 @@ class Binder:
             return subscription(join, types_of(join))
         refuse_unlisted_in(join, types_of(join))
         order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
-        bounds = tuple(tuple(join.windows.hi(x, y) for y in order) for x in order)
         conditions = (*join.filters, *(p.condition for p in join.predicates), *join.after)
         return Subscription(
-            Template(tuple(join.spec(a).name for a in order), (), bounds),
+            Template(tuple(join.spec(a).name for a in order), (), _find_bounds(join, order)),
             (),
             tuple(Computed(str(c), ()) for c in conditions),
             self._find_columns(sql, join),
@@ -69,3 +69,14 @@ class Binder:
             if form is not None and len(self._columns) < _MOST_FORMS:
                 self._columns[form] = known
         return known
+
+
+def _find_bounds(join: Join, order: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """How far apart in time the tuples of two aliases may be; where numbers of tuples say how long these are kept, no time does."""
+    counted = {i.alias for i in join.inputs if i.rows is not None}
+
+    def find(x: str, y: str) -> int:
+        hi = join.windows.hi(x, y)
+        return 0 if hi >= UNBOUNDED and counted else hi
+
+    return tuple(tuple(find(x, y) for y in order) for x in order)

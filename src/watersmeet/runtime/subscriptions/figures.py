@@ -20,6 +20,7 @@ from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.template import Template, hull
 from watersmeet.runtime.progress import QueryFigures, moment
+from watersmeet.runtime.subscriptions.own import count_rows
 from watersmeet.storage.segment import SegmentInfo
 
 MOST_SHOWN = 10
@@ -35,6 +36,8 @@ class FigureBook:
         self._sums: dict[str, list[float]] = {}
         self._versions: dict[str, int] = {}
         self._seconds = 0.0
+        self._batch: dict[str, tuple[Registered, Sequence[float]]] = {}
+        """What the latest batch took, by id."""
         self._stored: Stored = ()
         self._marks: Mapping[str, int] = {}
         self._count_rows = lru_cache(None)(self._count)
@@ -44,21 +47,26 @@ class FigureBook:
 
     def take(
         self, reports: Iterable[Report], live: Mapping[str, Registered], stored: Stored, maxima: Mapping[str, int]
-    ) -> list[QueryFigures]:
-        """Take in a batch that answered these queries, with what is stored after it; the dearest of the batch."""
+    ) -> None:
+        """Take in a batch that answered these queries, with what is stored after it."""
         batch: dict[str, list[float]] = {}
         for report in reports:
             for id, told in report.registered.items():
                 add_figures(batch, id, told)
         self._stored, self._marks = stored, watermarks(self.plan.streams, maxima)
         self._count_rows = lru_cache(None)(self._count)
-        seconds = sum(told[1] for told in batch.values())
-        self._seconds += seconds
+        self._seconds += sum(told[1] for told in batch.values())
         for id, told in batch.items():
             if id in live:
                 self._add(live[id], told)
-        dear = sorted((id for id in batch if id in live), key=lambda id: (-batch[id][1], id))[:MOST_SHOWN]
-        return [self.show(live[id], batch[id][1], seconds, int(batch[id][0])) for id in dear]
+        self._batch = {id: (live[id], told) for id, told in batch.items() if id in live}
+
+    def show_dearest(self) -> list[QueryFigures]:
+        """The dearest queries of the latest batch."""
+        seconds = sum(told[1] for _, told in self._batch.values())
+        dear = sorted(self._batch, key=lambda id: (-self._batch[id][1][1], id))[:MOST_SHOWN]
+        found = (self._batch[id] for id in dear)
+        return [self.show(known, told[1], seconds, int(told[0])) for known, told in found]
 
     def _add(self, known: Registered, told: Sequence[float]) -> None:
         if self._versions.get(known.id) != known.version:
@@ -85,8 +93,13 @@ class FigureBook:
             batch_answers,
             moment(int(last)),
             lag,
-            self._count_rows(known.query.template, unit_of_query(known, self.plan.units)),
+            self._count_state(known),
         )
+
+    def _count_state(self, known: Registered) -> int:
+        if known.query.own is not None:
+            return count_rows(self._stored, known.query.own, known.effect)
+        return self._count_rows(known.query.template, unit_of_query(known, self.plan.units))
 
     def _count(self, template: Template, unit: int) -> int:
         """Rows of the segments that windows still reach: at the query's unit; under RJoin at all, with copies."""

@@ -78,8 +78,6 @@ class LocalSubscriptions(RegistryFront):
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
-        self.dearest: Sequence[QueryFigures] = ()
-        """The queries that took the most CPU time in the latest batch, ten at most, the dearest first."""
 
     def __repr__(self) -> str:
         queries, batches = len(self._registry.list()), self._units.batch
@@ -114,8 +112,13 @@ class LocalSubscriptions(RegistryFront):
         self._queries, self._units = done.queries, done.units
         self._registry.commit(self._queries)
         stored = [(u, k, i) for u, s in self._units.states.items() for k, infos in s.segments.items() for i in infos]
-        self.dearest = self._registry.measure(self._units.reports.values(), stored, self._units.maxima)
+        self._registry.measure(self._units.reports.values(), stored, self._units.maxima)
         return done.answers
+
+    @property
+    def dearest(self) -> Sequence[QueryFigures]:
+        """The queries that took the most CPU time in the latest batch, ten at most, the dearest first."""
+        return self._registry.dearest
 
     @property
     def reports(self) -> Sequence[Report]:

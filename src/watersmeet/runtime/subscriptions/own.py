@@ -15,8 +15,9 @@ batches: nothing that a process keeps changes an answer. An expression that fail
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,15 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers, shrink
 from watersmeet.columns.spark_types import arrow_type, spark_name
+from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Turn
+from watersmeet.dataflow.report import Report, add_figures
 from watersmeet.errors import QuotaError, UnsupportedError
 from watersmeet.plan.options import Options
 from watersmeet.plan.types import is_plain
 from watersmeet.query.expr import Expr, column
 from watersmeet.query.join import Join
+from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
 from watersmeet.query.select import END, GROUP, Output
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
@@ -106,15 +110,21 @@ class OwnRuns:
         for known in queries.values():
             by_run.setdefault((known.query.own or "", known.effect), []).append(known.id)
         for (sql, effect), ids in by_run.items():
-            yield from self._answer(turn, sql, effect, {id: queries[id].version for id in ids}, new)
-        self._forget(turn, {_key(sql, effect) for sql, effect in by_run})
+            began = process_time()
+            found, last = self._answer(turn, sql, effect, {id: queries[id].version for id in ids}, new)
+            took = (process_time() - began) / len(ids)
+            for id in ids:
+                add_figures(turn.report.registered, id, [sum(t.num_rows for t in found) // len(ids), took, last])
+            yield from found
+        self._forget(turn, {key_of(sql, effect) for sql, effect in by_run})
 
     def _answer(
         self, turn: Turn, sql: str, effect: int, versions: Mapping[str, int], new: Mapping[str, Segment | None]
-    ) -> Iterator[pa.Table]:
-        key, quotas, ids = _key(sql, effect), self.plan.quotas, list(versions)
+    ) -> tuple[list[pa.Table], int]:
+        """The answers of one run, for all its queries, and the time of the youngest."""
+        key, quotas, ids = key_of(sql, effect), self.plan.quotas, list(versions)
         run: LocalRun = get_or_make(self.registry, (OWN, turn.unit, key), lambda: self._plan(sql))
-        run.units = _restore(run.units, turn, key, ids, quotas.answers)
+        run.units = _restore(run.units, turn, key, ids, quotas)
         tables = {i.stream: _rename(self.plan.streams[i.stream], new.get(i.stream)) for i in run.plan.join.inputs}
         found = run.push(run.read(tables), reached=turn.clock.seen)
         rows = run.rows_of(found) if found else None
@@ -122,12 +132,13 @@ class OwnRuns:
         kept = sum(info.rows for infos in turn.state.segments.values() for info in infos) if quotas.state else 0
         if quotas.state is not None and kept > quotas.state and run.units.rows > quotas.state:
             raise QuotaError.of(ids, f"it takes more than {quotas.state:,} tuples and rows of state: give it smaller windows, or raise the quota (state=), and add it again")  # fmt: skip
-        if rows is not None and rows.num_rows:
-            ts, texts = _find_times(rows, max(turn.clock.reached.values(), default=0)), _write(rows)
-            turn.report.results += rows.num_rows * len(ids)
-            for id in ids:
-                name, version = pa.scalar(id, pa.large_string()), pa.scalar(versions[id], pa.int64())
-                yield write_rows(pa.repeat(name, rows.num_rows), pa.repeat(version, rows.num_rows), ts, texts)
+        if rows is None or not rows.num_rows:
+            return [], NEVER
+        ts, texts = _find_times(rows, max(turn.clock.reached.values(), default=0)), _write(rows)
+        turn.report.results += rows.num_rows * len(ids)
+        names = [(pa.scalar(id, pa.large_string()), pa.scalar(versions[id], pa.int64())) for id in ids]
+        size = rows.num_rows
+        return [write_rows(pa.repeat(n, size), pa.repeat(v, size), ts, texts) for n, v in names], int(ts.max())
 
     def _plan(self, sql: str) -> LocalRun:
         return plan_run(parse_query(sql, self.plan.streams, self.plan.session))
@@ -145,14 +156,22 @@ class OwnRuns:
 class Nested(InProcess):
     """The units of a run, whose segments lie in the state of the unit that runs it."""
 
-    most, ids, rows = 0, list[str](), 0
+    quotas, ids, rows = DEFAULT_QUOTAS, list[str](), 0
+
+    def watch(self, report: Report) -> None:
+        """Combinations are counted while they are made: an aggregate has few answers, however many there are."""
+        self._hold(report.found + sum(r.found for r in self.reports.values()), "combinations")
 
     def take(self, out: list[pa.Table], table: pa.Table) -> None:
         super().take(out, table)
-        if sum(t.num_rows for t in out) > self.most:
+        self._hold(sum(t.num_rows for t in out), "answers")
+
+    def _hold(self, found: int, quota: str) -> None:
+        most: int = getattr(self.quotas, quota)
+        if found > most:
             raise QuotaError.of(
                 self.ids,
-                f"it takes more than {self.most:,} answers in one micro-batch: narrow its conditions or windows, or raise the quota (answers=), and add it again",
+                f"it takes more than {most:,} {quota} in one micro-batch: narrow its conditions or windows, or raise the quota ({quota}=), and add it again",
             )
 
 
@@ -178,10 +197,10 @@ class _Lent:
         return self
 
 
-def _restore(known: InProcess, turn: Turn, key: str, ids: list[str], most: int) -> Nested:
+def _restore(known: InProcess, turn: Turn, key: str, ids: list[str], quotas: Quotas) -> Nested:
     """The units of a run as they were after the batch before."""
     out = Nested(known.identity)
-    out.store, out.batch, out.most, out.ids = _Lent(turn.store), turn.batch, most, ids  # type: ignore[assignment]
+    out.store, out.batch, out.quotas, out.ids = _Lent(turn.store), turn.batch, quotas, ids  # type: ignore[assignment]
     out.maxima = dict(turn.clock.maxima)
     memory = turn.state.extra.get(OWN, {}).get(key, {})
     prefix = f"{_KIND}{key} "
@@ -208,7 +227,14 @@ def _keep(units: Nested, turn: Turn, key: str) -> None:
     memory[key] = {str(u): {name: getattr(state, name) for name in _KEPT} for u, state in units.states.items()}
 
 
-def _key(sql: str, effect: int) -> str:
+def count_rows(stored: Iterable[tuple[int, str, SegmentInfo]], sql: str, effect: int) -> int:
+    """The rows that a run keeps, among what units store."""
+    prefix = f"{_KIND}{key_of(sql, effect)} "
+    return sum(info.rows for _, kind, info in stored if kind.startswith(prefix))
+
+
+def key_of(sql: str, effect: int) -> str:
+    """The name of a run, under which its state lies."""
     return f"{hashlib.blake2b(sql.encode(), digest_size=12).hexdigest()}@{effect}"
 
 

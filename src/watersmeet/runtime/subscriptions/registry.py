@@ -270,10 +270,17 @@ class Registry:
         """A query of the batch that runs."""
         return QueryVersion.of(self._live[id])
 
-    def measure(self, reports: Iterable[Report], stored: Stored, maxima: Mapping[str, int]) -> Sequence[QueryFigures]:
-        """Take in what units told of the batch's queries; the dearest."""
+    def measure(self, reports: Iterable[Report], stored: Stored, maxima: Mapping[str, int]) -> None:
+        """Take in what units told of the batch's queries."""
         with self._lock:
-            return [] if self._book is None else self._book.take(reports, self._live, stored, maxima)
+            if self._book is not None:
+                self._book.take(reports, self._live, stored, maxima)
+
+    @property
+    def dearest(self) -> Sequence[QueryFigures]:
+        """The queries that took the most CPU time in the latest batch, the dearest first."""
+        with self._lock:
+            return [] if self._book is None else self._book.show_dearest()
 
     @property
     def answered(self) -> int:
