@@ -13,6 +13,7 @@ answers where the clock is set:
     wm_trunc(unit, t)        date_trunc by minutes, hours and days in local time
     wm_start(unit, t)        date_trunc by weeks and more
     wm_apart(y, x)           y - x in microseconds, of their local times
+    wm_upper, wm_lower       by Unicode's full mapping: a letter may become several
 
 Expressions name these macros whatever the zone; with a fixed offset they are plain arithmetic.
 
@@ -24,12 +25,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import mark_utc
 from watersmeet.errors import DataError, OptionError
@@ -97,10 +100,24 @@ def _connect(timezone: str) -> duckdb.DuckDBPyConnection:
     con.execute("SET preserve_insertion_order = true")
     con.execute("SET disabled_optimizers = 'expression_rewriter'")  # -x < 0 would become x > 0, which never overflows
     con.execute("SET arrow_large_buffer_size = true")  # texts with 64-bit offsets, as units have them
+    for name, change in (("wm_upper", str.upper), ("wm_lower", str.lower)):
+        con.create_function(name, partial(_change_case, change), ["VARCHAR"], "VARCHAR", type="arrow")
     for macro in _FIXED if Session(timezone).is_fixed else _CHANGING:
         con.execute(f"CREATE MACRO {macro}")
     con.execute("SET lock_configuration = true")
     return con
+
+
+def _change_case(change: Callable[[str], str], texts: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Upper or lower case by Unicode's full mapping, as Spark has it: 'ß' becomes 'SS'. Of ASCII texts Arrow makes it.
+
+    >>> _change_case(str.upper, pa.array(["straße", None])).to_pylist()
+    ['STRASSE', None]
+    """
+    whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    if pc.all(pc.string_is_ascii(whole), min_count=0).as_py():
+        return pc.ascii_upper(whole) if change is str.upper else pc.ascii_lower(whole)
+    return pa.array([None if text is None else change(text) for text in whole.to_pylist()], whole.type)
 
 
 def knows(timezone: str) -> bool:

@@ -207,7 +207,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self) -> None:
         self.close_connection = True
-        self._send(403, "text/plain", "this page needs the address with its token, as serve() gives it\n")
+        message = "this page needs the address with its token, as serve() gives it"
+        if self.server.api is None or urlsplit(self.path).path in ("/", "/metrics", "/events"):
+            self._send(403, "text/plain", f"{message}\n")
+        else:
+            told = {
+                "error": "OptionError",
+                "message": "send the token as 'Authorization: Bearer TOKEN' or ?token=TOKEN",
+            }
+            self._send(403, "application/json", f"{json.dumps(told)}\n")
 
     def _change(self, method: str) -> None:
         if self.server.api is None:

@@ -44,9 +44,11 @@ def test_rates_save_traffic():
 
 def test_windows_bound_what_is_stored():
     lab = Lab(TINY)
-    assert len(check_windows(lab)) == 3
+    *_, bound = check_windows(lab)
+    assert bound.holds == "yes", bound.counts
+    assert bound.raw["flat"].keys() == {"10:"}, "of the wider one there is too little to say"
     assert all(found.equal for found in lab.compared.values())
-    assert len(lab.compared) == 3
+    assert len(lab.compared) == 4
 
 
 def course_of(window, live):
@@ -61,6 +63,8 @@ def test_the_verdict_about_windows_changes_when_nothing_expires():
     assert claim_bound(kept, 10, never[10]).holds == "yes"
     assert claim_bound(never, 10, never[10]).holds == "partly", "the state grows"
     assert claim_bound(kept, 10, kept[10]).holds == "partly", "a control that is flat shows nothing"
+    short = {10: course_of(10, {n: 300 for n in range(5, 111, 5)})}
+    assert claim_bound(short, 10, never[10]).holds == "partly", "nine windows after the first two say nothing"
 
 
 def test_expiry_bounds_what_is_stored_and_changes_no_answer(monkeypatch):

@@ -32,8 +32,10 @@ from watersmeet_lab.simulate.ring.coded_join import CodedJoin
 from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
 from watersmeet_lab.simulate.ring.unit import RingOptions, RingUnit, TravellingRows, Watermark
 
-_SWEEP = 1 << 12
-"""Rows that are there before anybody looks for expired ones."""
+_SWEEP = 1 << 8
+"""Rewritten queries that are there before anybody looks for expired ones."""
+_SLACK = 1.25
+"""Expired ones are looked for when there are so many times the rewritten queries that were left the last time: so what lies there is never much more than what windows keep."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class RingSimulation:
         self._instants: dict[int, _Instant] = {}
         self._ticks: list[int] = []
         self._lateness = 0
-        self._live = 0
+        self._live = self._posed = 0
+        """Rewritten queries that were left when expired ones were last dropped, and queries that were posed, which do not expire."""
 
     # ---------------------------------------------------------------- what happens from outside
 
@@ -152,7 +155,7 @@ class RingSimulation:
         if self.keep and len(out.answers):
             self.answers.append(out.answers)
         self._send(out.rows)
-        if self.expires and len(self.unit.state.rows) > max(2 * self._live, _SWEEP):
+        if self.expires and len(self.unit.state.rows) - self._posed > max(_SLACK * self._live, _SWEEP):
             self.sweep()
 
     def _count(self, templates: np.ndarray) -> None:
@@ -164,8 +167,9 @@ class RingSimulation:
         """Drop what has expired; the rows that are left."""
         aliases = self.unit.catalogue.layout.aliases
         self.unit.expire(self._watermark(1), self._watermark(1 + aliases), self.now)
-        self._live = len(self.unit.state.rows)
-        return self._live
+        left = len(self.unit.state.rows)
+        self._live = left - self._posed
+        return left
 
     def _watermark(self, delays: int) -> Watermark:
         times = self.registry.catalogue.times
@@ -177,6 +181,7 @@ class RingSimulation:
 
     def _place(self, templates: list[int]) -> None:
         if templates:
+            self._posed += len(templates)
             senders = self._random.choice(self.unit.ring.nodes, len(templates))
             self._send(self.unit.place(self.registry.catalogue.pose(templates), senders, self.now))
 

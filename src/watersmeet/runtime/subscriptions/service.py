@@ -114,10 +114,13 @@ class Service:
         since = request.asked.get("since", request.last_event)
         if since is not None and not since.isdecimal():
             raise OptionError(f"since={since!r}: give the number of the last batch that you have had")
+        id = request.asked.get("query")
+        if id is not None and not self.registry.versions(id):
+            return Reply(404, _say("QueryError", f"no query {id!r} is or was registered: it would never be answered"))
         if not self._listeners.acquire(blocking=False):
             return Reply(503, _say("OptionError", f"{MOST_LISTENERS} listeners are here already; come back later"))
         after = self.answers.latest() if since is None else int(since)
-        return Reply(200, events=self._follow(after, request.asked.get("query")))
+        return Reply(200, events=self._follow(after, id))
 
     def _follow(self, after: int, id: str | None) -> Iterator[Event | None]:
         try:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.query.stream import INTEGERS
+from watersmeet.sql.evaluator.patterns import translate
 from watersmeet.sql.evaluator.types import (
     BIGINT,
     BOOLEAN,
@@ -80,6 +81,31 @@ def _like(node: Any, lower: Lower) -> Typed:
     if plain or isinstance(node.parent, exp.Escape):
         return Typed(like, BOOLEAN if plain and value.type == STRING and isinstance(node, exp.Like) else None)
     return Typed(exp.Escape(this=like, expression=exp.Literal.string("\\")), None)
+
+
+def _change_case(name: str) -> Rule:
+    """upper(), lower(): a letter may become several, which DuckDB's own functions leave alone; see `expressions.evaluator`."""
+
+    def rule(node: Any, lower: Lower) -> Typed:
+        inner = lower(node.this)
+        return (
+            Typed(call(name, inner.node), STRING) if inner.type == STRING else Typed(type(node)(this=inner.node), None)
+        )
+
+    return rule
+
+
+def _rlike(node: Any, lower: Lower) -> Typed:
+    """A constant pattern that means the same to DuckDB; others are left to sqlglot."""
+    value, pattern = lower(node.this), node.expression
+    is_text = isinstance(pattern, exp.Literal) and pattern.is_string and node.args.get("flag") is None
+    made = translate(pattern.name) if is_text else None
+    if made is None:
+        rest = node.copy()
+        rest.set("this", value.node)
+        return Typed(rest, None)
+    found = call("regexp_matches", value.node, exp.Literal.string(made))
+    return Typed(found, BOOLEAN if value.type == STRING else None)
 
 
 def _length(node: Any, lower: Lower) -> Typed:
@@ -238,6 +264,9 @@ FUNCTIONS: dict[Any, Rule] = {
     exp.Like: _like,
     exp.ILike: _like,
     exp.Length: _length,
+    exp.Upper: _change_case("wm_upper"),
+    exp.Lower: _change_case("wm_lower"),
+    exp.RegexpLike: _rlike,
     exp.Substring: _substring,
     exp.IsNan: _isnan,
     exp.Year: _field("year"),

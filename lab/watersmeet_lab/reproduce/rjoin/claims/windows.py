@@ -12,14 +12,18 @@ from watersmeet_lab.reproduce.rjoin.lab import Course, Lab
 
 FLAT = 1.25
 """The mean over the second half of what follows the first two windows, against the mean over the first half."""
+ENOUGH, LONG = 10, 20
+"""So many windows must follow the first two before halves are compared, and so many has the run of the narrowest one. Values are skewed, so what a window holds varies by a factor of three: halves of three windows differ by a third where halves of ten differ by a tenth."""
 
 
 def check_windows(lab: Lab) -> list[Claim]:
     n = lab.size.tuples
     found = {w: lab.course(lab.workload(window=w), (n,)) for w in lab.size.windows}
     narrowest = lab.size.windows[0]
-    control = lab.course(lab.workload(window=narrowest), (n,), expires=False)
-    return [_traffic(lab, found), _cumulative(lab, found), claim_bound(found, narrowest, control)]
+    last = max(n, LONG * narrowest)
+    workload = lab.workload(window=narrowest, tuples=last)
+    long, control = (lab.course(workload, (last,), expires=expires) for expires in (True, False))
+    return [_traffic(lab, found), _cumulative(lab, found), claim_bound({**found, narrowest: long}, narrowest, control)]
 
 
 def _traffic(lab: Lab, found: dict[int, Course]) -> Claim:
@@ -67,7 +71,7 @@ def _cumulative(lab: Lab, found: dict[int, Course]) -> Claim:
 def find_growth(course: Course, window: int) -> float | None:
     """What is stored after two windows: the mean over the second half of that time against the first; None if there is too little of it."""
     after = [v for n, v in course.live.items() if n >= 2 * window]
-    if len(after) < 4:
+    if len(after) < 4 or max(course.live) < (2 + ENOUGH) * window:
         return None
     return float(np.mean(after[len(after) // 2 :])) / max(float(np.mean(after[: len(after) // 2])), 1.0)
 
