@@ -110,6 +110,7 @@ def test_a_query_over_http_may_fill_back(client: Client) -> None:
         ("GET", "/queries/none", None, 404, "no query 'none'"),
         ("POST", "/ask", {"sql": PAIR}, 400, "no tuples of 'r' are kept"),
         ("GET", "/answers?since=x", None, 400, "since='x'"),
+        ("GET", "/answers?query=none", None, 404, "no query 'none' is or was registered"),
         ("GET", "/elsewhere", None, 404, "there are /queries"),
         ("PUT", "/queries", {"sql": PAIR}, 404, "there are /queries"),
     ],
@@ -126,6 +127,7 @@ def test_nobody_without_the_token_and_no_other_host(client: Client) -> None:
         for headers in ({"Authorization": "Bearer x"}, {"Authorization": ""}, {"Host": "evil.example"}):
             answer = client.open(method, path, {"sql": PAIR} if method == "POST" else None, **headers)
             assert answer.status == 403
+            assert "token" in json.loads(answer.read())["message"]
     assert client.open("GET", f"/queries?token={client.page.token}", Authorization="").status == 200
     assert client.subs.list() == []
 

@@ -63,7 +63,7 @@ def test_the_verdict_about_windows_changes_when_nothing_expires():
     assert claim_bound(kept, 10, never[10]).holds == "yes"
     assert claim_bound(never, 10, never[10]).holds == "partly", "the state grows"
     assert claim_bound(kept, 10, kept[10]).holds == "partly", "a control that is flat shows nothing"
-    short = {10: course_of(10, {n: 300 for n in range(5, 111, 5)})}
+    short = {10: course_of(10, dict.fromkeys(range(5, 111, 5), 300))}
     assert claim_bound(short, 10, never[10]).holds == "partly", "nine windows after the first two say nothing"
 
 

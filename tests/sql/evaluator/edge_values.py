@@ -188,6 +188,10 @@ def systematic() -> list[str]:
         "greatest(x, y)",
     ]
     made += [f"s LIKE '{p}'" for p in ("a%", "%b", "a_b", "_", "%", "", "A%", "%%", "é", "{0}")] + ["s NOT LIKE 'a%'"]
+    made += [f"s RLIKE '{p}'" for p in ("^a", "b$", "a.b", "[^a]", "(?i)A|é", "^$", "a{1,2}", "\\\\s")] + [
+        "upper(s)",
+        "lower(s || u)",
+    ]
     made += [f"unix_{unit}({t})" for unit in ("micros", "millis", "seconds", "timestamp") for t in ("p", "q")]
     made += ["CAST(p AS BIGINT)", "unix_seconds(p) div 10", "unix_millis(p) - unix_millis(q)"]
     made += ["s || u", "concat(s, u, '!')", "concat(s, NULL)", "length(s)", "length(s || u) + 1"]

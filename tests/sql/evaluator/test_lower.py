@@ -45,7 +45,7 @@ def answer():
         ("substring(s, 0, 2)", "ab"), ("substring(s, -5, 3)", "a"), ("substring(s, -2)", "bc"), ("substring(s, 2, -1)", ""), ("substring(s, nil, 2)", None),
         ("left(s, 2)", "ab"), ("right(s, 2)", "bc"), ("'a%b' LIKE 'a\\\\%b'", True), ("'axb' LIKE 'a\\\\%b'", False), ("'a%b' LIKE 'a/%b' ESCAPE '/'", True),
         ("if(i > 5, 'y', 'n')", "y"), ("nvl(nil, 3)", 3), ("nvl2(nil, 1, 2)", 2), ("nullif(i, 7)", None), ("isnan(CAST(nil AS DOUBLE))", False),
-        ("abs(l)", 7), ("length('añ日😀')", 4), ("upper(s)", "ABC"), ("lower('ABC')", "abc"), ("trim('  a ')", "a"), ("ltrim(' a')", "a"), ("initcap('ab cd')", "Ab Cd"),
+        ("abs(l)", 7), ("length('añ日😀')", 4), ("upper(s)", "ABC"), ("lower('ABC')", "abc"), ("upper('straße')", "STRASSE"), ("lower('ΑΣ')", "ας"), ("s RLIKE '^A'", False), ("s RLIKE '(?i)^A.C$'", True), ("'a\\n' RLIKE 'a$'", True), ("trim('  a ')", "a"), ("ltrim(' a')", "a"), ("initcap('ab cd')", "Ab Cd"),
         ("round(d)", 3.0), ("round(-d)", -3.0), ("round(2.675D, 2)", 2.68), ("round(dec)", Decimal("2")), ("floor(-1.5D)", -2), ("ceil(1.2D)", 2), ("sqrt(4)", 2.0), ("power(2, 3)", 8.0),
         ("CAST(2.7D AS INT)", 2), ("CAST(-2.7D AS INT)", -2), ("CAST(dec AS INT)", 1), ("CAST('12' AS INT)", 12), ("try_cast('x' AS INT)", None), ("CAST(i AS STRING)", "7"),
         ("year(ts)", 2023), ("month(ts)", 12), ("hour(ts)", 23), ("unix_micros(ts)", 1_704_067_199_000_000), ("unix_timestamp(ts)", 1_704_067_199), ("dayofweek(ts)", 1),
@@ -90,8 +90,9 @@ def test_errors(answer, text):
 @pytest.mark.parametrize(
     "text",
     [
-        "lower(s)",
-        "upper(s)",
+        "initcap(s)",
+        "s RLIKE u",
+        "s RLIKE '(a)\\\\1'",
         "round(d, 2)",
         "x / y",
         "s LIKE u",
