@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -18,9 +18,10 @@ from watersmeet.runtime.across import AcrossSites
 from watersmeet.runtime.local import LocalRun
 from watersmeet.sites.plan_change.choice import Choice
 from watersmeet.sites.plan_change.survey import Survey
+from watersmeet.sites.planning.key_sample import ALL, KeySample
 from watersmeet.sites.planning.letters import OneWay, Step
 from watersmeet.sites.planning.model import Algorithm, LinearPlan
-from watersmeet.sites.planning.values import ALL, KeyShares, Sketch, Values
+from watersmeet.sites.planning.values import KeyShares, Sketch, Values
 from watersmeet.sites.site_state import SiteState
 from watersmeet_lab.bench.data import START_US
 from watersmeet_lab.bench.skewed_sites.workload import Workload
@@ -43,11 +44,17 @@ def batches(run: LocalRun, across: AcrossSites, tables: Any, count: int, begin: 
         yield second
 
 
+def sample(hashes: Iterable[int], below: int = ALL) -> KeySample:
+    """Values that have come once."""
+    found = np.array(sorted(hashes), np.int64)
+    return KeySample.of(found, np.ones(len(found), np.int64), below)
+
+
 def test_a_hot_key_outside_the_sample_is_known() -> None:
-    sketch, light = Sketch(), [[n, 1] for n in range(100, 228)]
-    sketch.add(1000, 228, light, [[ALL - 1, 600], *light[:10]])
+    sketch, light = Sketch(), sample(range(100, 228), 228)
+    sketch.add(1000, light.write(), [[ALL - 1, 600], *([n, 1] for n in range(100, 110))])
     assert dict(sketch.to_shares().heavy)[ALL - 1] == pytest.approx(0.6)
-    other = KeyShares(228, [[n, 1 / 200] for n in range(100, 164)])
+    other = KeyShares(sample(range(100, 164), 228).write(), 200)
     values = Values.of({"a": sketch.to_shares(), "b": other})
     for alias in "ab":
         assert float((values.count * values.share[alias]).sum()) == pytest.approx(1, rel=0.01)
@@ -57,7 +64,7 @@ def test_a_hot_key_outside_the_sample_is_known() -> None:
 def test_a_watched_value_that_does_not_come_has_no_share() -> None:
     sketch = Sketch()
     for _ in range(4):
-        sketch.add(100, 1000, [[n, 1] for n in range(100)], [])
+        sketch.add(100, sample(range(100), 1000).write(), [])
         sketch.watch(100, [[5000, 0]])
     assert dict(sketch.to_shares().heavy)[5000] == 0.0
     hot = KeyShares(heavy=[[5000, 0.8]])
@@ -148,12 +155,10 @@ def test_surveys_stay_small_over_a_thousand_batches() -> None:
     for batch in range(1000):
         hashes = np.where(chance.random(200) < 0.7, 12345, chance.integers(0, ALL, 200))
         values, counts = np.unique(hashes, return_counts=True)
-        top = np.argsort(-counts)[:48]
-        pairs = np.column_stack([values, counts]).tolist()
+        seen, top = KeySample.of(values, counts), np.argsort(-counts)[:48]
         key = {
-            "below": int(values[128]) if len(values) > 128 else ALL,
-            "sample": pairs[:128],
-            "heavy": [pairs[n] for n in top],
+            "sample": seen.write(),
+            "heavy": np.column_stack([values[top], counts[top]]).tolist(),
         }
         measured = {
             "rows": 200,
@@ -208,3 +213,12 @@ def test_a_change_that_is_withdrawn_is_not_noted_and_the_next_one_is_further_ahe
     assert made.changes == ["to another plan"]
     made.follow(4)
     assert len(made.changes) == 1
+
+
+def test_surveys_of_an_earlier_form_are_begun_anew() -> None:
+    raw = SiteState(survey=Survey(batches=9)).to_json()
+    del raw["survey"]["wanted"]
+    raw["survey"]["streams"] = {"a": {"keys": {"0": {"below": 7, "sample": {"5": 1.0}}}}}
+    raw["choice"]["heard"] = {"tokyo": {"streams": {"b": {"keys": {"0": {"below": 7, "sample": [[5, 1.0]]}}}}}}
+    state = SiteState.of(json.loads(json.dumps(raw)))
+    assert (state.survey, state.choice) == (Survey(), Choice())

@@ -88,6 +88,7 @@ def test_nothing_is_shipped_twice():
 def test_what_sites_keep_expires():
     streams = {"s": stream(np.arange(4000) % 50, site="paris"), "t": stream(np.arange(4000) % 50, site="tokyo")}
     text = "SELECT a.id AS x, b.id AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND"
+    expected = plain(text, streams).total()
     for name in ("SP-S", "SM-S1", "SM-S2", "SM-D1"):
         run = prepare(
             text,
@@ -103,7 +104,7 @@ def test_what_sites_keep_expires():
                 for state in site.units.states.values():
                     most |= Counter({k: sum(i.rows for i in infos) for k, infos in state.segments.items()})
         found += run.push({}, ended=True)
-        assert run.rows_of(found).num_rows == plain(text, streams).total()
+        assert run.rows_of(found).num_rows == expected
         assert {"a", "b"} <= most.keys()
         assert all(rows <= 100 * 1.1 + 300 for rows in most.values()), (name, most)
 

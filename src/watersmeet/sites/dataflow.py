@@ -89,7 +89,7 @@ class SiteUnits:
         spans = station.spans(self.state, station.own(turn.clock.after, self.state))
         to = None if station.results_site == station.site else station.results_site
         unit = SiteUnit(plan, station.homes, spans, turn, self.last, to)
-        unit.watched, unit.weighed = self.state.survey.watched, self.state.survey.find_weighed()
+        unit.asked = self.state.survey.find_measured()
         unit.fates, unit.outbox = self.state.fates, self.outbox
         for item in unit.step():
             if isinstance(item, Message):

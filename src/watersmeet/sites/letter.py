@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from watersmeet.errors import CheckpointError
 
-FORMAT = 3
+FORMAT = 4
 CHECKSUM_BYTES = 4
 _MAGIC = b"WMSITE"
 _CODEC = pa.Codec("zstd", compression_level=3)

@@ -3,7 +3,7 @@
     large item of a kind    1st  2nd  3rd  4th  5th ... 16th ... 64th ... 128th       weighed: written, as it would travel
                              w    -    -    w    -        w       w         w         the others are taken to shrink as the last one that was weighed
 
-Small items are all weighed. What letters say besides their items is written always.
+Small items are all weighed, of the largest ones the first rows. What letters say besides their items is written always.
 
 Invariant: a scale changes no letter; the same letters in the same order weigh the same.
 """
@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from watersmeet.sites.letter import CHECKSUM_BYTES, Item, Letter
+from watersmeet.sites.letter import CHECKSUM_BYTES, Item, Letter, write_item
 
-SMALL_BYTES = 2048
+SMALL_BYTES, LARGE_BYTES = 2048, 2**16
+"""Smaller items are all weighed; of larger ones the first rows."""
+_LEAST_ROWS = 64
 RARELY = 64
 """One item of a kind in so many is weighed at least."""
 _SOON = (1, 4, 16)
@@ -51,5 +53,6 @@ class Scale:
         seen = self._seen[item.kind] = self._seen.get(item.kind, 0) + 1
         if seen not in _SOON and seen % RARELY:
             return round(raw * self._shrinks[item.kind])
-        self._shrinks[item.kind] = len(item.body) / raw
-        return len(item.body)
+        some = item.table.slice(0, max(_LEAST_ROWS, item.rows * LARGE_BYTES // raw))
+        self._shrinks[item.kind] = len(write_item(some)) / max(some.nbytes, 1)
+        return round(raw * self._shrinks[item.kind])

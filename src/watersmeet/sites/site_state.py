@@ -81,11 +81,9 @@ class SiteState:
         if not raw:
             return cls()
         epochs = [Epoch(**{**e, "told": Told(**e["told"])}) for e in raw["epochs"]]
-        own = {
-            "agreement": Agreement.of(raw["agreement"]),
-            "survey": Survey.of(raw["survey"]),
-            "choice": Choice(**raw["choice"]),
-        }
+        own: dict[str, Any] = {"agreement": Agreement.of(raw["agreement"]), "survey": Survey(), "choice": Choice()}
+        if "wanted" in raw["survey"]:  # else of an earlier form: streams are measured anew
+            own |= {"survey": Survey.of(raw["survey"]), "choice": Choice(**raw["choice"])}
         return cls(**{**raw, "epochs": epochs, **own})
 
     def begin(self, number: int, sequences: Sequences, since: int, expects: dict[str, float]) -> None:

@@ -35,6 +35,7 @@ from watersmeet.sites.plan_change.agree import Proposal
 from watersmeet.sites.plan_change.choice import Outlook
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.sites.planning.placed import Sequences
+from watersmeet.sites.planning.values import TOLD
 from watersmeet.sites.results import RESULTS, find_mark
 from watersmeet.sites.site_state import Epoch, SiteState, clone
 from watersmeet.sites.tree_paths import paths_of
@@ -115,7 +116,7 @@ class Station:
             after.streams |= letter.streams
             self._forget(after, letter)
             if "watch" in letter.news:
-                after.survey.watch(letter.news["watch"])
+                after.survey.watch(letter.news["watch"], letter.news["wanted"])
             elif letter.news:
                 after.choice.hear(letter.sender, letter.news)
             self._agree(after, letter)
@@ -339,11 +340,11 @@ class Station:
         """What is said once: surveys to the deciding site, and from there which values are to be watched."""
         if to == self.decider:
             return state.survey.tell()
-        watched, told = state.survey.watched, state.choice.watch_told
-        if self.name != self.decider or watched == told.get(to, {}):
+        asked, told = {"watch": state.survey.watched, "wanted": state.survey.wanted}, state.choice.watch_told
+        if self.name != self.decider or asked == told.get(to, {"watch": {}, "wanted": TOLD}):
             return {}
-        told[to] = watched
-        return {"watch": watched}
+        told[to] = asked
+        return dict(asked)
 
     def _more(self, state: SiteState, to: str) -> dict[str, Any]:
         """What a letter says of plans."""

@@ -10,7 +10,7 @@ Invariant: what a unit does depends on its state, its inbox as a set, the clock 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from watersmeet.sites.one_way.joins import OneWayJoins
 from watersmeet.sites.one_way.kept import NUMBER, Kept, name_out
 from watersmeet.sites.one_way.preserved import MET, PreservedStream, list_preserved
 from watersmeet.sites.one_way.rows_windows import RowsWindow, number_arrivals
-from watersmeet.sites.plan_change.survey import measure
+from watersmeet.sites.plan_change.survey import Measured, measure
 from watersmeet.sites.results import RESULTS
 from watersmeet.storage.segment import Segment
 
@@ -48,10 +48,8 @@ class SiteUnit:
         self.plan, self.homes, self.spans, self.turn, self.last = plan, homes, spans, turn, last
         self.results_to = results_to
         """The site that results are shipped to; None: they leave here."""
-        self.watched: Mapping[str, Sequence[int]] = {}
-        """By class of keys, hashes of values that are frequent in some stream."""
-        self.weighed: Collection[str] = ()
-        """Streams whose tuples need not be weighed."""
+        self.asked = Measured()
+        """What is measured of new tuples."""
         self.kept = Kept(turn.state, turn.store)
         self.results: list[Iterator[pa.Table]] = [iter(turn.inbox.pop(FOUND, []))]
         """Of this round; they are made when they leave: they are many more than the tuples."""
@@ -99,9 +97,7 @@ class SiteUnit:
             table = arrived.table.select([c.name for c in source.columns])
             table = self.preserved[n].put_hashes(table) if n in self.preserved else table
             if self.plan.sites is not None and self.plan.sites.search is not None:
-                self.turn.report.measured[alias] = measure(
-                    self.plan, n, Segment.of(table), self.watched, weighs=alias not in self.weighed
-                )
+                self.turn.report.measured[alias] = measure(self.plan, n, Segment.of(table), self.asked)
             self.kept.add(alias, number_rows(table, self.turn.batch << BATCH_BITS))
 
     def _settle_preserved(self, one: PreservedStream) -> None:

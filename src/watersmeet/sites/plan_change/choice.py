@@ -23,11 +23,12 @@ from watersmeet.plan.model import Plan
 from watersmeet.sites.plan_change.survey import Survey
 from watersmeet.sites.planning.carriers import HEAD_BYTES
 from watersmeet.sites.planning.cost import LineCost
+from watersmeet.sites.planning.key_sample import ALL, SAMPLE, TOLD_BYTES
 from watersmeet.sites.planning.letters import Facts, Letters, StreamFacts
 from watersmeet.sites.planning.placed import Sequences, write_plan
 from watersmeet.sites.planning.search import Corrections, PlanSearch, PricedPlan
 from watersmeet.sites.planning.trees import TreePlan
-from watersmeet.sites.planning.values import KeyShares, Values, choose_watched
+from watersmeet.sites.planning.values import KeyShares, Values, choose_watched, want_values
 
 MARGIN, COUNTED_MARGIN = 0.9, 0.97
 """A change must bring the price below this share of what it is; if all of the other plan has been counted, below that."""
@@ -39,12 +40,18 @@ MOST_WAITING = 16
 MOST_UNCOUNTED = 64
 """Batches after which a change does not wait any longer for the counts of a site, whose streams may stand still."""
 MOST_AHEAD = 64.0
+MOVED = 0.05
+"""Figures that differ by less are as they were."""
 RARER = 1.3
 """After every change, so many times the batches before the next one."""
 FORGETTING = 200
 """Windows after which a correction is forgotten."""
 MOST_FACTORS, MOST_CHANGES = 256, 8
 LEAST_FACTOR, MOST_FACTOR = 0.05, 20.0
+FINER, SAMPLING_SHARE = 2.0, 0.02
+"""A larger sample is asked for if it is so many times larger. Of what a plan ships until a change must have paid, so much may be spent on it."""
+_SURVEY_BYTES = 300.0
+"""What a survey of a key takes besides its sample, about."""
 _SMALL_BYTES = 50.0
 """Per second: an item of less is not worth a correction."""
 
@@ -55,8 +62,8 @@ class Choice:
 
     heard: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By site: what it said of its streams, of its counts and of its lines."""
-    watch_told: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    """By site the values that it was asked to watch."""
+    watch_told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By site the values that it was asked to watch, and how many sampled ones it should tell."""
     factors: dict[str, list[float]] = field(default_factory=dict)
     """By item: what was counted over what was expected, and the event time in seconds when that was."""
     epoch: int = 0
@@ -64,9 +71,11 @@ class Choice:
     """Since the plan has changed, or since the beginning."""
     waits: float = FIRST_BATCHES
     is_new: bool = False
-    """Whether something has been heard since the last search."""
-    ahead: float = 4.0
-    """Batches that a change is ahead of what is known."""
+    """Whether something has been heard since it was last thought of a change."""
+    figures: list[float] = field(default_factory=list)
+    """What prices depended on at the last search."""
+    ahead: float = 2.0
+    """Batches that a change is ahead of what is known; more after one that some stream had got to before."""
     proposed: int = 0
     """The number of the change that is proposed; 0: none."""
     why: str = ""
@@ -123,50 +132,65 @@ class Outlook:
         if not all(alias in told for alias in self.plan.aliases):
             return None
         streams = {
-            a: StreamFacts(max(said["rate"], 1e-6), said["each"], said["item"], max(said["interval"], 1e-6))
+            a: StreamFacts(
+                max(said["rate"], 1e-6), said["each"], said["item"], max(said["interval"], 1e-6), _find_memory(said)
+            )
             for a, said in told.items()
         }
         values, codes = {}, {}
         for number, members in enumerate(self.plan.classes):
-            shares = {
-                a: KeyShares(**told[a]["keys"][str(number)]) for a in members.members if str(number) in told[a]["keys"]
-            }
+            shares = self._shares(number)
             if len(shares) < len(members.members):
                 return None
             values[number] = Values.of(shares)
             codes[number] = max(told[a]["codes"][str(number)] for a in shares)
         return Facts(streams, values, codes)
 
+    def _shares(self, number: int) -> dict[str, KeyShares]:
+        """By alias what was told of a class of keys."""
+        told, c = self.told, str(number)
+        return {a: KeyShares(**told[a]["keys"][c]) for a in self.plan.classes[number].members if c in told[a]["keys"]}
+
     @cached_property
     def told(self) -> dict[str, dict[str, Any]]:
         """By alias what is known of streams."""
-        told = {alias: seen.tell() for alias, seen in self.survey.streams.items() if seen.is_known}
+        told = {alias: seen.tell(SAMPLE) for alias, seen in self.survey.streams.items() if seen.is_known}
         for known in self.choice.heard.values():
             told |= known["streams"]
         return told
 
-    def watch(self) -> None:
-        """See that values that are frequent in one stream are counted in all."""
-        told = self.told
-        if not all(alias in told for alias in self.plan.aliases):
-            return
-        watched = {}
-        for number, members in enumerate(self.plan.classes):
-            shares = [
-                KeyShares(**told[a]["keys"][str(number)]) for a in members.members if str(number) in told[a]["keys"]
-            ]
-            if found := choose_watched(shares, self.survey.watched.get(str(number), ())):
+    def watch(self, facts: Facts) -> None:
+        """See that values that are frequent in one stream are counted in all, and that samples are large enough."""
+        watched, wanted = {}, [self.survey.wanted]
+        for number in range(len(self.plan.classes)):
+            shares = self._shares(number)
+            if found := choose_watched(shares.values(), self.survey.watched.get(str(number), ())):
                 watched[str(number)] = found
-        if watched != self.survey.watched:
-            self.survey.watch(watched)
+            if len(shares) > 1:
+                wanted.append(want_values(shares))
+        most = max(wanted)
+        if most > FINER * self.survey.wanted:
+            most = max(self.survey.wanted, min(most, self._afford(facts)))
+        else:
+            most = self.survey.wanted
+        if (watched, most) != (self.survey.watched, self.survey.wanted):
+            self.survey.watch(watched, most)
+
+    def _afford(self, facts: Facts) -> int:
+        """How many sampled values of each key may be told: what that takes is a small part of what the plan ships until a change must have paid."""
+        placed = self.plan.sites
+        assert placed is not None
+        ships = self.search(facts).price(placed.plan).bytes * PAYBACK * self.longest_s
+        keys = sum(len(self.told[a]["keys"]) for known in self.choice.heard.values() for a in known["streams"])
+        return int(SAMPLING_SHARE * ships / (TOLD_BYTES * max(keys, 1)))
 
     def is_watched(self) -> bool:
-        """Whether all streams have said how often the watched values come."""
-        told = self.told
-        for number, members in enumerate(self.plan.classes):
-            for alias in members.members:
-                known = {int(h) for h, _ in told[alias]["keys"].get(str(number), {}).get("heavy", ())}
-                if not known.issuperset(self.survey.watched.get(str(number), ())):
+        """Whether all streams have said how often the watched values come, and told as many values as are wanted."""
+        for number in range(len(self.plan.classes)):
+            for shares in self._shares(number).values():
+                known = {int(h) for h, _ in shares.heavy}
+                is_sampled = shares.values >= self.survey.wanted or shares.below == ALL
+                if not (is_sampled and known.issuperset(self.survey.watched.get(str(number), ()))):
                     return False
         return True
 
@@ -239,25 +263,49 @@ class Outlook:
         if facts is None or placed.search is None:
             return None
         choice.is_new = False
-        self.watch()
-        if not self.epoch and choice.batches < MOST_WAITING and not self.is_watched():
+        self.watch(facts)
+        if choice.batches < choice.waits or (
+            not self.epoch and choice.batches < MOST_WAITING and not self.is_watched()
+        ):
             return None
-        counts = self.counts()
-        if counts:
+        if self.counts():
             self.learn(facts)
-        is_counted = not self.epoch or len(counts) == len(self.plan.site_names) or choice.batches >= MOST_UNCOUNTED
-        if choice.batches < choice.waits or not is_counted:
-            return None
         search = self.search(facts)
         standing = search.price(placed.plan)
+        if not self._has_moved(facts, standing):
+            return None
         best = search.find(placed.plan, placed.search)
         if not self._pays(best, standing):
             return None
-        return Change(write_plan(best.plan), expect_bytes(best, facts), self._explain_change(best, standing))
+        return Change(write_plan(best.plan), self.expect(best, facts), self._explain_change(best, standing))
+
+    def expect(self, priced: PricedPlan, facts: Facts) -> dict[str, float]:
+        """By 'sender>receiver' the bytes per second of a plan's letters, with what surveys take: they are told after twice as many batches each time."""
+        out = expect_bytes(priced, facts)
+        for site, known in self.choice.heard.items():
+            streams, pair = known["streams"].values(), f"{site}>{self.site}"
+            sizes = [TOLD_BYTES * k["sample"][1] + _SURVEY_BYTES for said in streams for k in said["keys"].values()]
+            seconds = self.survey.tells_at * min((said["interval"] for said in streams), default=1.0)
+            out[pair] = round(out.get(pair, 0.0) + sum(sizes) / max(seconds, 1e-6), 1)
+        return out
 
     def _is_time(self) -> bool:
-        """Whether there is something new to see: a search takes a while."""
-        return self.choice.is_new or self.choice.batches % 8 == 0 or not self.choice.heard
+        """Whether there is something new to see, and it might lead to something: a plan that has begun is left alone until it has been counted."""
+        choice = self.choice
+        is_new = choice.is_new or choice.batches % 8 == 0 or not choice.heard
+        if not self.epoch or not is_new:
+            return is_new
+        is_counted = len(self.counts()) == len(self.plan.site_names) or choice.batches >= MOST_UNCOUNTED
+        return is_counted and choice.batches >= choice.waits
+
+    def _has_moved(self, facts: Facts, standing: PricedPlan) -> bool:
+        """Whether prices may be others than those of the last search: under the same figures it would find the same."""
+        now, before = [*facts.list_figures(), standing.seconds], self.choice.figures
+        is_near = len(now) == len(before) and all(
+            abs(x - y) <= MOVED * max(abs(x), abs(y)) for x, y in zip(now, before, strict=True)
+        )
+        self.choice.figures = before if is_near else now
+        return not is_near
 
     def _pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
         if write_plan(best.plan) == write_plan(standing.plan):
@@ -278,6 +326,12 @@ class Outlook:
             f"to {best.plan}, {why}: {best.seconds:.3g} s of line per second of the streams instead of {standing.seconds:.3g}"
             f" ({best.bytes:,.0f} bytes/s instead of {standing.bytes:,.0f})"
         )
+
+
+def _find_memory(said: Mapping[str, Any]) -> float:
+    """Seconds of a stream whose values were sampled."""
+    sampled = [shares["rows"] for shares in said["keys"].values()]
+    return max(min(sampled, default=0.0) / max(said["rate"], 1e-6), 1e-6)
 
 
 def expect_bytes(priced: PricedPlan, facts: Facts) -> dict[str, float]:

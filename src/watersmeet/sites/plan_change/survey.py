@@ -4,14 +4,15 @@
     letters --count--> counts      bytes of every kind of item under the newest plan, once it has been under way for a window
     exchange --time--> lines       seconds for so many bytes
 
-What is old fades: a tuple counts for half after two of the longest windows, or after eight batches if these are longer.
+What is old fades: a tuple counts for half after two of the longest windows, or after eight batches if these are longer. Samples of keys are of the last one or two spans of that length, and
+forget no tuple of these: how many values match depends on those that come once.
 
 Invariant: a survey is JSON and bounded. It is a function of what the site's batches have measured, so a batch that is repeated has the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log2
 from typing import Any
@@ -22,11 +23,12 @@ import pyarrow as pa
 from watersmeet.kernels.hashing import combine
 from watersmeet.plan.model import Plan
 from watersmeet.sites.letter import write_item
-from watersmeet.sites.planning.values import ALL, HEAVY, SAMPLE, KeyShares, Sketch
+from watersmeet.sites.planning.key_sample import ALL, KeySample
+from watersmeet.sites.planning.values import HEAVY, TOLD, KeyShares, Sketch
 from watersmeet.storage.segment import Segment, key_columns
 
-_WEIGHED = 256
-"""Tuples of a batch that are compressed to see what they take."""
+_WEIGHED, _WEIGHED_BYTES = 256, 2**16
+"""Tuples of a batch that are compressed to see what they take, and their bytes."""
 _CODE_ITEM = 175
 """Bytes of an item of codes, besides the codes."""
 WEIGHING = 8
@@ -40,16 +42,30 @@ LEAST_COUNTED = 4
 """Batches that are counted before anybody is told of them."""
 
 
-def measure(
-    plan: Plan, position: int, new: Segment, watched: Mapping[str, Sequence[int]], *, weighs: bool = True
-) -> dict[str, Any]:
-    """The measure of a stream's new tuples, as JSON; keys by class, with the counts of watched values. Sizes are measured if it `weighs`."""
+@dataclass(frozen=True)
+class Measured:
+    """What units are asked to measure of a batch's tuples."""
+
+    watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By class of keys, hashes of values that are frequent in some stream."""
+    weighed: Collection[str] = ()
+    """Streams whose tuples need not be weighed."""
+    limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By alias and class of keys, the bound of hashes that are sampled; none: all may be."""
+
+
+def measure(plan: Plan, position: int, new: Segment, asked: Measured) -> dict[str, Any]:
+    """The measure of a stream's new tuples, as JSON; keys by class, with the counts of watched values."""
+    alias = plan.aliases[position]
+    weighs, limits = alias not in asked.weighed, asked.limits.get(alias, {})
     own, keys = plan.inputs[position].keys, dict[str, Any]()
     for c in own:
         codes = new.key(key_columns(plan, own, [c]))
-        keys[str(c)] = _measure_key(codes, watched.get(str(c), ())) | ({"code": _weigh_code(codes)} if weighs else {})
+        keys[str(c)] = _measure_key(codes, asked.watched.get(str(c), ()), limits.get(str(c), ALL))
+        if weighs:
+            keys[str(c)]["code"] = _weigh_code(codes)
     out = {"rows": new.rows, "low": new.min_ts, "high": new.max_ts, "keys": keys}
-    part = new.table.slice(0, _WEIGHED)
+    part = new.table.slice(0, _count_weighed(new.table))
     if part.num_rows > 1 and weighs:
         one, whole = (len(write_item(part.slice(0, n))) for n in (1, part.num_rows))
         each = max(1.0, (whole - one) / (part.num_rows - 1))
@@ -57,17 +73,22 @@ def measure(
     return out
 
 
-def _measure_key(codes: np.ndarray, watched: Sequence[int]) -> dict[str, Any]:
+def _measure_key(codes: np.ndarray, watched: Sequence[int], below: int) -> dict[str, Any]:
     hashes = combine(np.zeros(len(codes), np.int64), codes) & (ALL - 1)
     values, counts = np.unique(hashes, return_counts=True)
-    below = int(values[SAMPLE]) if len(values) > SAMPLE else ALL
-    top = np.lexsort((values, -counts))[:HEAVY]
+    sample, top = KeySample.of(values, counts, below), np.argsort(-counts, kind="stable")[:HEAVY]
+    at = np.minimum(np.searchsorted(values, watched), len(values) - 1)
     return {
-        "below": below,
-        "sample": np.column_stack([values[:SAMPLE], counts[:SAMPLE]]).tolist(),
+        "sample": sample.write(),
         "heavy": np.column_stack([values[top], counts[top]]).tolist(),
-        "watched": [[h, int(counts[values == h].sum())] for h in watched],
+        "watched": [[h, int(counts[n]) if values[n] == h else 0] for h, n in zip(watched, at, strict=True)],
     }
+
+
+def _count_weighed(table: pa.Table) -> int:
+    """Tuples that are compressed to see what they take: fewer of large ones."""
+    each = table.nbytes / max(table.num_rows, 1)
+    return min(_WEIGHED, max(_WEIGHED // 8, int(_WEIGHED_BYTES / max(each, 1.0))))
 
 
 def _weigh_code(codes: np.ndarray) -> float:
@@ -90,10 +111,12 @@ class StreamSurvey:
     codes: dict[str, float] = field(default_factory=dict)
     """By class of keys, the bytes of a code."""
     keys: dict[str, Sketch] = field(default_factory=dict)
+    spanned: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    """Seconds and batches of the span of time whose values are sampled now."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> StreamSurvey:
-        return cls(**{**raw, "keys": {c: Sketch(**s) for c, s in raw["keys"].items()}})
+        return cls(**{**raw, "keys": {c: Sketch.of(s) for c, s in raw["keys"].items()}})
 
     def add(self, measures: Iterable[Mapping[str, Any]], seconds: float, longest_s: float) -> None:
         """A batch: what units have measured, and the event time that it covers."""
@@ -109,22 +132,31 @@ class StreamSurvey:
                 self.each += (seen["each"] - self.each) * (weight if self.each else 1.0)
                 self.item += (seen["item"] - self.item) * (weight if self.item else 1.0)
             for c, key in seen["keys"].items():
-                self.keys.setdefault(c, Sketch()).add(seen["rows"], key["below"], key["sample"], key["heavy"])
+                self.keys.setdefault(c, Sketch()).add(seen["rows"], key["sample"], key["heavy"])
                 self.keys[c].watch(seen["rows"], key["watched"])
                 self.codes[c] = min(self.codes.get(c, 8.0), key.get("code", 8.0))
+        self._turn(seconds, longest_s)
+
+    def _turn(self, seconds: float, longest_s: float) -> None:
+        """A batch of so many seconds is over: see whether another span of time begins, whose values are sampled whatever the bound was."""
+        self.spanned = [self.spanned[0] + seconds, self.spanned[1] + 1]
+        if self.spanned[0] >= HALVING_WINDOWS * longest_s and self.spanned[1] >= HALVING_BATCHES:
+            self.spanned = [0.0, 0.0]
+            for sketch in self.keys.values():
+                sketch.turn()
 
     @property
     def is_known(self) -> bool:
         return self.rows >= 1 and self.seconds > 0 and self.each > 0
 
-    def tell(self) -> dict[str, Any]:
-        """What the deciding site is told."""
+    def tell(self, values: int) -> dict[str, Any]:
+        """What the deciding site is told, with so many sampled values of each key."""
         rate, interval = self.rows / self.seconds, self.seconds / self.batches
         figures = {"rate": rate, "each": self.each, "item": self.item, "interval": interval}
         return {
             **{name: float(f"{value:.4g}") for name, value in figures.items()},
             "codes": {c: round(size, 1) for c, size in self.codes.items()},
-            "keys": {c: vars(sketch.to_shares()) for c, sketch in self.keys.items()},
+            "keys": {c: vars(sketch.to_shares(values)) for c, sketch in self.keys.items()},
         }
 
 
@@ -137,6 +169,14 @@ def is_news(told: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     ):
         return True
     return any(KeyShares(**now["keys"][c]).differs(KeyShares(**told["keys"][c])) for c in now["keys"])
+
+
+def _without_samples(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What was told of a stream, but for the sampled values themselves: the next telling is compared with it."""
+    return {
+        **told,
+        "keys": {c: {**shares, "sample": [*shares["sample"][:2], ""]} for c, shares in told["keys"].items()},
+    }
 
 
 @dataclass
@@ -238,6 +278,8 @@ class Survey:
     counts: Counts = field(default_factory=Counts)
     watched: dict[str, list[int]] = field(default_factory=dict)
     """By class of keys, hashes of values that are frequent in some stream: units count them."""
+    wanted: int = TOLD
+    """Sampled values of a key that the deciding site is told."""
     lines: dict[str, Transfers] = field(default_factory=dict)
     """By 'sender>receiver', as far as this site sees it: what it sends until the exchange has it, what it gets from the exchange."""
     told_lines: dict[str, list[float]] = field(default_factory=dict)
@@ -255,9 +297,11 @@ class Survey:
         lines = {pair: Transfers(**sums) for pair, sums in raw["lines"].items()}
         return cls(**{**raw, "streams": streams, "lines": lines, "counts": Counts(**raw["counts"])})
 
-    def find_weighed(self) -> set[str]:
-        """The streams whose tuples need not be weighed in the next batch: sizes are known, and change slowly."""
-        return {a for a, seen in self.streams.items() if seen.each > 0} if self.batches % WEIGHING else set()
+    def find_measured(self) -> Measured:
+        """What units should measure in the next batch. Sizes are known, and change slowly; sampled is what is below the bound of the sample so far."""
+        known = {a for a, seen in self.streams.items() if seen.each > 0} if self.batches % WEIGHING else set()
+        limits = {a: {c: sketch.limit for c, sketch in seen.keys.items()} for a, seen in self.streams.items()}
+        return Measured(self.watched, known, limits)
 
     def note(self, measures: Iterable[Mapping[str, Any]], advanced_us: Mapping[str, int], longest_s: float) -> None:
         """A batch: what units have measured of streams by alias, and by how much each stream has advanced."""
@@ -284,10 +328,11 @@ class Survey:
         if self.counts.batches:
             self.counts.add(to, sizes, total, f"{self.counts.epoch}/")
 
-    def watch(self, watched: Mapping[str, list[int]]) -> None:
-        """Have values watched; how often they come is told soon."""
-        self.watched = dict(watched)
-        self.tells_at, self.told = min(self.tells_at, self.batches + 2), {}
+    def watch(self, watched: Mapping[str, list[int]], wanted: int) -> None:
+        """Have values watched, and so many sampled ones told; that is done as soon as it is known."""
+        soon = self.batches + (2 if watched != self.watched else 0)
+        self.watched, self.wanted = dict(watched), wanted
+        self.tells_at, self.told = min(self.tells_at, soon), {}
 
     def time(self, sender: str, receiver: str, size: int, seconds: float) -> None:
         """A letter has taken so long, to the exchange or from there."""
@@ -303,7 +348,7 @@ class Survey:
         if (lines := self.fit_lines()) != self.told_lines and self.batches >= self.tells_at:
             out["lines"] = self.told_lines = lines
         is_due = self.batches >= self.tells_at
-        now = {alias: seen.tell() for alias, seen in self.streams.items() if is_due and seen.is_known}
+        now = {alias: seen.tell(self.wanted) for alias, seen in self.streams.items() if is_due and seen.is_known}
         news = {
             a: said
             for a, said in now.items()
@@ -312,7 +357,7 @@ class Survey:
         if is_due:
             self.tells_at = 2 * self.tells_at if self.tells_at <= 64 else self.batches + HALVING_BATCHES
         if news:
-            self.told |= news
+            self.told |= {alias: _without_samples(said) for alias, said in news.items()}
             out["streams"] = news
         if self.counts.is_known and self.counts.batches >= self.counted_at:
             self.counted_at = min(2 * self.counts.batches, self.counts.batches + 64)

@@ -20,9 +20,11 @@ Departs from the paper: no processing; times in place of counts, so values are t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +37,7 @@ COLUMN_BYTES, ITEM_BYTES = 35.0, 140.0
 """What an Arrow stream of an item takes for each column, and besides."""
 TIME_BYTES, REPEAT_BYTES = 3.2, 4.0
 """The times of a code in an item, compressed: the second is mostly the first. What a row of results so far takes for each member that another row has, too."""
+_MOST_OF_MEMORY = 0.8
 _SPARE = 0.25
 """Of the time that a tuple is kept: so much longer than its last tuple a value is told to live, see `sites.one_way.joins`."""
 
@@ -51,6 +54,8 @@ class StreamFacts:
     """Bytes of an item of tuples, besides."""
     interval: float = 1.0
     """Seconds of event time of a batch at its site."""
+    memory: float = np.inf
+    """Seconds of the stream in which its values were counted."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,16 @@ class Facts:
     """By class of keys."""
     codes: Mapping[int, float] = field(default_factory=dict)
     """By class of keys, the bytes of a code, compressed; 8 if nothing is known."""
+
+    def list_figures(self) -> list[float]:
+        """In one order what prices depend on: rates, sizes, and of keys how many values there are and how many tuples of two streams have the same."""
+        streams = sorted(self.streams.items())
+        out = [figure for _, one in streams for figure in (one.rate, one.each, one.interval)]
+        for number, values in sorted(self.values.items()):
+            out.append(self.codes.get(number, 8.0))
+            shares = [share for _, share in sorted(values.share.items())]
+            out += [float((values.count * x * y).sum()) for x, y in combinations_with_replacement(shares, 2)]
+        return out
 
 
 @dataclass(frozen=True)
@@ -124,6 +139,8 @@ class Letters:
         self.placement, self.facts = placement, facts
         self._flows: dict[tuple[str, frozenset[str]], Flow] = {}
         self._steps: dict[tuple[str, frozenset[str], str, Algorithm], Step] = {}
+        self._joins: dict[tuple[str, frozenset[str], str], OneWay] = {}
+        self._classes: dict[tuple[frozenset[str], str], tuple[int, ...]] = {}
 
     def flow(self, head: str, done: frozenset[str]) -> Flow:
         """Of a head that has been joined with streams, itself among them."""
@@ -136,7 +153,9 @@ class Letters:
         """A one-way join, as if it were the only one of the plan."""
         key = head, done, to, how
         if key not in self._steps:
-            self._steps[key] = OneWay(self, head, done, to).price(how)
+            if key[:3] not in self._joins:
+                self._joins[key[:3]] = OneWay(self, head, done, to)
+            self._steps[key] = self._joins[key[:3]].price(how)
         return self._steps[key]
 
     def results(self, head: str) -> float:
@@ -150,8 +169,10 @@ class Letters:
 
     def classes(self, done: frozenset[str], to: str) -> tuple[int, ...]:
         """The keys that rows and a stream have in common."""
-        ours = frozenset[int]().union(*(self.placement.classes[a] for a in done))
-        return tuple(sorted(ours & self.placement.classes[to]))
+        if (done, to) not in self._classes:
+            ours = frozenset[int]().union(*(self.placement.classes[a] for a in done))
+            self._classes[done, to] = tuple(sorted(ours & self.placement.classes[to]))
+        return self._classes[done, to]
 
     def rate_by_value(self, alias: str, number: int) -> np.ndarray:
         """Tuples per second of each value of a key."""
@@ -201,8 +222,7 @@ class OneWay:
 
     def join(self) -> Flow:
         """The flow with the stream."""
-        met = self.rate * self.span
-        matched, lives = self.rows * met, _any(met)
+        matched, lives = self.rows * self.rate * self.span, self._come(self.span)
         total, before = self._sum(matched), self._sum(self.rows)
         by_value = {c: rows * (total / max(before, 1e-12)) for c, rows in self.flow.by_value.items()}
         alive = self._sum(self.heads * lives) / max(self._sum(self.heads), 1e-12)
@@ -214,7 +234,7 @@ class OneWay:
         facts, placed = self.letters.facts, self.letters.placement
         for c in placed.classes[self.to]:
             by_value.setdefault(c, total * facts.values[c].share[self.to])
-        arrive = self.rate * (self.span + self.interval) / self.interval * _any(self.heads * self.interval)
+        arrive = self.rate * (self.span + self.interval) / self.interval * self._head_comes(self.heads, self.interval)
         new = self._sum(np.minimum(matched, arrive))
         members = {a: min(n * alive, total) for a, n in self.flow.members.items()} | {self.to: new}
         return Flow(total, self.flow.heads * alive, by_value, heads_by_value, members)
@@ -231,14 +251,14 @@ class OneWay:
         }[how]()  # fmt: skip
 
     def _sm_s1(self) -> Step:
-        asked = _any(self.heads * (self.span + self.interval / 2))
+        asked = self._head_comes(self.heads, self.span + self.interval / 2)
         return Step(asked=self._items(3, self._keys(self.heads), self.interval), copied=self._tuples(asked))
 
     def _sm_s2(self) -> Step:
         passed = self.heads * self._known
         every = np.maximum(1 / np.maximum(passed, 1e-12), self.interval) + self.span
         active = self.span / every
-        sent = active + (1 - active) * _any(passed * (self.span + self.interval))
+        sent = active + (1 - active) * self._head_comes(passed, self.span + self.interval)
         asked = self._items(3, self._sum(1 / every), self.interval)
         return Step(asked=asked, told=self._values, copied=self._tuples(sent))
 
@@ -246,7 +266,7 @@ class OneWay:
         return Step(told=self._values, rows=self._ship(self._known, self.rows * self._known))
 
     def _sm_d2(self) -> Step:
-        found = _any(self.rate * (self.span + self.interval / 2))
+        found = self._come(self.span + self.interval / 2)
         asked, wanted = self._keys(self.heads), self._keys(self.heads, found)
         return Step(
             asked=self._items(3, asked, self.interval),
@@ -255,12 +275,12 @@ class OneWay:
         )
 
     def _smb_s1(self) -> Step:
-        asked = self._with_false(_any(self.heads * self._life), self._life / self.interval)
+        asked = self._with_false(self._head_comes(self.heads, self._life), self._life / self.interval)
         return Step(asked=self._filter(self._keys(self.heads), self.interval), copied=self._tuples(asked))
 
     def _smb_s2(self) -> Step:
         passed = self.heads * self._with_false(self._stored)
-        asked = self._with_false(_any(passed * self._life), self._life / self.interval)
+        asked = self._with_false(self._head_comes(passed, self._life), self._life / self.interval)
         return Step(asked=self._filter(self._keys(passed), self.interval), told=self._bloom, copied=self._tuples(asked))
 
     def _smb_d1(self) -> Step:
@@ -280,10 +300,19 @@ class OneWay:
     def _sum(self, each: np.ndarray) -> float:
         return float((self.count * each).sum())
 
+    def _come(self, seconds: float) -> np.ndarray:
+        """By value the chance that the stream has a tuple in so many seconds."""
+        return _any(self.rate * seconds * _widen(seconds / self.stream.memory))
+
+    def _head_comes(self, heads: np.ndarray, seconds: float) -> np.ndarray:
+        """By value the chance that there is a head in so many seconds."""
+        memory = self.letters.facts.streams[self.head].memory
+        return _any(heads * seconds * _widen(seconds / memory))
+
     @property
     def _known(self) -> np.ndarray:
         """The chance that a head's value is among those that the source was told of."""
-        return _any(self.rate * (self.span + self.kept * _SPARE / 2))
+        return self._come(self.span + self.kept * _SPARE / 2)
 
     @property
     def _life(self) -> float:
@@ -293,7 +322,7 @@ class OneWay:
     @property
     def _stored(self) -> np.ndarray:
         """The chance that a value is stored at the stream's home."""
-        return _any(self.rate * self._life)
+        return self._come(self._life)
 
     @property
     def _values(self) -> float:
@@ -311,7 +340,7 @@ class OneWay:
 
     def _keys(self, heads: np.ndarray, found: np.ndarray | float = 1.0) -> float:
         """Different values of heads in a batch, per second."""
-        return self._sum(_any(heads * self.interval) * found) / self.interval
+        return self._sum(self._head_comes(heads, self.interval) * found) / self.interval
 
     def _items(self, columns: int, rows: float, interval: float) -> float:
         """Bytes of codes with times, in as many items as have any."""
@@ -341,6 +370,19 @@ class OneWay:
         different = sum(min(rows, n * part) * streams[a].each for a, n in flow.members.items())
         repeated = sum(max(0.0, rows - n * part) for n in flow.members.values()) * REPEAT_BYTES
         return often * item + different + repeated
+
+
+def _widen(part: float) -> float:
+    """By what to multiply what is expected of a value in a span that is such a part of the time in which values were counted.
+
+    A value that has come n times in M seconds comes in L of them with 1 - (1 - L / M)^n, on average over all values; n L / M in place of its rate would promise less, since values that come
+    rarely are counted not at all, or once.
+
+    >>> round(_widen(0.5), 2), _widen(0.0)
+    (1.39, 1.0)
+    """
+    part = min(part, _MOST_OF_MEMORY)
+    return -math.log1p(-part) / part if part > 0 else 1.0
 
 
 def _any(expected: np.ndarray) -> np.ndarray:

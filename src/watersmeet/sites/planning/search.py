@@ -16,8 +16,10 @@ Implements: Tran and Lee (2010), section 4.1; in place of algorithm 10, which pr
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
@@ -68,23 +70,28 @@ class PricedPlan:
         return out
 
 
-@dataclass
+@dataclass(frozen=True)
 class Corrections:
     """What has been counted over what was expected, by item."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, name: str) -> float:
-        """Of an item; where it has never been counted, the mean of those of its algorithm and kind, half believed."""
-        if name in self.factors:
-            return self.factors[name]
-        alike = [f for n, f in self.factors.items() if n.split(":")[0] == name.split(":")[0]]
-        if not alike:
-            return 1.0
-        mean = 1.0
-        for factor in alike:
-            mean *= factor ** (1 / len(alike))
-        return min(max(mean**0.5, 0.5), 2.0)
+        """Of an item; where it has never been counted, the mean of those of its algorithm and kind, half believed.
+
+        >>> counted = Corrections({"SP-D rows: a to b": 4.0})
+        >>> counted.of("SP-D rows: a to b"), counted.of("SP-D rows: a to c"), counted.of("SM-S1 ask: a to b")
+        (4.0, 2.0, 1.0)
+        """
+        return self.factors.get(name) or self._alike.get(name.split(":")[0], 1.0)
+
+    @cached_property
+    def _alike(self) -> dict[str, float]:
+        """By algorithm and kind."""
+        logs: dict[str, list[float]] = {}
+        for name, factor in self.factors.items():
+            logs.setdefault(name.split(":")[0], []).append(math.log(factor))
+        return {kind: min(max(math.exp(sum(of) / len(of) / 2), 0.5), 2.0) for kind, of in logs.items()}
 
 
 class PlanSearch:
@@ -103,6 +110,8 @@ class PlanSearch:
         self.trees = TreeSearch(query, letters, lambda items: sum(self._seconds(self._correct(i)) for i in items))
         self._known: dict[str, float] = {}
         self._widths: dict[tuple[str, str], float] = {}
+        self._cargo: dict[_Leg, _Cargo] = {}
+        self._routes: dict[tuple[str, Way], tuple[_Leg, ...]] = {}
 
     def find(self, present: LinearPlan | TreePlan | None = None, kind: SearchKind = "auto") -> PricedPlan:
         """The cheapest plan that is found; `auto` looks at linear plans and at trees."""
@@ -137,28 +146,55 @@ class PlanSearch:
 
     def _items(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[Item]:
         """All items, what is shared once."""
-        legs = [leg for head, steps in sequences.items() for leg in self._legs(head, steps)]
-        whole = {(leg.to, leg.at) for leg in legs if leg.how is Algorithm.SP_S}
         shared: dict[tuple[str, str, str], Item] = {}
-        for leg in legs:
-            if leg.number == 0 and leg.how not in AT_SOURCE and (leg.head, leg.there) in whole:
-                continue  # the head sets out from the copy
-            how = Algorithm.SP_S if leg.how in _COPYING and (leg.to, leg.at) in whole else leg.how
-            step = self.letters.step(leg.head, leg.done, leg.to, how)
-            yield from self._own_items(leg, how, step)
-            for item in self._shared_items(leg, how, step):
-                key = item.sender, item.receiver, item.kind
+        for cargo in self._list_cargo(sequences):
+            yield from cargo.own
+            for key, _, item in cargo.shared:
                 if key not in shared or item.bytes > shared[key].bytes:
                     shared[key] = item
         yield from shared.values()
         yield from self._results(sequences)
 
+    def _price_ways(self, ways: Mapping[str, Way]) -> float:
+        """The same as seconds of line, without a list of the items."""
+        total, shared = 0.0, dict[tuple[str, str, str], float]()
+        for cargo in self._list_cargo(ways):
+            total += cargo.seconds
+            for key, seconds, _ in cargo.shared:
+                shared[key] = max(shared.get(key, 0.0), seconds)
+        return total + sum(shared.values()) + sum(self._seconds(item) for item in self._results(ways))
+
+    def _list_cargo(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[_Cargo]:
+        """What every leg ships. A whole copy serves all legs to its stream from there, and heads set out from it."""
+        legs = [leg for head, steps in sequences.items() for leg in self._legs(head, tuple(steps))]
+        whole = {(leg.to, leg.at) for leg in legs if leg.how is Algorithm.SP_S}
+        for leg in legs:
+            if leg.number == 0 and leg.how not in AT_SOURCE and (leg.head, leg.there) in whole:
+                continue  # the head sets out from the copy
+            yield self._load(
+                leg._replace(how=Algorithm.SP_S) if leg.how in _COPYING and (leg.to, leg.at) in whole else leg
+            )
+
+    def _load(self, leg: _Leg) -> _Cargo:
+        """What a leg ships; the same in all plans."""
+        if leg not in self._cargo:
+            step = self.letters.step(leg.head, leg.done, leg.to, leg.how)
+            own = tuple(self._own_items(leg, step))
+            shared = tuple(
+                ((item.sender, item.receiver, item.kind), self._seconds(item), item)
+                for item in self._shared_items(leg, step)
+            )
+            self._cargo[leg] = _Cargo(own, sum(map(self._seconds, own)), shared)
+        return self._cargo[leg]
+
     def _results(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[Item]:
         """What sites ship of results, each in one item."""
+        if self.placement.results_at is None:
+            return
         found: dict[str, list[str]] = {}
         for head, steps in sequences.items():
             end = self._end(head, steps)
-            if self.placement.results_at not in (None, end) and (head, steps[0].to) in self.placement.spans:
+            if self.placement.results_at != end and (head, steps[0].to) in self.placement.spans:
                 found.setdefault(end, []).append(head)
         for end, heads in found.items():
             size = sum(map(self.letters.results, heads))
@@ -172,8 +208,13 @@ class PlanSearch:
             at = at if step.algorithm in AT_SOURCE else self.placement.sites[step.to]
         return at
 
-    def _legs(self, head: str, steps: Sequence[OneWayStep]) -> Iterator[_Leg]:
+    def _legs(self, head: str, steps: Way) -> tuple[_Leg, ...]:
         """The legs of a head that lead from one site to another."""
+        if (head, steps) not in self._routes:
+            self._routes[head, steps] = tuple(self._list_legs(head, steps))
+        return self._routes[head, steps]
+
+    def _list_legs(self, head: str, steps: Way) -> Iterator[_Leg]:
         at, done = self.placement.sites[head], frozenset({head})
         for number, step in enumerate(steps):
             there = self.placement.sites[step.to]
@@ -182,15 +223,15 @@ class PlanSearch:
             at = at if step.algorithm in AT_SOURCE or at == there else there
             done |= {step.to}
 
-    def _own_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
+    def _own_items(self, leg: _Leg, step: Step) -> Iterator[Item]:
         path = f"{'+'.join(sorted(leg.done))} of {leg.head} at {leg.at} to {leg.to}"
         number = f"{self.placement.aliases.index(leg.head)} {leg.number}"
-        yield from map(self._correct, list_own_items(step, how, (leg.at, leg.there), number, path))
+        yield from map(self._correct, list_own_items(step, leg.how, (leg.at, leg.there), number, path))
 
-    def _shared_items(self, leg: _Leg, how: Algorithm, step: Step) -> Iterator[Item]:
+    def _shared_items(self, leg: _Leg, step: Step) -> Iterator[Item]:
         n, classes = self.placement.aliases.index(leg.to), self.letters.classes(leg.done, leg.to)
         ends, place = (leg.there, leg.at), f"{leg.to} at {leg.at}"
-        yield from map(self._correct, list_shared_items(step, how, ends, n, classes, place))
+        yield from map(self._correct, list_shared_items(step, leg.how, ends, n, classes, place))
 
     def _correct(self, item: Item) -> Item:
         if item.name not in self._known:
@@ -233,9 +274,8 @@ class PlanSearch:
     def _price_alone(self, leg: _Leg) -> float:
         if leg.at == leg.there or (leg.head, leg.to) not in self.placement.spans:
             return 0.0
-        step = self.letters.step(leg.head, leg.done, leg.to, leg.how)
-        items = [*self._own_items(leg, leg.how, step), *self._shared_items(leg, leg.how, step)]
-        return sum(self._seconds(item) for item in items)
+        cargo = self._load(leg)
+        return cargo.seconds + sum(seconds for _, seconds, _ in cargo.shared)
 
     def _ship_results(self, head: str, at: str) -> float:
         to = self.placement.results_at
@@ -282,9 +322,6 @@ class PlanSearch:
                         plan, best, is_better = plan | {head: way}, seconds, True
         return best, plan
 
-    def _price_ways(self, ways: Mapping[str, Way]) -> float:
-        return sum(self._seconds(item) for item in self._items(ways))
-
 
 class _Leg(NamedTuple):
     head: str
@@ -294,6 +331,16 @@ class _Leg(NamedTuple):
     how: Algorithm
     at: str
     there: str
+
+
+class _Cargo(NamedTuple):
+    """What a leg ships."""
+
+    own: tuple[Item, ...]
+    seconds: float
+    """Of these."""
+    shared: tuple[tuple[tuple[str, str, str], float, Item], ...]
+    """What other legs may need, too: by sender, receiver and kind, with its seconds."""
 
 
 def _price(way: tuple[float, Way]) -> float:

@@ -34,6 +34,8 @@ _HERE = tuple(a for a in Algorithm if a in AT_SOURCE)
 _THERE = tuple(a for a in Algorithm if a not in AT_SOURCE)
 
 Price = Callable[[list[Item]], float]
+_Cargo = tuple[float, list[Item]]
+"""What a join ships, and its price."""
 
 
 class _Way(NamedTuple):
@@ -52,7 +54,7 @@ class TreeSearch:
         # Inside a level the younger of two parts is the head, whatever the tuples of other streams.
         self.letters = Letters(replace(letters.placement, spans=letters.placement.pairs), letters.facts)
         self._levels: dict[tuple[frozenset[str], str], Letters | None] = {}
-        self._joins: dict[tuple[frozenset[str], str, Level], list[Item]] = {}
+        self._cargo: dict[tuple[frozenset[str], str, str, Algorithm, bool], _Cargo] = {}
 
     @property
     def is_possible(self) -> bool:
@@ -69,7 +71,7 @@ class TreeSearch:
             for (done, place), way in states.items():
                 for to in (a for a in self.query.aliases if a not in done and self.query.between(done, a)):
                     for level in self._list_best(done, place, to):
-                        found = way.seconds + self.price_items(self._ship(done, place, level))
+                        found = way.seconds + self._price(done, place, level)
                         state = done | {to}, sites[to] if level.at_stream else place
                         if state not in wider or found < wider[state].seconds:
                             wider[state] = _Way(found, way.first, (*way.levels, level))
@@ -95,39 +97,43 @@ class TreeSearch:
             return
         for here, there in ((_HERE, _THERE), (_THERE, _HERE)):
             levels = [Level(to, up, down) for up in here for down in there]
-            yield min(levels, key=lambda level: self.price_items(self._ship(done, place, level)))
+            yield min(levels, key=lambda level: self._price(done, place, level))
 
-    def _ship(self, done: frozenset[str], place: str, level: Level) -> list[Item]:
+    def _price(self, done: frozenset[str], place: str, level: Level) -> float:
+        return sum(seconds for seconds, _ in self._list_cargo(done, place, level))
+
+    def _ship(self, done: frozenset[str], place: str, level: Level) -> Iterator[Item]:
         """What the two joins of a level ship."""
-        key = done, place, level
-        if key not in self._joins:
-            self._joins[key] = list(self._list_level(done, place, level))
-        return self._joins[key]
+        for _, items in self._list_cargo(done, place, level):
+            yield from items
 
-    def _list_level(self, done: frozenset[str], place: str, level: Level) -> Iterator[Item]:
-        to, there = level.stream, self.placement.sites[level.stream]
+    def _list_cargo(self, done: frozenset[str], place: str, level: Level) -> Iterator[_Cargo]:
+        """Of each join of a level; rows set out from a copy of all, if the other join has one sent."""
+        for how, opposite, upward in ((level.downward, level.upward, False), (level.upward, level.downward, True)):
+            if opposite is not Algorithm.SP_S or how in AT_SOURCE:
+                key = done, place, level.stream, how, upward
+                if key not in self._cargo:
+                    items = list(self._list_join(*key))
+                    self._cargo[key] = self.price_items(items), items
+                yield self._cargo[key]
+
+    def _list_join(self, done: frozenset[str], place: str, to: str, how: Algorithm, upward: bool) -> Iterator[Item]:
+        """What one join of a level ships: upward from the stream to what is below it, else from there to the stream."""
+        there = self.placement.sites[to]
         letters = self._letters_of(done, to) if place != there else None
         if letters is None:
             return
         below = next(iter(done)) if len(done) == 1 else _BELOW
-        number, under = self.placement.aliases.index(to), self._number(done)
-        legs = (
-            (below, to, under, number, level.downward, place, there),
-            (to, below, number, under, level.upward, there, place),
-        )
-        for head, other, n, m, how, at, home in legs:
-            opposite = level.upward if head == below else level.downward
-            if (opposite is Algorithm.SP_S and how not in AT_SOURCE) or (head, other) not in letters.placement.spans:
-                continue  # rows set out from the copy; or none of them is ever the younger
-            step = letters.step(head, frozenset({head}), other, how)
-            names = {_BELOW: "+".join(sorted(done))}
-            path = f"{names.get(head, head)} in a tree at {at} to {names.get(other, other)}"
-            yield from list_own_items(step, how, (at, home), f"{n} 0", path)
-            what = f"{names.get(other, other)} at {at}" + (
-                "" if how is Algorithm.SP_S else f" for {names.get(head, head)}"
-            )
-            classes = letters.classes(frozenset({head}), other)
-            yield from list_shared_items(step, how, (home, at), m, classes, what)
+        ends = (below, self._number(done), place), (to, self.placement.aliases.index(to), there)
+        (head, n, at), (other, m, home) = reversed(ends) if upward else ends
+        if (head, other) not in letters.placement.spans:
+            return  # none of its rows is ever the younger
+        step = letters.step(head, frozenset({head}), other, how)
+        names = {_BELOW: "+".join(sorted(done))}
+        source, target = names.get(head, head), names.get(other, other)
+        yield from list_own_items(step, how, (at, home), f"{n} 0", f"{source} in a tree at {at} to {target}")
+        what = f"{target} at {at}" + ("" if how is Algorithm.SP_S else f" for {source}")
+        yield from list_shared_items(step, how, (home, at), m, letters.classes(frozenset({head}), other), what)
 
     def _number(self, done: frozenset[str]) -> int:
         """Of a stream that arrives its position, of a level's results the number after these."""
@@ -162,6 +168,7 @@ class TreeSearch:
             (different + repeated) / rate,
             sum(facts.streams[a].item for a in done),
             min(facts.streams[h].interval for h in heads),
+            min(facts.streams[a].memory for a in done),
         )
         classes = frozenset[int]().union(*(base.classes[a] for a in done))
         values = {}

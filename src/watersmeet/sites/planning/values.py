@@ -2,7 +2,7 @@
 
     heavy     the most frequent values, whatever their hashes: a hot key is never missed
     watched   values that are heavy in some stream, counted exactly in all others, too: whether a hot key has partners decides about most of the bytes
-    sample    all values with a hash below `below`: the same values at every stream, so it shows what streams have in common
+    sample    all values with a hash below a bound, of the last two spans of time (`planning.key_sample`)
 
 From the sketches of several streams follow `Values`: a list of values, each of which stands for `count` like it, with its share of every stream's tuples.
 All that a plan ships is a sum over it, so nothing is assumed about how values are spread.
@@ -13,45 +13,79 @@ Departs from the paper: Tran and Lee (2010) reckon with equally frequent values,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-ALL = 2**32
-"""Hashes are below this."""
-SAMPLE, HEAVY = 128, 48
-"""Values that a sketch keeps of each kind. What one tuple in a hundred shares is seen by chance: what is counted corrects it."""
-_LEAST_WEIGHT = 0.02
+from watersmeet.sites.planning.key_sample import ALL, SAMPLE, KeySample
+
+HEAVY = 48
+"""Frequent values that a sketch keeps."""
+TOLD = 128
+"""Sampled values that are told, unless more are wanted."""
+ENOUGH = 40
+"""Values that samples of two streams should have in common: then it is known to a sixth how many match."""
 _LEAST_WATCHED = 30
 """Tuples after which it is known how often a watched value comes."""
 _LEAST_SHARE = 1 / 256
 """A value that is told as heavy has at least this share of the tuples."""
+_MOST_PARTS = 8
+_EXACT, _STEPS = 16, 8
+"""Sampled values that have come so often, or more, are alike if they differ by less than one of so many steps to the double."""
 
 Counts = Sequence[Sequence[float]]
 """Pairs of a hash and a number of tuples."""
 
 
 @dataclass
-class Sketch:
-    """Of one key of one stream; weights are numbers of tuples, older ones faded."""
+class Generation:
+    """The sample of a span of time; JSON."""
 
     rows: float = 0.0
     below: int = ALL
-    sample: dict[str, float] = field(default_factory=dict)
+    """The bound of all parts together, as far as they have been joined."""
+    parts: list[list[Any]] = field(default_factory=list)
+    """Samples of batches, joined now and then: the bound, the number of values and these as text."""
+
+    def add(self, rows: float, part: list[Any]) -> None:
+        """A batch's own."""
+        self.rows, self.parts = self.rows + rows, [*self.parts, part]
+        if len(self.parts) > _MOST_PARTS or sum(values for _, values, _ in self.parts) > 2 * SAMPLE:
+            whole = KeySample.join(self.read())
+            self.below, self.parts = whole.below, [whole.write()]
+
+    def read(self) -> list[KeySample]:
+        return [KeySample.read(part) for part in self.parts]
+
+
+@dataclass
+class Sketch:
+    """Of one key of one stream. Weights of heavy and watched values are numbers of tuples, older ones faded; samples are of this span of time and of the one before."""
+
+    rows: float = 0.0
     heavy: dict[str, float] = field(default_factory=dict)
     watched: dict[str, list[float]] = field(default_factory=dict)
     """Weights of watched values, and of all tuples since they are."""
+    now: Generation = field(default_factory=Generation)
+    before: Generation = field(default_factory=Generation)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Sketch:
+        return cls(**{**raw, "now": Generation(**raw["now"]), "before": Generation(**raw["before"])})
 
     def fade(self, factor: float) -> None:
         """Let what has come so far count for less."""
         self.rows *= factor
         self.heavy = {h: w * factor for h, w in self.heavy.items()}
         self.watched = {h: [w * factor, rows * factor] for h, (w, rows) in self.watched.items()}
-        self.sample = {h: w * factor for h, w in self.sample.items() if w * factor > _LEAST_WEIGHT}
-        if self.below < ALL and len(self.sample) < SAMPLE // 8:
-            # There were many values and few are left: what a thin sample says of them is chance, so begin again.
-            self.below, self.sample, self.heavy, self.rows = ALL, {}, {}, 0.0
+
+    def turn(self) -> None:
+        """Another span of time begins."""
+        self.before, self.now = self.now, Generation()
 
     def watch(self, rows: int, counts: Counts) -> None:
         """A batch's watched values; those that are watched no longer are forgotten."""
@@ -61,46 +95,57 @@ class Sketch:
             weight, since = before.get(str(int(hash_)), (0.0, 0.0))
             self.watched[str(int(hash_))] = [weight + count, since + rows]
 
-    def add(self, rows: int, below: int, sample: Counts, heavy: Counts) -> None:
-        """A batch's own.
+    def add(self, rows: int, sample: list[Any], heavy: Counts) -> None:
+        """A batch's own, the sample as it is written.
 
         >>> sketch = Sketch()
-        >>> sketch.add(10, ALL, [[7, 9], [8, 1]], [[7, 9]])
-        >>> sketch.rows, sketch.sample["8"], sketch.heavy
-        (10.0, 1, {'7': 9})
+        >>> sketch.add(10, KeySample.of(np.array([7, 8]), np.array([9, 1])).write(), [[7, 9]])
+        >>> sketch.rows, sketch.heavy, sketch.to_shares().sampled.counts
+        (10.0, {'7': 9}, array([9, 1]))
         """
         self.rows += rows
-        if below < self.below:
-            self.below = below
-            self.sample = {h: w for h, w in self.sample.items() if int(h) < below}
-        for hash_, count in sample:
-            if hash_ < self.below:
-                self.sample[str(int(hash_))] = self.sample.get(str(int(hash_)), 0) + count
-        if len(self.sample) > SAMPLE:
-            self.below = sorted(map(int, self.sample))[SAMPLE]
-            self.sample = {h: w for h, w in self.sample.items() if int(h) < self.below}
+        self.now.add(rows, sample)
         for hash_, count in heavy:
             self.heavy[str(int(hash_))] = self.heavy.get(str(int(hash_)), 0) + count
         top = sorted(self.heavy.items(), key=lambda item: (-item[1], int(item[0])))
         self.heavy = dict(top[:HEAVY])
 
-    def to_shares(self) -> KeyShares:
-        """As it is told: shares in place of weights, three digits of each."""
+    @property
+    def limit(self) -> int:
+        """The bound of what is still sampled of new tuples."""
+        return self.now.below
+
+    def to_shares(self, most: int = SAMPLE) -> KeyShares:
+        """As it is told: so many sampled values, and shares of heavy ones, three digits of each."""
         rows = max(self.rows, 1e-9)
         heavy = {int(h): _round(w / rows) for h, w in self.heavy.items() if w / rows >= _LEAST_SHARE}
         heavy |= {int(h): _round(w / n) for h, (w, n) in self.watched.items() if n >= _LEAST_WATCHED}
-        sample = {int(h): _round(w / rows) for h, w in self.sample.items()}
-        return KeyShares(self.below, sorted(sample.items()), sorted(heavy.items()))
+        sample = KeySample.join([*self.before.read(), *self.now.read()], most)
+        return KeyShares(sample.write(), self.before.rows + self.now.rows, sorted(heavy.items()))
 
 
 @dataclass
 class KeyShares:
     """What a site tells of a key of its stream; JSON."""
 
-    below: int = ALL
-    sample: Counts = ()
-    """Of sampled values, pairs of the hash and the share of the stream's tuples."""
+    sample: list[Any] = field(default_factory=lambda: [ALL, 0, ""])
+    """Sampled values: the bound, how many they are, and they as text."""
+    rows: float = 1.0
+    """The tuples that were sampled."""
     heavy: Counts = ()
+    """Pairs of a hash and the share of the stream's tuples."""
+
+    @property
+    def below(self) -> int:
+        return int(self.sample[0])
+
+    @property
+    def values(self) -> int:
+        return int(self.sample[1])
+
+    @property
+    def sampled(self) -> KeySample:
+        return KeySample.read(self.sample)
 
     @property
     def light(self) -> float:
@@ -110,7 +155,7 @@ class KeyShares:
     @property
     def distinct(self) -> float:
         """About how many values there are."""
-        return max(1.0, len(self.sample) * ALL / self.below)
+        return max(1.0, self.values * ALL / self.below)
 
     def differs(self, other: KeyShares) -> bool:
         """Whether a plan may depend on the difference."""
@@ -140,36 +185,89 @@ class Values:
     @classmethod
     def of(cls, told: Mapping[str, KeyShares]) -> Values:
         """From what was told, by alias."""
-        heavy = sorted({int(h) for shares in told.values() for h, _ in shares.heavy})
-        below = min(shares.below for shares in told.values())
-        sampled = sorted({int(h) for shares in told.values() for h, _ in shares.sample if h < below} - set(heavy))
-        count = np.array([1.0] * len(heavy) + [ALL / below] * len(sampled))
-        share = {alias: _fill(alias, told, heavy, sampled, below) for alias in told}
-        if not len(count):
+        heavy = np.array(sorted({int(h) for shares in told.values() for h, _ in shares.heavy}), np.int64)
+        samples = _cut(told)
+        below = min(sample.below for sample in samples.values())
+        sampled = np.setdiff1d(np.unique(np.concatenate([s.hashes for s in samples.values()])), heavy)
+        if not len(heavy) + len(sampled):
             return cls.uniform(told, 1)
+        counts = {alias: _look_up(sample, sampled) for alias, sample in samples.items()}
+        group, size = _group(list(counts.values()), len(sampled))
+        count = np.concatenate([np.ones(len(heavy)), size * (ALL / below)])
+        share = {}
+        for alias in told:
+            frequent = _fill_heavy(alias, told, samples, heavy)
+            rest = np.bincount(group, counts[alias], len(size)) / np.maximum(size, 1)
+            share[alias] = _complete(frequent, rest, size * (ALL / below))
         return cls(count, share)
 
 
-def _fill(alias: str, told: Mapping[str, KeyShares], heavy: list[int], sampled: list[int], below: int) -> np.ndarray:
-    """The shares of one stream: as told, or what is likely of another stream's heavy value."""
+def want_values(told: Mapping[str, KeyShares]) -> int:
+    """How many sampled values streams should tell, so that any two of them have enough in common; none where all values are known.
+
+    >>> one, two = (KeySample(1000, np.arange(n, n + 100), np.ones(100, np.int64)) for n in (0, 90))
+    >>> want_values({a: KeyShares(s.write()) for a, s in (("a", one), ("b", two))})
+    400
+    """
+    samples = _cut(told)
+    if min(sample.below for sample in samples.values()) == ALL:
+        return 0
+    pairs = combinations(samples.values(), 2)
+    common = min(len(np.intersect1d(x.hashes, y.hashes, assume_unique=True)) for x, y in pairs)
+    values = min(len(sample.hashes) for sample in samples.values())
+    return min(SAMPLE, math.ceil(values * ENOUGH / max(common, 1)))
+
+
+def _cut(told: Mapping[str, KeyShares]) -> dict[str, KeySample]:
+    """The samples of streams, with one bound."""
+    below = min(shares.below for shares in told.values())
+    samples = {alias: shares.sampled for alias, shares in told.items()}
+    return {alias: KeySample.of(s.hashes, s.counts, below) for alias, s in samples.items()}
+
+
+def _look_up(sample: KeySample, hashes: np.ndarray) -> np.ndarray:
+    """How often values have come, 0 of those that a sample does not have."""
+    if not len(sample.hashes):
+        return np.zeros(len(hashes))
+    at = np.minimum(np.searchsorted(sample.hashes, hashes), len(sample.hashes) - 1)
+    return np.where(sample.hashes[at] == hashes, sample.counts[at], 0).astype(float)
+
+
+def _group(counts: Sequence[np.ndarray], values: int) -> tuple[np.ndarray, np.ndarray]:
+    """Put values together that come alike in all streams: the group of each, and how many values each group has."""
+    group, size = np.zeros(values, np.int64), np.array([float(values)])
+    for of in counts:
+        steps = np.where(of < _EXACT, of, _EXACT + np.round(_STEPS * np.log2(np.maximum(of, _EXACT) / _EXACT)))
+        _, group, found = np.unique(group * 4096 + steps.astype(np.int64), return_inverse=True, return_counts=True)
+        size = found.astype(float)
+    return group, size if values else np.zeros(0)
+
+
+def _fill_heavy(
+    alias: str, told: Mapping[str, KeyShares], samples: Mapping[str, KeySample], heavy: np.ndarray
+) -> np.ndarray:
+    """The shares of heavy values: as told, or what is likely of another stream's."""
     own = told[alias]
-    known, seen = _by_hash(own.heavy), _by_hash(own.sample)
-    likely = _guess_unseen(alias, told, below)
-    frequent = [known.get(h, seen.get(h, 0.0) if h < own.below else likely) for h in heavy]
-    rest = np.array([seen.get(h, 0.0) for h in sampled])
-    left = max(0.0, 1 - sum(frequent))
-    total = rest.sum() * ALL / below
+    known, seen = _by_hash(own.heavy), own.sampled
+    likely = _guess_unseen(alias, told, samples)
+    drawn = np.where(heavy < own.below, _look_up(seen, heavy) / max(own.rows, 1e-9), likely)
+    return np.array([known.get(int(h), float(share)) for h, share in zip(heavy, drawn, strict=True)])
+
+
+def _complete(frequent: np.ndarray, rest: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Shares that sum up to one: sampled values have what heavy ones leave."""
+    total = float((rest * count).sum())
     if total > 0:
-        return np.concatenate([frequent, rest * left / total])
-    return np.concatenate([np.array(frequent) / max(sum(frequent), 1e-9), rest])
+        return np.concatenate([frequent, rest * max(0.0, 1 - frequent.sum()) / total])
+    return np.concatenate([frequent / max(frequent.sum(), 1e-9), rest])
 
 
-def _guess_unseen(alias: str, told: Mapping[str, KeyShares], below: int) -> float:
+def _guess_unseen(alias: str, told: Mapping[str, KeyShares], samples: Mapping[str, KeySample]) -> float:
     """The share that a value has which is heavy elsewhere, and neither heavy nor sampled here: that of a light value, if values are found in both streams."""
     own = told[alias]
-    mine = {int(h) for h, _ in own.sample if h < below}
-    others = {int(h) for a, shares in told.items() if a != alias for h, _ in shares.sample if h < below}
-    common = len(mine & others) / len(others) if others else 1.0
+    others = [s.hashes for a, s in samples.items() if a != alias]
+    theirs = np.unique(np.concatenate(others)) if others else np.zeros(0, np.int64)
+    common = np.isin(theirs, samples[alias].hashes).mean() if len(theirs) else 1.0
     return float(common * own.light / own.distinct)
 
 
