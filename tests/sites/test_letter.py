@@ -67,7 +67,7 @@ def test_keys_in_order_take_less_than_their_bytes() -> None:
     [
         (lambda b: b[:10], "no letter of a site, or it was cut"),
         (lambda b: b[:-5], "is damaged"),
-        (lambda b: b[:6] + b"\1" + b[7:], "is a letter in format 1, and this is 3"),
+        (lambda b: b[:6] + b"\1" + b[7:], "is a letter in format 1, and this is 4"),
         (lambda b: b[:40] + bytes([b[40] ^ 8]) + b[41:], "is damaged"),
     ],
 )
