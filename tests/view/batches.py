@@ -40,6 +40,7 @@ def _batch(number: int, now: datetime, paid: datetime, chance: random.Random) ->
         input_rows=rows,
         results=int(rows * chance.uniform(1.5, 2.5)),
         late={"clicks": chance.randint(1, 30)} if number % 3 else {},
+        set_aside={"orders": number % 4} if number % 4 else {},
         late_sample=(
             {
                 "stream": "clicks",

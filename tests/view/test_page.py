@@ -39,6 +39,7 @@ def test_figures_are_those_of_progress_and_of_metrics(browser: Any) -> None:
     names = {"batch": "batch", "input_rows": "batch_input_rows", "results": "batch_results", "seconds": "batch_seconds"}
     names |= {"state_bytes": "state_bytes", "rounds": "rounds", "mail_bytes": "mail_bytes"}
     keyed = {"state_rows": "state_rows", "unit_rows": "unit_rows", "fanout": "fanout", "late": "batch_late_rows"}
+    keyed |= {"set_aside": "batch_set_aside_rows"}
     with Page(made) as served:
         page, said = open_page(browser, served.url)
         for progress in told:
@@ -58,6 +59,7 @@ def test_figures_are_those_of_progress_and_of_metrics(browser: Any) -> None:
             assert marks == {k: v for (n, k), v in metrics.items() if n == "watersmeet_watermark_seconds"}
             assert marks == {s: m.timestamp() for s, m in progress.watermarks.items()}  # type: ignore[union-attr]
             assert shown["late_sum", ""] == sum(progress.late.values())
+            assert shown["set_aside_sum", ""] == sum(progress.set_aside.values())
             assert shown["state_rows_sum", ""] == sum(progress.state_rows.values())
             assert shown["rows_per_second", ""] == pytest.approx(progress.rows_per_second)
         assert said == []

@@ -24,7 +24,7 @@ from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.checkpoints.verdicts import judge, show_instant
 from watersmeet.runtime.given import is_frame
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.late import check_late, check_rows, collect, instant
+from watersmeet.runtime.late import SET_ASIDE, check_late, check_rows, collect, instant
 from watersmeet.runtime.progress import read
 from watersmeet.runtime.sources import source_of
 from watersmeet.view.notebook import draw_plan, show_lines
@@ -68,6 +68,8 @@ class Runnable:
         query = self._bind()
         plan = query.plan
         check_late(late, plan.join)
+        if plan.sets_aside and not late:
+            raise OptionError(f"{SET_ASIDE}: dataframe(late=True)")
         if query._options.runtime == "rounds" or plan.shipping == "semijoin":
             why = "runtime='rounds'" if query._options.runtime == "rounds" else "shipping='semijoin' needs rounds"
             raise OptionError(f"{why}: a DataFrame cannot run rounds; use start(sink=..., checkpoint=...)")
@@ -128,6 +130,8 @@ class Runnable:
             raise OptionError("runtime='stream': start() is the rounds runtime; use dataframe(), or runtime='rounds'")
         if scaling is not None and not isinstance(scaling, Scaling):
             raise OptionError(f"scaling={scaling!r}: give wm.Scaling(unit_bytes=...) or wm.Scaling(unit_time=...)")
+        if query.plan.sets_aside and late is None:
+            raise OptionError(f"{SET_ASIDE}: start(late=...) takes a sink for them")
         if at is not None or exchange is not None:
             given = {"scaling": scaling is not None, "keep": keep != 2, "upgrade": upgrade}
             refused = [name for name, is_given in given.items() if is_given]

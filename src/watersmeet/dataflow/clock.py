@@ -42,16 +42,18 @@ Bounds = Iterable[tuple[str, int]]
 class Seen:
     """What a batch has brought, before any filter: by stream the highest event time, and how many rows were set aside where they entered.
 
-    Those are the rows that have no event time, or one too far ahead.
+    Those are the rows that have no event time, or one too far ahead. Rows that break an expression are counted by themselves.
     """
 
     highest: dict[str, int] = field(default_factory=dict)
     aside: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, int] = field(default_factory=dict)
 
     def include(self, other: Seen) -> None:
         self.highest = advance(self.highest, other.highest)
-        for stream, rows in other.aside.items():
-            self.aside[stream] = self.aside.get(stream, 0) + rows
+        for mine, its in ((self.aside, other.aside), (self.broken, other.broken)):
+            for stream, rows in its.items():
+                mine[stream] = mine.get(stream, 0) + rows
 
 
 @dataclass(frozen=True)

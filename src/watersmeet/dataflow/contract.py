@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -95,8 +96,17 @@ class Pause:
 
 
 PAUSE: Final = Pause()
-Yielded: TypeAlias = pa.Table | Message | Pause
-"""Results, messages to later stages, pauses."""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Combinations that break an expression, as dropped rows, see `operators.late`. Their batch is filled in by `take_turn`."""
+
+    table: pa.Table
+
+
+Yielded: TypeAlias = pa.Table | Message | Pause | Aside
+"""Results, messages to later stages, pauses, and what is set aside."""
 Onward: TypeAlias = Callable[[Iterator[pa.Table | Pause]], Iterator[Yielded]]
 """Where an operator's tables go."""
 
@@ -144,6 +154,10 @@ class Turn:
             self.book_late(stream, count(table, own))
         return table.filter(pa.array(~late))
 
+    def book_broken(self, streams: Mapping[str, int]) -> None:
+        for stream, rows in streams.items():
+            self.report.broken[stream] = self.report.broken.get(stream, 0) + rows
+
     def book_late(self, stream: str, rows: int) -> None:
         if rows:
             self.state.late[stream] = self.state.late.get(stream, 0) + rows
@@ -163,12 +177,20 @@ class Operator(Protocol):
 def take_turn(operator: Operator, turn: Turn) -> Iterator[Yielded]:
     """What an operator yields in a turn; an error says whose turn it was."""
     try:
-        yield from operator.step(turn)
+        for item in operator.step(turn):
+            yield _book_aside(turn, item) if isinstance(item, Aside) else item
     except DataError as error:
         raise DataError(f"{error}; found by {turn.place}") from error
     except Exception as error:
         error.add_note(f"in the turn of {turn.place}")
         raise
+
+
+def _book_aside(turn: Turn, aside: Aside) -> Aside:
+    """What is set aside in a turn, counted, with its batch."""
+    turn.book_broken(Counter(aside.table.column("stream").to_pylist()))
+    at = aside.table.column_names.index("batch")
+    return Aside(aside.table.set_column(at, "batch", pa.array([turn.batch] * aside.table.num_rows, pa.int64())))
 
 
 @dataclass(frozen=True)
@@ -204,6 +226,10 @@ class Intake(Described, Protocol):
     @property
     def by_alias(self) -> Mapping[str, Any]:
         """The inputs by alias."""
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether rows that break an expression are set aside."""
 
 
 class Flows(ABC):

@@ -17,6 +17,8 @@ class Report:
 
     rows_in: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
+    broken: dict[str, int] = field(default_factory=dict)
+    """By stream, or streams, rows and combinations that were set aside because they break an expression."""
     results: int = 0
     watermarks: dict[str, int] = field(default_factory=dict)
     retained: dict[str, int] = field(default_factory=dict)
@@ -50,7 +52,12 @@ class Report:
 
     def include(self, later: Report) -> None:
         """Add a later turn."""
-        flows = ((self.rows_in, later.rows_in), (self.late, later.late), (self.kernels, later.kernels))
+        flows = (
+            (self.rows_in, later.rows_in),
+            (self.late, later.late),
+            (self.broken, later.broken),
+            (self.kernels, later.kernels),
+        )
         for mine, its in flows:
             for name, rows in its.items():
                 mine[name] = mine.get(name, 0) + rows

@@ -196,6 +196,25 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
                 con.unregister(name)
 
 
+def runs(table: pa.Table, expression: str, timezone: str) -> bool:
+    """Whether an expression has a value for every row.
+
+    >>> runs(pa.table({"s": ["1"]}), "CAST(s AS INTEGER)", "UTC"), runs(pa.table({"s": ["x"]}), "CAST(s AS INTEGER)", "UTC")
+    (True, False)
+    """
+    con = connection(timezone)
+    import duckdb
+
+    try:
+        con.register(ROWS, table)
+        con.sql(f"SELECT {expression} FROM {ROWS}").to_arrow_table()
+        return True
+    except duckdb.Error:
+        return False
+    finally:
+        con.unregister(ROWS)
+
+
 def _find_culprit(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> int:
     """The first row for which a query over rows has no answer: some are asked together, and halved."""
     import duckdb
@@ -218,9 +237,17 @@ def show_row(table: pa.Table, number: int) -> str:
     >>> show_row(pa.table({"x": [1, 2], "s": ["a", "b" * 500]}), 0)
     '{x: 1, s: a}'
     """
-    values = {name: table.column(name)[number].as_py() for name in table.column_names if table.num_rows}
+    values = {name: _show(table.column(name)[number]) for name in table.column_names if table.num_rows}
     text = "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
+
+
+def _show(value: pa.Scalar) -> object:
+    """A value for an error; instants that Python does not know as numbers."""
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return value.cast(pa.int64()).as_py()
 
 
 def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:

@@ -18,8 +18,9 @@ from watersmeet.operators.enter import JoinEntry, SequenceEntry
 from watersmeet.operators.finish.aggregate import GroupUnits
 from watersmeet.operators.finish.distinct import DistinctUnits
 from watersmeet.operators.finish.windowed import WindowedUnits
-from watersmeet.operators.join import JoinUnits, Out, ToJoin, ToKeepers
+from watersmeet.operators.join import JoinUnits
 from watersmeet.operators.nearest import AsOf
+from watersmeet.operators.onward import Out, ToJoin, ToKeepers
 from watersmeet.operators.outer.unmatched import Extend, Through, Unmatched
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
 from watersmeet.operators.sequence import Sequence

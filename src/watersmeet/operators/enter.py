@@ -29,6 +29,8 @@ from watersmeet.query.table import Lookup
 
 AHEAD = "_ahead"
 """The wire column that is true where a tuple is too far ahead, of a stream with such a bound; it does not travel on."""
+BROKEN = "_broken"
+"""The wire column that says why a row is set aside, where some are: it breaks an expression; it does not travel on."""
 LONE = "lone "
 """Prefix of the kinds of tuples that can have no partner, and leave at once."""
 CONTENT = "_content_"
@@ -131,7 +133,7 @@ def take_counted(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, Seen]:
     table = wire.combine_chunks()
     kept, seen = rows_kept(source, table)
     content = [c for c in table.column_names if c.startswith(CONTENT)]
-    rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
+    rows = table.drop_columns([c for c in (PASS, AHEAD, BROKEN, *content) if c in table.column_names])
     may_join = np.zeros(table.num_rows, bool)
     may_join[kept] = True
     rows = rows.append_column(PASS, pa.array(may_join))
@@ -172,10 +174,14 @@ def send_lone(join: Stage, side: int, table: pa.Table, stage: int) -> Iterator[M
 def rows_kept(source: InputPlan, table: pa.Table) -> tuple[np.ndarray, Seen]:
     """The rows that can match anything, and what the clock learns of all of them."""
     seen, kept, usable = Seen(), find_wanted(source, table), find_usable(table)
+    if BROKEN in table.column_names and (broken := find_broken_rows(table)).any():
+        seen.broken[source.stream] = count(table, broken)
+        kept = kept & ~broken
     if not usable.all():
         seen.aside[source.stream] = count(table, kept & ~usable)
         kept = kept & usable
-    highest = pc.max(table.column(TIME).filter(pa.array(usable)) if AHEAD in table.column_names else table.column(TIME))
+    is_marked = AHEAD in table.column_names or BROKEN in table.column_names
+    highest = pc.max(table.column(TIME).filter(pa.array(usable)) if is_marked else table.column(TIME))
     if highest.is_valid:
         seen.highest[source.stream] = highest.cast(pa.int64()).as_py()
     return np.flatnonzero(kept), seen
@@ -186,16 +192,23 @@ def take_kept(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, Seen]:
     table = wire.combine_chunks()
     kept, seen = rows_kept(source, table)
     content = [c for c in table.column_names if c.startswith(CONTENT)]
-    rows = table.drop_columns([c for c in (PASS, AHEAD, *content) if c in table.column_names])
+    rows = table.drop_columns([c for c in (PASS, AHEAD, BROKEN, *content) if c in table.column_names])
     return rows if len(kept) == rows.num_rows else rows.take(pa.array(kept)), seen
 
 
+def find_broken_rows(table: pa.Table) -> np.ndarray:
+    """Which wire rows break an expression, where they say so."""
+    return np.asarray(pc.is_valid(table.column(BROKEN)).to_numpy(), np.bool_)
+
+
 def find_usable(table: pa.Table) -> np.ndarray:
-    """Which rows have an event time that is not too far ahead."""
+    """Which rows have an event time that is not too far ahead, and break no expression."""
     time = table.column(TIME)
     usable = np.asarray(pc.is_valid(time).to_numpy(), np.bool_) if time.null_count else np.ones(table.num_rows, bool)
     if AHEAD in table.column_names:
         usable = usable & ~np.asarray(table.column(AHEAD).to_numpy(), np.bool_)
+    if BROKEN in table.column_names:
+        usable = usable & ~find_broken_rows(table)
     return usable
 
 

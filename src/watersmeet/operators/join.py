@@ -1,4 +1,4 @@
-"""The join at one unit: one cell of a grid, or one unit of a biclique. One turn per batch; and where its results go.
+"""The join at one unit: one cell of a grid, or one unit of a biclique. One turn per batch.
 
     inbox -> drop the late -> join new with old and new -> drop the dead, store the living
                                           `-> the next join, holders of payloads, units that keep rows or groups, or out
@@ -8,15 +8,7 @@ turn has come (`driving`), and is gone when its results are. In a biclique it st
 probe; what they meet among this batch's tuples follows one order for all units (`multiway.Multiway.probes`), so of the two units where a pair
 could be made exactly one makes it.
 
-Where Spark or other units finish, what leaves the join is prepared for them:
-
-    DISTINCT, inside     projected rows with their buckets, each once          p0 ... _ts
-    DISTINCT, outside    results with their buckets, for Spark to project      o0 ... _ts
-    GROUP BY, inside     the local view of the batch                           g0 ... v0 ...
-    GROUP BY, outside    results, for Spark to project and aggregate           o0 ...
-
 Invariant: a tuple is late against the watermarks before this batch; expiry uses those after it. The turn is deterministic in (inbox as a set, state).
-Where a row goes depends on the row alone. One view per unit and batch, however many chunks the results come in.
 Implements: Lin, Ooi, Wang, Yu (2015), sections 3.2.1 (joiner) and 3.2.3 (order-consistent protocol): a micro-batch is the
 punctuation, so all of an earlier batch precedes, and inside a batch the order is (time, number of the side).
 """
@@ -31,18 +23,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import fold, integers
-from watersmeet.columns.row_hash import by_hash, row_hash
+from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Bounds, Clock
-from watersmeet.dataflow.contract import PAUSE, PROBE, FindCopies, Message, Onward, Pause, Turn, Yielded, first_unit
-from watersmeet.expressions.evaluator import mask
+from watersmeet.dataflow.contract import (
+    PAUSE,
+    PROBE,
+    Aside,
+    FindCopies,
+    Message,
+    Onward,
+    Pause,
+    Turn,
+    Yielded,
+    first_unit,
+)
 from watersmeet.kernels.instants import shift
 from watersmeet.operators.adopt import adopt_keys, count_frequent, find_copies, sample_range
-from watersmeet.operators.enter import LONE, route, send_lone, split
-from watersmeet.operators.finish.aggregate import group_hash
-from watersmeet.operators.finish.distinct import LEFT, add_buckets, first_of_each
-from watersmeet.operators.finish.project import project_rows
-from watersmeet.operators.finish.views import make_view, merge_views
+from watersmeet.operators.enter import LONE
 from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.outer.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
 from watersmeet.operators.probing.driving import DriverStats, Driving
@@ -50,9 +47,6 @@ from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.operators.probing.side import Bound, VisibleSide, in_blocks
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
-from watersmeet.plan.rules.tree import own_conditions
-from watersmeet.query.expr import Expr
-from watersmeet.query.predicate import Band, Comparison
 from watersmeet.query.tree import Node
 from watersmeet.routing.spread import Spread
 from watersmeet.storage.segment import Segment, Settler, weigh_indexes
@@ -92,7 +86,7 @@ class JoinUnits:
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         turn.listen()
-        messages: list[Message] = []
+        messages: list[Message | Aside] = []
         yield from self.onward(self._results(turn, messages))
         yield from messages
 
@@ -103,7 +97,7 @@ class JoinUnits:
     def _cuts(self, clock: Clock) -> dict[str, int]:
         return {name: clock.side_cut(name, bounds) for name, bounds in self.bounds.items()}
 
-    def _results(self, turn: Turn, messages: list[Message]) -> Iterator[pa.Table | Pause]:
+    def _results(self, turn: Turn, messages: list[Message | Aside]) -> Iterator[pa.Table | Pause]:
         adopt_keys(turn, self.plan, self.spec, self.stage)
         preserved = None if self.spec.part is None else Preserved(self, turn)
         new: New = {}
@@ -111,7 +105,8 @@ class JoinUnits:
         stats = FanoutStats(turn.state.fanout)
         old = {s.name: [turn.store.read(i) for i in turn.state.segments.get(s.name, [])] for s in self.spec.sides}
         for join, found in self._joins(turn, old, new, stats):
-            for bound in found if preserved is None else preserved.see(join, found):
+            whole = (join.conditions.keep_whole(join, bound) for bound in found)
+            for bound in whole if preserved is None else preserved.see(join, found):
                 for table in build_tables(self.plan, join, bound, self.into):
                     turn.report.found += table.num_rows
                     turn.report.results += table.num_rows if self.into is None else 0
@@ -124,6 +119,7 @@ class JoinUnits:
                 yield table
         for join in joins.values():
             _book_kernel(turn, join)
+            messages += join.conditions.aside
         turn.state.fanout, turn.report.looked = stats.memory(), stats.looked
         self._settle(turn, new, () if preserved is None else preserved.settles)
         held = [s for segments in (*old.values(), filter(None, new.values())) for s in segments]
@@ -203,6 +199,7 @@ class Preserved:
         for bound in found:
             if self.node.is_loose:
                 bound = within_if_present(self.node, join, bound)
+            bound = join.conditions.keep_whole(join, bound)
             for watch in watches:
                 watch.see(bound)
             if self.node.kind not in ("semi", "anti") and len(next(iter(bound.values()))):
@@ -214,7 +211,7 @@ class Preserved:
             self._watches[id(side)] = Watch(waiting, side, int(side.offsets[-1]) + coming)
         return self._watches[id(side)]
 
-    def leave(self, new: New, messages: list[Message]) -> Iterator[pa.Table]:
+    def leave(self, new: New, messages: list[Message | Aside]) -> Iterator[pa.Table]:
         """Tuples that leave without a partner, or because they have got one; where others settle them, messages to those."""
         for waiting in self.waits:
             name, extend = waiting.side.name, Extend(self.operator.plan, waiting.side, self.operator.into)
@@ -290,109 +287,8 @@ def build_tables(plan: Plan, join: Multiway, bound: Bound, side: model.Side | No
             yield pa.table({f"o{n}": join.column(block, ref) for n, ref in enumerate(plan.output)})
 
 
-def where(plan: Plan, tables: Iterator[pa.Table | Pause]) -> Iterator[pa.Table | Pause]:
-    """Results that satisfy the conditions on results."""
-    names = {ref: f'"o{n}"' for n, ref in enumerate(plan.output)}
-    texts = [(condition.duckdb(lambda ref: names[ref]), str(condition)) for condition in plan.final]
-    for table in tables:
-        if not isinstance(table, Pause):
-            for text, shown in texts:
-                table = table.filter(pa.array(mask(table, text, shown, plan.timezone)))
-        yield table
-
-
 def _book_kernel(turn: Turn, join: Multiway) -> None:
     rows = sum(len(side.new_idx) for side in join.sides)
     if rows:
         turn.report.kernels[join.kernel_name] = turn.report.kernels.get(join.kernel_name, 0) + rows
     turn.report.pruned += join.pruned
-
-
-@dataclass(frozen=True)
-class Out:
-    """Results leave the units as they are, or prepared for what Spark does with them."""
-
-    plan: Plan
-
-    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
-        tables = where(self.plan, tables) if self.plan.final else tables
-        if self.plan.finish is None:
-            return iter(tables)
-        return iter(leave(self.plan, _without_pauses(tables)))
-
-
-@dataclass(frozen=True)
-class ToJoin:
-    """What a join binds together is side 0 of the next one."""
-
-    plan: Plan
-    number: int
-    stage: int
-    side: int = 0
-
-    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
-        join = self.plan.stages[self.number]
-        for table in _without_pauses(tables):
-            if join.part is not None:
-                table, lone = can_match(self.plan, join, self.side, table)
-                yield from send_lone(join, self.side, lone, self.stage) if lone.num_rows else ()
-            yield from route(self.plan, join, self.side, table, self.stage)
-
-
-def _own_conditions(plan: Plan, join: model.Stage, side: int) -> list[Expr]:
-    """What tuples of a side must satisfy by themselves, besides having their keys and operands."""
-    assert join.part is not None
-    part, compiled = join.part, {r.text for r in plan.residuals}
-    coded = {e.text for c in plan.classes[slice(*part.classes)] for e in c.members.values()}
-    for predicate in (p for p in part.predicates if isinstance(p, Comparison | Band) and str(p) in compiled):
-        coded |= {predicate.left.text, predicate.right.text}
-    return [e for e in own_conditions(join.part.node, side) if e.text.removesuffix(" IS NOT NULL") not in coded]
-
-
-def can_match(plan: Plan, join: model.Stage, side: int, table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The tuples of a side that can have partners, and those that leave at once: none if the side is not preserved."""
-    assert join.part is not None
-    spec, keep = join.sides[side], np.ones(table.num_rows, bool)
-    operands = {end for r in plan.residuals for end in (r.left, r.right)}
-    needed = {*spec.keys.values(), *(spec.column(a, name) for a, name in operands if a in spec.aliases)}
-    needed |= {spec.column(a, TIME) for a in join.part.node.required if a in spec.aliases}
-    for name in needed:
-        keep &= np.asarray(pc.is_valid(table.column(name)).to_numpy(), bool)
-    for condition in _own_conditions(plan, join, side):
-        text = condition.duckdb(lambda ref: f'"{spec.column(ref.alias, plan.by_alias[ref.alias].column(ref))}"')
-        keep &= mask(table, text, str(condition), plan.timezone)
-    hopeful, lone = split(table, pa.array(keep))
-    return hopeful, lone if side in join.part.node.preserved else lone.slice(0, 0)
-
-
-@dataclass(frozen=True)
-class ToKeepers:
-    """Rows or local views, by hash, to the units that keep them."""
-
-    plan: Plan
-    stage: int
-
-    def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
-        assert self.plan.finish is not None
-        tables = where(self.plan, tables) if self.plan.final else tables
-        for table in leave(self.plan, _without_pauses(tables)):
-            hashes = row_hash(table.drop_columns([TIME])) if self.plan.join.distinct else group_hash(self.plan, table)
-            for unit, part in by_hash(table, hashes, self.plan.finish.units):
-                yield Message(first_unit(self.stage) + unit, LEFT, part)
-
-
-def leave(plan: Plan, results: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The tables that leave a join after a batch, from its tables of results."""
-    assert plan.finish is not None
-    if not plan.finish.inside:
-        yield from (add_buckets(plan, table, table) if plan.join.distinct else table for table in results)
-    elif plan.join.distinct:
-        rows = (first_of_each(add_buckets(plan, project_rows(plan, t), t)) for t in results if t.num_rows)
-        yield from fold(rows, lambda held: first_of_each(pa.concat_tables(held).combine_chunks()))
-    else:
-        views = (make_view(plan, project_rows(plan, t)) for t in results if t.num_rows)
-        yield from fold(views, lambda held: merge_views(plan, held))
-
-
-def _without_pauses(tables: Iterator[pa.Table | Pause]) -> Iterator[pa.Table]:
-    return (t for t in tables if not isinstance(t, Pause))

@@ -1,4 +1,4 @@
-"""Rows that a query loses: late, too far ahead, or without a time; to be had as rows of one schema, whatever their streams.
+"""Rows that a query loses: late, too far ahead, without a time, or breaking an expression; to be had as rows of one schema, whatever their streams.
 
     wire rows, each with the whole row of its source  --candidates-->  rows that are a loss if they are dropped  --sift-->  dropped rows
 
@@ -12,7 +12,7 @@ lets the operators drop it. So there are as many dropped rows as are counted (by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Clock, find_counted
+from watersmeet.dataflow.contract import Aside
+from watersmeet.expressions.broken import ERROR
 from watersmeet.expressions.json_text import json_objects
 from watersmeet.kernels.instants import LAST
-from watersmeet.operators.enter import AHEAD, find_wanted
-from watersmeet.plan.model import TIME, InputPlan
+from watersmeet.operators.enter import AHEAD, BROKEN, find_broken_rows, find_wanted
+from watersmeet.plan.model import TIME, InputPlan, Plan
+from watersmeet.query.expr import ColumnRef
 
 ROW = "_row"
 """The wire column of the whole row of the source."""
@@ -64,8 +67,12 @@ def _describe(source: InputPlan, wire: pa.Table) -> tuple[pa.Table, np.ndarray]:
         reasons = pc.if_else(wire.column(AHEAD).combine_chunks(), TOO_FAR, reasons)
     if time.null_count:
         reasons = pc.if_else(pc.is_null(time), NO_TIME, reasons)
+    wanted = find_wanted(source, wire)
+    if BROKEN in wire.column_names:
+        wanted = wanted | find_broken_rows(wire)
+        reasons = pc.coalesce(wire.column(BROKEN).combine_chunks().cast(pa.string()), reasons)
     found = pa.table({TIME: time.cast(pa.int64()), REASON: reasons, ROW: wire.column(ROW)})
-    return found, np.asarray(find_wanted(source, wire) & ~find_counted(wire))
+    return found, np.asarray(wanted & ~find_counted(wire))
 
 
 def with_reason(found: pa.Table) -> pa.Table:
@@ -93,6 +100,21 @@ def sift(
         _texts(lost.column(ROW).combine_chunks()),
     )
     return pa.table(dict(zip(SCHEMA.names, columns, strict=True)), schema=SCHEMA)
+
+
+def set_combinations_aside(plan: Plan, columns: Mapping[ColumnRef, pa.Array], expr: str) -> Aside:
+    """Combinations that break an expression, by columns of their members: a row of several streams, which has no time of its own."""
+    aliases = {ref.alias for ref in columns}
+    members = [i for i in plan.inputs if i.alias in aliases]
+    streams = [i.stream for i in members]
+    rows = len(next(iter(columns.values())))
+    refs = [ref for i in members for ref in sorted(columns) if ref.alias == i.alias]
+    texts = json_objects(pa.table({str(ref): columns[ref] for ref in refs}))
+    told = {"stream": ", ".join(streams), "reason": ERROR + expr}
+    made = {
+        name: pa.array([told.get(name)] * rows, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)
+    }
+    return Aside(pa.table({**made, "row": texts}, schema=SCHEMA))
 
 
 def write_rows(lost: pa.Table) -> pa.Array:

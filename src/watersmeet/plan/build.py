@@ -18,6 +18,7 @@ from watersmeet.plan.rules.lay_out import lay_out, sequence
 from watersmeet.plan.rules.place_conditions import place_conditions
 from watersmeet.plan.rules.place_sites import place_sites
 from watersmeet.plan.rules.place_units import place_units
+from watersmeet.plan.rules.set_aside import set_aside
 from watersmeet.plan.rules.ship import ship
 from watersmeet.plan.rules.tree import cut_tree, place_tree
 from watersmeet.plan.types import Types
@@ -33,7 +34,7 @@ def take_choices(plan: Plan, given: Given) -> Plan:
 
 Rule = Callable[[Plan, Given], Plan]
 RULES: tuple[Rule, ...] = (
-    cut_tree, key_classes, place_conditions, lay_out, sequence, place_sites, place_units, place_tree, ship, finish, choose_kernel, take_choices,
+    cut_tree, key_classes, place_conditions, lay_out, sequence, place_sites, place_units, place_tree, ship, finish, choose_kernel, take_choices, set_aside,
 )  # fmt: skip
 """Every rule adds to the plan of the rules before it."""
 

@@ -229,6 +229,8 @@ class Plan:
     """Bytes per second between units, if the user gives it."""
     notes: tuple[str, ...] = ()
     finish: FinishPlan | None = None
+    sets_aside: bool = False
+    """Whether rows and combinations that break an expression are set aside, instead of ending the query."""
     """The second stage: DISTINCT or GROUP BY."""
     sites: SitesPlan | None = None
     """How sites join, where streams arrive at sites."""

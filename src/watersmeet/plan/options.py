@@ -21,6 +21,8 @@ from watersmeet.query.sites import Sites
 DEFAULT_UNITS = 8
 Runtime = Literal["auto", "stream", "rounds"]
 Shipping = Literal["auto", "full", "semijoin"]
+OnError = Literal["raise", "set aside"]
+"""What becomes of a row for which an expression has no value: the batch fails, or goes on without the row."""
 _KERNELS = get_args(Kernel)
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 _ADDED = ("ripple", "xjoin")
@@ -80,7 +82,7 @@ class ForcedRouting(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may force; forcing changes the cost, never the result."""
+    """What a user may force: that changes the cost, never the result; and what becomes of rows that break an expression."""
 
     kernel: str = "auto"
     routing: str = "auto"
@@ -93,6 +95,8 @@ class Options:
     runtime: Runtime = "auto"
     sites: Sites | Mapping[str, str] | None = None
     """Where streams arrive, how sites join, and the lines between them."""
+    on_error: OnError = "raise"
+    """Whether a row that breaks an expression (a division by zero, an overflow, a bad cast) ends the query, or goes to the late output."""
 
     def __post_init__(self) -> None:
         ForcedKernel.of(self.kernel)
@@ -100,6 +104,7 @@ class Options:
         _check_one_of("driver", self.driver, POLICIES)
         _check_one_of("shipping", self.shipping, get_args(Shipping))
         _check_one_of("runtime", self.runtime, get_args(Runtime))
+        _check_one_of("on_error", self.on_error, get_args(OnError))
         if self.shipping == "semijoin" and self.runtime == "stream":
             raise OptionError("shipping='semijoin' needs a second round: use runtime='rounds' and start()")
         if self.bandwidth != "auto" and not (_is_number(self.bandwidth, int | float) and self.bandwidth > 0):
@@ -132,6 +137,7 @@ class Choices(TypedDict, total=False):
     bandwidth: Literal["auto"] | float
     runtime: Runtime
     sites: Sites | Mapping[str, str] | None
+    on_error: OnError
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ def change(options: Options, choices: Mapping[str, Any]) -> Options:
     4
     >>> change(Options(), {"unit": 4})
     Traceback (most recent call last):
-    watersmeet.errors.OptionError: no option unit (did you mean units?); there are bandwidth, driver, kernel, order, routing, runtime, shipping, sites, units
+    watersmeet.errors.OptionError: no option unit (did you mean units?); there are bandwidth, driver, kernel, on_error, order, routing, runtime, shipping, sites, units
     """
     for name in choices:
         if name not in OPTIONS:

@@ -85,3 +85,20 @@ def enters(source: InputPlan, dialect: Dialect, name: Callable[[ColumnRef], str]
             text = dialect.render(column.expr, name)
             parts.append(f"({f'CASE WHEN {passes} THEN {text} END' if passes else text}) IS NOT NULL")
     return f"coalesce({' AND '.join(parts) or 'true'}, false)"
+
+
+def list_computed(source: InputPlan, dialect: Dialect) -> list[tuple[str, str, str]]:
+    """(wire column, its expression as users wrote it, text) of what is computed of rows that pass the filters."""
+    out = []
+    for column in source.columns:
+        if not column.expr.is_column or column.cast:
+            text = dialect.render(column.expr, lambda ref: dialect.quote(ref.column))
+            out.append((column.name, str(column.expr), dialect.cast(text, column.type) if column.cast else text))
+    if source.own:
+        out.append((OWN, " AND ".join(map(str, source.own)), f"coalesce({_conjunction(source.own, dialect)}, false)"))
+    return out
+
+
+def list_filters(source: InputPlan, dialect: Dialect) -> list[tuple[str, str]]:
+    """(condition as users wrote it, text) of an alias' filters."""
+    return [(str(e), dialect.render(e, lambda ref: dialect.quote(ref.column))) for e in source.filters]

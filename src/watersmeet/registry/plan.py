@@ -52,6 +52,11 @@ class RegistryPlan:
     def aliases(self) -> tuple[str, ...]:
         return tuple(self.streams)
 
+    @property
+    def sets_aside(self) -> bool:
+        """Nothing is computed of tuples before they come to units: a query that breaks is struck out."""
+        return False
+
     @cached_property
     def inputs(self) -> tuple[InputPlan, ...]:
         """What is read of every stream: all its columns."""

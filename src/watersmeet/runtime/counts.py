@@ -34,6 +34,8 @@ class Counts:
 
     late: dict[str, int] = field(default_factory=dict)
     """Late rows dropped, by stream."""
+    set_aside: dict[str, int] = field(default_factory=dict)
+    """Rows, by stream, and combinations, by streams, that break an expression, under `on_error="set aside"`."""
     retained: dict[str, int] = field(default_factory=dict)
     """The most rows kept after any batch, by alias."""
     batches: int = 0
@@ -81,6 +83,7 @@ class Counts:
         parts = [
             _many(self.batches, "batch", "batches") if self.batches else "",
             f"late {list_counts(late)}" if late else "nothing late",
+            f"set aside {list_counts(self.set_aside)}" if self.set_aside else "",
             f"retained {list_counts(self.retained)}" if self.retained else "",
             f"kernels {list_counts(self.kernels)}" if self.kernels else "",
             f"{self.pruned:,} pruned" if self.pruned else "",

@@ -30,8 +30,8 @@ from watersmeet.operators.finish.aggregate import GroupUnits
 from watersmeet.operators.finish.distinct import KEPT
 from watersmeet.operators.finish.project import project_rows, select_columns
 from watersmeet.operators.finish.views import compute_values, empty_view, merge_views
-from watersmeet.operators.join import ToKeepers
 from watersmeet.operators.nearest import WAITING
+from watersmeet.operators.onward import ToKeepers
 from watersmeet.plan.build import build
 from watersmeet.plan.model import ROWS_ONLY
 from watersmeet.plan.options import Options
@@ -103,6 +103,7 @@ class LocalRun:
             drivers=dict(self.drivers.most_common()),
             shipped={} if self.across is None else self.across.shipped,
             changes=() if self.across is None else tuple(self.across.changes),
+            set_aside=dict(self.units.broken),
         )
         return self._finish(results, counts)
 
@@ -194,6 +195,8 @@ class LocalRun:
         seen, messages = enter(flow, wires, self.units.batch)
         seen.include(Seen(dict(reached or {})))
         out = self.units.play(flow, messages, seen, ended=ended, wake_all=True)
+        if self.late:
+            self.lost += self.units.lost
         if self.balance is not None:
             now = self.balanced
             self.balanced = self.balance.settle(now.hot, now.memory, self.units.reports, self.units.maxima)

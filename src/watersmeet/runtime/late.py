@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from watersmeet.runtime.in_process import LocalRun
 
 LATE_COLUMN = "_late"
+SET_ASIDE = "on_error='set aside' puts rows that break an expression among the late rows, and nobody asks for these"
 BATCH_ROWS = 10_000
 """The rows of a batch in process, of every stream."""
 

@@ -29,7 +29,16 @@ from watersmeet.runtime.arrow_types import session_in
 from watersmeet.runtime.counts import Counts
 from watersmeet.runtime.given import Call
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.late import BATCH_ROWS, check_late, check_rows, check_span, collect, instant, mark_late
+from watersmeet.runtime.late import (
+    BATCH_ROWS,
+    SET_ASIDE,
+    check_late,
+    check_rows,
+    check_span,
+    collect,
+    instant,
+    mark_late,
+)
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.subscriptions.local import LocalSubscriptions
 from watersmeet.sql.parse import parse
@@ -117,8 +126,14 @@ def run(
     options = options if sites is None else {**options, "sites": sites}
     if network is not None:
         _refuse_late(sources, late)
+        if options.get("on_error", "raise") != "raise":
+            raise OptionError(
+                "on_error='set aside' goes with batches, and a simulation has none: leave it out, or network="
+            )
     prepared = _prepare(text, sources, timezone, options, late=late, now_us=instant(now))
     check_late(late, prepared.plan.join)
+    if prepared.plan.sets_aside and not late:
+        raise OptionError(f"{SET_ASIDE}: run(late=True)")
     if network is None:
         result = prepared.run(batch_rows, batch_us)
         return mark_late(result, collect(prepared)) if late else result

@@ -119,6 +119,8 @@ class Progress:
     """Event time of the oldest stored tuple, by alias; under `start()` only."""
     late_sample: tuple[Mapping[str, Any], ...] = ()
     """A few of the rows that were dropped, with the columns of `Query.late`, instants in microseconds; under `start(late=...)` only."""
+    set_aside: dict[str, int] = field(default_factory=dict)
+    """Rows of this batch that break an expression, by stream, and combinations of them, by streams, under `on_error="set aside"`."""
     unit_seconds: dict[int, float] = field(default_factory=dict)
     """CPU seconds of each unit; under `start()` only."""
     advice: tuple[str, ...] = ()
@@ -148,6 +150,8 @@ class Progress:
         """What is shown of it, in titled lines."""
         late = sum(self.late.values())
         dropped = f", {late:,} late ({list_counts(self.late)})" if late else ""
+        broken = sum(self.set_aside.values())
+        dropped += f", {broken:,} set aside ({list_counts(self.set_aside)})" if broken else ""
         marks = ", ".join(f"{s} {show_moment(m)}" for s, m in self.watermarks.items())
         held = (
             f"{sum(self.state_rows.values()):,} rows ({list_counts(self.state_rows)}), {show_bytes(self.state_bytes)}"
@@ -221,6 +225,7 @@ def read(progress: Any) -> Progress | None:
         input_rows=event["numInputRows"],
         results=sum(r["results"] for r in reports),
         late=_total(reports, "late"),
+        set_aside=_total(reports, "broken"),
         watermarks={s: moment(m) for s, m in marks.items()},
         state_rows=_total(reports, "retained"),
         state_bytes=sum(r["bytes"] for r in reports),

@@ -167,6 +167,11 @@ def plan(join: Join, given: Mapping[str, Stream | Table], options: Options) -> P
 def dataframe(plan: Plan, given: Mapping[str, Stream | Table], *, late: bool = False) -> Any:
     """The query's result as a DataFrame; with `late` also what it drops."""
     frames = _frames(given, "dataframe()")
+    if plan.sets_aside and not all(frames[name].isStreaming for name in plan.streams):
+        raise OptionError(
+            "on_error='set aside' is for streams, and these DataFrames are static: filter them with try_ functions first"
+        )
+    _check_try(plan, frames)
     from watersmeet.runtime.spark import plan as spark_plan
     from watersmeet.runtime.stream.dataframe import dataframe as joined
 
@@ -177,6 +182,8 @@ def dataframe(plan: Plan, given: Mapping[str, Stream | Table], *, late: bool = F
 def late(plan: Plan, given: Mapping[str, Stream | Table]) -> Any:
     """What a query over static DataFrames drops."""
     frames = _frames(given, "late()")
+    if plan.sets_aside:
+        raise OptionError("on_error='set aside' is for streams: late() of DataFrames has what has no time, or is ahead")
     for name, frame in frames.items():
         if frame.isStreaming:
             raise StreamError(
@@ -213,11 +220,22 @@ def start_at(plan: Plan, given: Mapping[str, Stream | Table], at: str, **how: An
 def start(plan: Plan, given: Mapping[str, Stream | Table], **how: Any) -> Any:
     """The query as a running query of the rounds runtime."""
     frames = _frames_of_rounds(given, "start()")
+    _check_try(plan, frames)
     from watersmeet.runtime.rounds.handle import start as start_rounds
     from watersmeet.runtime.spark import plan as spark_plan
 
     spark_plan.check_session(plan.join, next(iter(frames.values())).sparkSession)
     return start_rounds(plan, frames, **how)
+
+
+def _check_try(plan: Plan, frames: Mapping[str, Any]) -> None:
+    """Refuse to set rows aside where Spark cannot tell which."""
+    if not plan.sets_aside:
+        return
+    from watersmeet.runtime.stream.guarded import knows_try
+
+    if not knows_try(next(iter(frames.values()))):
+        raise OptionError("on_error='set aside': this Spark does not tell which rows break an expression; leave it out")
 
 
 def subscriptions(streams: Mapping[str, Stream], **how: Any) -> Any:

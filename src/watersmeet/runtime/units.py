@@ -6,13 +6,14 @@ Invariant: batch by batch the same as on Spark: the same operators, clocks, late
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
 from watersmeet.columns.arrow import from_bytes, to_bytes
 from watersmeet.dataflow.clock import Clock, Seen
-from watersmeet.dataflow.contract import Dataflow, Inbox, Message, Origin, Rounds, Turn, put, take_turn
+from watersmeet.dataflow.contract import Aside, Dataflow, Inbox, Message, Origin, Rounds, Turn, put, take_turn
 from watersmeet.dataflow.report import Report
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import Segment
@@ -34,18 +35,22 @@ class InProcess:
         self.reports: dict[int, Report] = {}
         """Of the latest batch, by unit."""
         self._aside: dict[str, int] = {}
+        self.broken: Counter[str] = Counter()
+        """Rows and combinations that were set aside since the beginning, by stream or streams."""
+        self.lost: list[pa.Table] = []
+        """The combinations that the latest batch has set aside."""
 
     def copy(self) -> InProcess:
         """The same units, apart: what happens to one does not happen to the other."""
         out = InProcess(self.identity)
         out.states = {unit: state.copy() for unit, state in self.states.items()}
         out.store, out.maxima = self.store.copy(), dict(self.maxima)
-        out.batch, out._aside = self.batch, dict(self._aside)
+        out.batch, out._aside, out.broken = self.batch, dict(self._aside), Counter(self.broken)
         return out
 
     def save(self) -> dict[str, bytes]:
         """The state as contents of files: of every unit its manifest, of every segment its rows, and how far time is."""
-        time = {"maxima": self.maxima, "batch": self.batch, "aside": self._aside}
+        time = {"maxima": self.maxima, "batch": self.batch, "aside": self._aside, "broken": self.broken}
         out = {_TIME: json.dumps(time).encode()}
         out |= {f"{unit}.json": state.to_json().encode() for unit, state in self.states.items()}
         return out | {f"{id}.arrow": to_bytes(segment.table) for id, segment in self.store.segments.items()}
@@ -55,6 +60,7 @@ class InProcess:
         """The units of a saved state; an error if it is of another query."""
         out, time = cls(identity), json.loads(saved[_TIME])
         out.maxima, out.batch, out._aside = time["maxima"], time["batch"], time["aside"]
+        out.broken = Counter(time.get("broken", {}))
         for name, content in saved.items():
             stem, kind = name.split(".")
             if kind == "arrow":
@@ -67,7 +73,7 @@ class InProcess:
         self, flow: Dataflow, messages: Iterable[Message], seen: Seen, *, ended: bool = False, wake_all: bool = False
     ) -> list[pa.Table]:
         """A batch: its results. `ended`: no more will come."""
-        self.reports, out = {}, list[pa.Table]()
+        self.reports, self.lost, out = {}, [], list[pa.Table]()
         clock = Clock(flow.streams, self.maxima, seen.highest)
         clock = clock.end() if ended else clock
 
@@ -87,6 +93,8 @@ class InProcess:
                         yield item
                     elif isinstance(item, pa.Table):
                         self.take(out, item)
+                    elif isinstance(item, Aside):
+                        self.lost.append(item.table)
                 self.reports.setdefault(unit, Report()).include(turn.report)
 
         rounds: Rounds[Message] = Rounds(flow, wake_all=wake_all)
@@ -107,6 +115,9 @@ class InProcess:
         self.maxima = clock.reached
         self.batch += 1
         self.count_late(seen.aside)
+        self.broken.update(seen.broken)
+        for report in self.reports.values():
+            self.broken.update(report.broken)
         cuts = flow.cuts(clock)
         for state in self.states.values():
             state.maxima = dict(self.maxima)

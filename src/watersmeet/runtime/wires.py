@@ -14,15 +14,17 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import enlarge, integers
 from watersmeet.dataflow.clock import Clock, find_ahead
+from watersmeet.errors import DataError
 from watersmeet.expressions.evaluator import evaluate, mask
 from watersmeet.expressions.lookup import look_up
 from watersmeet.kernels.instants import FIRST, LAST
-from watersmeet.operators.enter import AHEAD, CONTENT, Copies
+from watersmeet.operators.enter import AHEAD, BROKEN, CONTENT, Copies, find_broken_rows
 from watersmeet.operators.late import ROW, SCHEMA, find_lost
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.source_sql import asked_tables, enters, items
 from watersmeet.query.stream import COPY, TAKEN
 from watersmeet.runtime.arrow_types import DUCKDB, normal
+from watersmeet.runtime.broken_rows import mark_broken
 
 
 class WireReader:
@@ -37,11 +39,26 @@ class WireReader:
     def read(self, rows: Mapping[str, pa.Table], now_us: int = LAST) -> dict[str, pa.Table]:
         """Rows by stream, which arrive when the clock shows `now_us`, as wire rows by alias."""
         given = [i for i in self.plan.inputs if i.stream in rows]
-        return {i.alias: self._read(i, rows[i.stream], now_us) for i in given}
+        if not self.plan.sets_aside:
+            return {i.alias: self._read(i, rows[i.stream], now_us) for i in given}
+        out: dict[str, pa.Table] = {}
+        for stream in dict.fromkeys(i.stream for i in given):
+            out |= self._read_whole([i for i in given if i.stream == stream], rows[stream], now_us)
+        return {i.alias: out[i.alias] for i in given}
 
-    def _read(self, source: InputPlan, rows: pa.Table, now_us: int) -> pa.Table:
+    def _read_whole(self, aliases: list[InputPlan], rows: pa.Table, now_us: int) -> dict[str, pa.Table]:
+        """The wire rows of all aliases of a stream; rows that break an expression of one are marked for all of them."""
+        try:
+            return {i.alias: self._read(i, rows, now_us) for i in aliases}
+        except DataError:
+            marked = mark_broken(self.plan, aliases[0].stream, rows)
+            return {i.alias: self._read(i, rows, now_us, marked[i.alias]) for i in aliases}
+
+    def _read(self, source: InputPlan, rows: pa.Table, now_us: int, wire: pa.Table | None = None) -> pa.Table:
+        """The wire rows of an alias; `wire` if they have been computed."""
         found = self._look_up(source, rows, now_us) if source.lookups else rows
-        wire = mark_ahead(source, _compute_wire(self.plan, source, found), self.plan.timezone, now_us)
+        wire = _compute_wire(self.plan, source, found) if wire is None else _add_content(source, wire, found)
+        wire = mark_ahead(source, wire, self.plan.timezone, now_us)
         if self.late:
             wire = wire.append_column(ROW, found.select(rows.column_names).to_struct_array())
         return Copies(source.lookups).mark(wire)
@@ -102,6 +119,8 @@ class WireReader:
         """By row of an alias' stream the highest time up to it; rows without one, or that tables know nothing of, change nothing."""
         time = wire.column(TIME).combine_chunks()
         known = np.where(np.asarray(pc.is_valid(time)), integers(time), FIRST)
+        if BROKEN in wire.column_names:
+            known = np.where(find_broken_rows(wire), FIRST, known)
         if alias in self._begins:
             begins = self._begins[alias]
             padded = np.append(known, FIRST)
@@ -154,6 +173,13 @@ def _compute_wire(plan: Plan, source: InputPlan, table: pa.Table) -> pa.Table:
         )
         for n, name in enumerate(computed):
             columns[name] = values.column(n)
-    if source.rows is not None:
-        columns |= {CONTENT + name: table.column(name) for name in table.column_names}
-    return enlarge(pa.table(columns))
+    return _add_content(source, enlarge(pa.table(columns)), table)
+
+
+def _add_content(source: InputPlan, wire: pa.Table, table: pa.Table) -> pa.Table:
+    """Wire rows of an alias with a ROWS window have the columns of whole rows, which number them."""
+    if source.rows is None:
+        return wire
+    for name in table.column_names:
+        wire = wire.append_column(CONTENT + name, table.column(name))
+    return enlarge(wire)

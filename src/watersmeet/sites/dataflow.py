@@ -33,7 +33,7 @@ from watersmeet.dataflow.contract import (
 )
 from watersmeet.operators.assemble import make_keepers
 from watersmeet.operators.enter import LONE, split, take_counted
-from watersmeet.operators.join import Out, ToKeepers
+from watersmeet.operators.onward import Out, ToKeepers
 from watersmeet.plan.model import Plan
 from watersmeet.plan.source_sql import OWN
 from watersmeet.sites.one_way.deal import deal_tuples

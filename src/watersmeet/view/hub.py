@@ -27,6 +27,7 @@ class Totals:
     input_rows: int = 0
     results: int = 0
     late: Counter[str] = field(default_factory=Counter)
+    set_aside: Counter[str] = field(default_factory=Counter)
 
     def add(self, event: Mapping[str, Any]) -> None:
         self.batches += 1
@@ -34,6 +35,7 @@ class Totals:
         self.input_rows += event["input_rows"]
         self.results += event["results"]
         self.late.update(event["late"])
+        self.set_aside.update(event["set_aside"])
 
 
 class Hub:

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels.instants import shift
 from watersmeet.kernels.residual import EQUAL, LESS, LESS_EQUAL, band_floats, band_integers, compare
+from watersmeet.operators.probing.broken import Conditions
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide, check_windows, find_period, in_blocks
 from watersmeet.operators.probing.sweep import run_kernel
 from watersmeet.operators.probing.tactics import Lookup, PartnerTimes, Tactics
@@ -90,6 +90,7 @@ class Multiway:
         self._tactics = Tactics(plan)
         self.pruned = 0
         """New tuples that were dropped by time alone."""
+        self.conditions = Conditions(plan)
         self._done: set[str] = set()
         self._ordered = False
         self._rank: Mapping[str, np.ndarray] | None = None
@@ -339,12 +340,16 @@ class Multiway:
         text, found = condition.duckdb(lambda ref: names[ref]), []
         for block in self.blocks(bound, condition.columns):
             columns = {f"{n}": self.column(block, ref) for n, ref in enumerate(condition.columns)}
-            found.append(mask(pa.table(columns), text, str(condition), self.plan.timezone))
+            found.append(self.conditions.test(pa.table(columns), text, condition))
         return np.concatenate(found)
 
     def blocks(self, bound: Bound, refs: Iterable[ColumnRef]) -> Iterator[Bound]:
         """Combinations in blocks, by the bytes of plain columns."""
         return in_blocks(self.members, bound, [(r.alias, self.members[r.alias].source.wire_of[r]) for r in refs])
+
+    def list_columns(self, alias: str) -> list[ColumnRef]:
+        """The plain columns that tuples of an alias bring along."""
+        return list(self.members[alias].source.wire_of)
 
     def column(self, bound: Bound, ref: ColumnRef) -> pa.Array:
         """The values of a plain column for combinations."""

@@ -27,7 +27,7 @@ from watersmeet.columns.arrow import integers, mark_utc
 from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import Dataflow, Inbox, Intake, put
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import AHEAD, Copies
+from watersmeet.operators.enter import AHEAD, BROKEN, Copies
 from watersmeet.operators.late import ROW
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.plan.source_sql import PASS
@@ -101,16 +101,21 @@ class Way:
 
     def route(self, union: DataFrame, observed: str | Observation) -> DataFrame:
         """Rows of the union with their units; what is observed of them has this name."""
-        slots, late = self.slots, self.late
-        rows = union.observe(observed, *_metric_columns(self.plan, slots))
+        slots, late, marks = self.slots, self.late, BROKEN in union.columns
+        rows = union.observe(observed, *_metric_columns(self.plan, slots, marks=marks))
         rows = rows if late else rows.where(f"NOT {AHEAD}")
         if self.entrance.is_sequenced:
             rows = rows.where(f"{ALIAS} <> {NOBODY}")
+        elif late:
+            rows = rows.where(f"{KEEP} OR {BROKEN} IS NOT NULL" if marks else KEEP)
         else:
-            rows = rows.where(KEEP if late else f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
+            rows = rows.where(f"{KEEP} AND {_time_us(slots)} IS NOT NULL")
         units = self.entrance.units
+        if marks:  # what is broken has no keys, and goes nowhere
+            units = [[f"coalesce({unit}, 0)" for unit in own] for own in units]
         unit, first = _unit_columns(units) if units else (F.lit(0), F.lit(0))
         aside = [AHEAD, *(row_slot(self.plan, stream) for stream in self.plan.streams)] if late else []
+        aside += [BROKEN] if marks else []
         if late or self.entrance.copies_rows:
             aside.append(first.alias(FIRST))
         return rows.select(unit.alias(UNIT), ALIAS, *aside, *slots.types)
@@ -123,6 +128,8 @@ class Way:
                 seen.highest[stream] = int(observed[f"max{n}"])
             if observed[f"aside{n}"]:
                 seen.aside[stream] = int(observed[f"aside{n}"])
+            if observed.get(f"broken{n}"):
+                seen.broken[stream] = int(observed[f"broken{n}"])
         return int(observed[ROWS]), seen
 
 
@@ -144,6 +151,7 @@ def union_streams(
         wire_of |= {f"k{c}": name for c, name in source.keys.items()}
         columns = [F.lit(source.position).cast("int").alias(ALIAS), F.expr(_keep(source, wired)).alias(KEEP)]
         columns.append((F.col(AHEAD) if AHEAD in wired.columns else F.lit(False)).alias(AHEAD))
+        columns += [F.col(BROKEN)] if BROKEN in wired.columns else []
         columns += _whole_rows(plan, source, wires) if late else []
         for slot, kind in slots.types.items():
             value = F.col(f"`{wire_of[slot]}`") if slot in wire_of else F.lit(None).cast(kind)
@@ -184,7 +192,7 @@ def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
         own: dict[str, str] = {}
         taken: dict[str, int] = {}
         key_of = {name: f"k{c}" for c, name in reversed(list(source.keys.items()))}
-        kinds = {f.name: type_name(f.dataType) for f in rows.schema.fields if f.name not in (AHEAD, ROW)}
+        kinds = {f.name: type_name(f.dataType) for f in rows.schema.fields if f.name not in (AHEAD, BROKEN, ROW)}
         types |= {f"k{c}": kinds[name] for c, name in source.keys.items()}
         for name, kind in kinds.items():
             if name == TIME:
@@ -204,6 +212,7 @@ def _slots(plan: Intake, wires: list[DataFrame]) -> Slots:
 def _keep(source: InputPlan, rows: DataFrame) -> str:
     """Whether a row can match anything, its time aside."""
     parts = [f"`{PASS}`"] if PASS in rows.columns else []
+    parts += [f"{BROKEN} IS NULL"] if BROKEN in rows.columns else []
     parts += [f"`{name}` IS NOT NULL" for name in source.required if name != TIME]
     return " AND ".join(parts) or "true"
 
@@ -213,13 +222,16 @@ def _time_us(slots: Slots) -> str:
     return f"coalesce({', '.join(text for slot, text in _MICROS.items() if slot in slots.types)})"
 
 
-def _metric_columns(plan: Intake, slots: Slots) -> list[Any]:
+def _metric_columns(plan: Intake, slots: Slots, *, marks: bool = False) -> list[Any]:
     """What a batch's rows, its maxima and the rows that are set aside are observed by, before any filter."""
     time, columns = _time_us(slots), [F.expr(f"count_if({ALIAS} <> {NOBODY})").alias(ROWS)]
     for n, stream in enumerate(plan.streams):
         aliases = [i for i in plan.inputs if i.stream == stream]
         first = f"{ALIAS} = {aliases[0].position}"
-        columns.append(F.expr(f"max(CASE WHEN {first} AND NOT {AHEAD} THEN {time} END)").alias(f"max{n}"))
+        whole = f" AND {BROKEN} IS NULL" if marks else ""
+        columns.append(F.expr(f"max(CASE WHEN {first} AND NOT {AHEAD}{whole} THEN {time} END)").alias(f"max{n}"))
+        if marks:
+            columns.append(F.expr(f"count_if({first} AND {BROKEN} IS NOT NULL)").alias(f"broken{n}"))
         aside = f"{KEEP} AND ({time} IS NULL OR {AHEAD}) AND ({' OR '.join(_counts(i, slots) for i in aliases)})"
         columns.append(F.expr(f"count(CASE WHEN {aside} THEN 1 END)").alias(f"aside{n}"))
     return columns

@@ -20,7 +20,7 @@ from __future__ import annotations
 import time
 import typing
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -374,6 +374,7 @@ class Protocol:
             results=flows.results,
             late={s: n - late_before.get(s, 0) for s, n in late_after.items() if n > late_before.get(s, 0)},
             late_sample=account.late_sample,
+            set_aside=dict(Counter(account.broken) + Counter(flows.broken)),
             watermarks=dict(watermarks(self.plan.streams, after.maxima)),
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),

@@ -79,6 +79,8 @@ class Account:
     """Frequent keys, see `elastic.Heavy`."""
     said: list[str] = field(default_factory=list)
     """What will change from the next batch on, in words."""
+    broken: dict[str, int] = field(default_factory=dict)
+    """Rows that were set aside where they entered, by stream, because they break an expression."""
     late_sample: list[dict[str, Any]] = field(default_factory=list)
     """A few of the dropped rows, if somebody asks for them."""
     entered: dict[str, list[int]] = field(default_factory=dict)
@@ -179,6 +181,7 @@ class Running:
             self.rounds.post(self._round(0, None, {}), 0)
             last = 0
         self.account.rows, self._seen = self.steps.observe(self.entered)
+        self.account.broken = dict(self._seen.broken)
         last = max(last, self.rounds.play(self._carry))
         self.account.rounds = self.rounds.ran
         if not is_last(self.flow, last) and self._is_here and not self.posted:
@@ -250,6 +253,9 @@ class Running:
     def _take_turns(self, orders: Orders, arrivals: Arrivals, sent: list[Message]) -> Iterator[pa.RecordBatch]:
         def post(message: Message, round: int) -> None:
             assert message.kind != RESULTS, "a dataflow that knows its last round has results in no other"
+            if message.kind == LOST:
+                self.lost += post_all(self.steps.folder, self.attempt, [message])
+                return
             sent.append(Message(message.to, message.kind, message.table, round))
 
         with self.steps.leave_here(orders) as leaving:

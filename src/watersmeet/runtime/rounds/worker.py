@@ -23,10 +23,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.columns.arrow import enlarge, integers, mark_utc
-from watersmeet.dataflow.contract import Dataflow, Flows, Message, Origin, Turn, round_of, stage_of, take_turn
+from watersmeet.dataflow.contract import Aside, Dataflow, Flows, Message, Origin, Turn, round_of, stage_of, take_turn
 from watersmeet.dataflow.report import Report
 from watersmeet.kernels.hash_window import group_rows
-from watersmeet.operators.enter import AHEAD, Copies, JoinEntry, WireContent, find_usable, route
+from watersmeet.operators.enter import AHEAD, BROKEN, Copies, JoinEntry, WireContent, find_usable, route
 from watersmeet.operators.late import ROW, find_lost
 from watersmeet.operators.payload import holder, number_of, reship, split
 from watersmeet.plan.model import Plan
@@ -137,6 +137,8 @@ class Task:
                     yield from leaving.take(item)
                 elif isinstance(item, pa.Table):
                     post(Message(-1, RESULTS, item), -1)
+                elif isinstance(item, Aside):
+                    post(Message(-1, LOST, item.table), -1)
             turn.report.seconds, turn.report.fetched_bytes = time.thread_time() - began, store.fetched_bytes
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
         return units
@@ -210,7 +212,8 @@ class Posting:
         """Which of an alias' rows have a time, and one that is not too far ahead; all that is dropped is posted for those who ask."""
         plan = self.task.flows.plan
         source = plan.inputs[position]
-        wire = wire.append_column(AHEAD, rows.column(AHEAD).combine_chunks())
+        for mark in (m for m in (AHEAD, BROKEN) if m in rows.column_names):
+            wire = wire.append_column(mark, rows.column(mark).combine_chunks())
         wire = wire.append_column(ROW, mark_utc(rows.select([row_slot(plan, source.stream)])).column(0))
         first = integers(rows.column(UNIT).combine_chunks()) == integers(rows.column(FIRST).combine_chunks())
         once = wire if first.all() else wire.filter(pa.array(first))

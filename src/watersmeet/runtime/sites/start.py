@@ -73,6 +73,11 @@ class SiteIntake:
             object.__setattr__(self, name, value)
 
     @property
+    def sets_aside(self) -> bool:
+        """Sites set nothing aside, see `plan.rules.set_aside`."""
+        return False
+
+    @property
     def title(self) -> str:
         return f"{self.plan.title} at {self.station.name}"
 

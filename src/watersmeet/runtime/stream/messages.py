@@ -165,7 +165,7 @@ class Packer:
             brought, messages = entry.read(table)
             messages = chain(messages, found)
             seen.include(brought)
-        said = tell(units, {"seen": seen.highest, "aside": seen.aside}) if last else []
+        said = tell(units, {"seen": seen.highest, "aside": seen.aside, "broken": seen.broken}) if last else []
         yield from record_batches(chain(rows_of(messages, entry.stage, units, sliced=self.sliced), said), units)
 
 

@@ -22,7 +22,18 @@ from pyspark.sql.types import StructType
 
 from watersmeet.columns.arrow import block_bytes, from_bytes, shrink
 from watersmeet.dataflow.clock import NEVER, Clock, Promise, Seen
-from watersmeet.dataflow.contract import WORDS, Dataflow, Inbox, Message, Pause, Turn, Yielded, first_unit, take_turn
+from watersmeet.dataflow.contract import (
+    WORDS,
+    Aside,
+    Dataflow,
+    Inbox,
+    Message,
+    Pause,
+    Turn,
+    Yielded,
+    first_unit,
+    take_turn,
+)
 from watersmeet.dataflow.report import Report
 from watersmeet.operators.finish.project import Fields
 from watersmeet.operators.late import sift, write_rows
@@ -115,6 +126,7 @@ class StageProcessor:
                 heard.take(kind, blob)
         manifest = self._state.read_manifest(self.identity)
         turn = unit.turn(heard, manifest, self._state.store)
+        turn.batch = number_of_batch() or 0
         if heard.candidates:
             heard.late += unit.sift(heard, turn.clock, number_of_batch())
         yield from self._results(unit, turn, heard) if unit.is_last else self._messages(unit, turn, heard)
@@ -122,7 +134,7 @@ class StageProcessor:
 
     def _messages(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Messages to the next stage; then the clock and the reports go on, these to one of its units."""
-        sent = chain(heard.further, (item for item in unit.step(turn) if isinstance(item, Message)))
+        sent = chain(heard.further, (item for item in self._step(unit, turn, heard) if isinstance(item, Message)))
         yield from frames(rows_of(sent, self.stage + 1, unit.following, sliced=False), unit.following)
         self._state.write_manifest(turn.state)
         yield from frames(unit.pass_on(heard, turn), unit.following)
@@ -130,7 +142,7 @@ class StageProcessor:
     def _results(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pd.DataFrame]:
         """Results in frames, and a row of metrics for every unit."""
         held: list[pa.Table] = []
-        for item in unit.step(turn):
+        for item in self._step(unit, turn, heard):
             waiting = sum(t.num_rows for t in held)
             if isinstance(item, Pause):
                 is_full = waiting >= TURN_ROWS
@@ -146,6 +158,14 @@ class StageProcessor:
         held.clear()
         for texts in in_blocks(heard.late):
             yield self._frame([], texts)
+
+    def _step(self, unit: Unit, turn: Turn, heard: Heard) -> Iterator[pa.Table | Message | Pause]:
+        """What a unit yields; combinations that it sets aside leave as dropped rows do."""
+        for item in unit.step(turn):
+            if isinstance(item, Aside):
+                heard.late += [MARK + text for text in write_rows(item.table).to_pylist()]
+            else:
+                yield item
 
     def _frame(self, results: Sequence[pa.Table], texts: Sequence[str] = ()) -> pd.DataFrame:
         """Results, and texts in the column of metrics, as one frame."""
@@ -205,7 +225,7 @@ class Heard:
         return int(table.num_rows)
 
     def _listen(self, said: dict[str, Any]) -> None:
-        self.seen.include(Seen(said.get("seen", {}), said.get("aside", {})))
+        self.seen.include(Seen(said.get("seen", {}), said.get("aside", {}), said.get("broken", {})))
         self.reports += said.get("reports", [])
         self.late += said.get("late", [])
         if "marks" in said:
@@ -230,6 +250,7 @@ class Unit:
         if self.number == 0:
             for stream, rows in heard.seen.aside.items():
                 turn.book_late(stream, rows)
+            turn.book_broken(heard.seen.broken)
         return turn
 
     def sift(self, heard: Heard, clock: Clock, batch: int | None) -> list[str]:

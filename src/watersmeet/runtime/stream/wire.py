@@ -19,6 +19,7 @@ from watersmeet.plan.source_sql import asked_tables, items
 from watersmeet.runtime.spark.tables import look_up
 from watersmeet.runtime.spark.taken import mark_taken
 from watersmeet.runtime.spark.types import SPARK, travels
+from watersmeet.runtime.stream.guarded import mark_rows, select_guarded
 
 
 def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, late: bool = False) -> DataFrame:
@@ -28,7 +29,10 @@ def wire(source: InputPlan, plan: Intake, frames: Mapping[str, DataFrame], *, la
     for other in asked_tables(source, plan.inputs):
         asked = mark_taken(asked, other, frames, usable)
     frame = look_up(asked, source.lookups, frames, usable)
-    columns = [F.expr(text).alias(name) for name, text in items(source, plan.inputs, SPARK, wrap_plain=True)]
+    if plan.sets_aside:
+        frame, columns = mark_rows(frame, source, plan.inputs), select_guarded(source, plan.inputs)
+    else:
+        columns = [F.expr(text).alias(name) for name, text in items(source, plan.inputs, SPARK, wrap_plain=True)]
     if source.rows is not None:
         columns += [column.alias(CONTENT + name) for column, name in zip(_whole_row(whole), whole.columns, strict=True)]
     if source.max_ahead_us is not None:
