@@ -1,4 +1,4 @@
-"""The plan that ships least between sites: what each one-way join ships is counted, and the cheapest combinations are executed.
+"""The plan that ships least between sites: what each one-way join ships is counted, and the cheapest combinations are executed, trees of three streams among them.
 
 Invariant: the plan that is returned was executed.
 """
@@ -11,6 +11,7 @@ from itertools import permutations, product
 from typing import Any, NamedTuple
 
 from watersmeet.sites.planning.model import AT_SOURCE, Algorithm, LinearPlan, OneWayStep
+from watersmeet_lab.bench.skewed_sites.trees import find_trees
 from watersmeet_lab.bench.skewed_sites.workload import BATCHES, COUNTED, WARM, Played, Workload, play
 
 RANKED, EXECUTED = 20, 6
@@ -48,7 +49,9 @@ def find_best(workload: Workload, *, every: bool = False) -> tuple[Played, int, 
         plans = list(_combine(workload, by_head, items))
     played = [(play(workload, LinearPlan(query, plan), begin), reckoned) for plan, reckoned in plans]
     error = max((abs(sum(p.shipped.kinds.values()) / r - 1) for p, r in played if r), default=0.0)
-    return min((p for p, _ in played), key=lambda p: p.shipped.seconds), len(played) + counted, error
+    trees, grown = find_trees(workload) if workload.streams == 3 else ([], 0)
+    best = min((*(p for p, _ in played), *trees), key=lambda p: p.shipped.seconds)
+    return best, len(played) + counted + grown, error
 
 
 Items = dict[tuple[str, str, str], int]

@@ -49,6 +49,7 @@ def command(
     first: Annotated[int, typer.Option(help="The first seed.", min=0)] = 1000,
     streams: Annotated[str, typer.Option(help="2, 3, or both: 2,3.")] = "2,3",
     every: Annotated[bool, typer.Option(help="Execute all plans of two streams.")] = False,
+    rare: Annotated[bool, typer.Option(help="The hot key of a stream comes rarely in others.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write JSON here.")] = None,
 ) -> None:
     """Counted cost of what `auto` runs over that of the best plan."""
@@ -56,7 +57,7 @@ def command(
     console, found = Console(), list[dict[str, Any]]()
     for n in map(int, streams.split(",")):
         for seed in range(first, first + seeds):
-            one = measure(Workload(seed, n, 2 if n == 2 or seed % 2 else 3), every=every)
+            one = measure(Workload(seed, n, 2 if n == 2 or seed % 2 else 3, rare), every=every)
             found.append(one)
             console.print(
                 f"{n} streams, {one['sites']} sites, seed {seed}: {one['ratio']:.3f} of the best (bytes {one['bytes_ratio']:.3f}),"
