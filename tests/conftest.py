@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-settings.register_profile("default", max_examples=40, deadline=None, suppress_health_check=QUIET)
+settings.register_profile("default", max_examples=30, deadline=None, suppress_health_check=QUIET)
 settings.register_profile("quick", max_examples=10, deadline=None, suppress_health_check=QUIET)
 settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
