@@ -11,7 +11,7 @@ Invariant: nothing differs if and only if the fingerprints are the same; every p
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,7 +77,7 @@ def take_apart(description: Description) -> Pieces:
         out.setdefault("streams and aliases", {})[f"{place + 1}. {alias}"] = str(stream)
         for wire, expr, kind in columns:
             out.setdefault("columns and their types", {})[f"{alias} {expr}"] = f"{kind}, stored as {wire}"
-        out.setdefault("filters", {}).update({f"{alias} {text}": "" for text in filters})
+        out.setdefault("filters", {}).update({f"{alias} {text}": "" for text in _tell_apart(filters)})
         if rows is not None:
             out.setdefault("[ROWS n]", {})[alias] = str(rows)
     for key, value in description.items():
@@ -111,7 +111,21 @@ def _keys(classes: Any, _: list[str]) -> dict[str, str]:
 
 
 def _texts(conditions: Any, _: list[str]) -> dict[str, str]:
-    return dict.fromkeys(conditions, "")
+    return dict.fromkeys(_tell_apart(conditions), "")
+
+
+def _tell_apart(texts: Iterable[str]) -> Iterator[str]:
+    """Conditions by texts that differ, also where one is written more than once: the state of such a query is another one's.
+
+    >>> list(_tell_apart(["a.v <= b.v", "a.v <= b.v"]))
+    ['a.v <= b.v', 'a.v <= b.v, again']
+    """
+    seen: set[str] = set()
+    for text in texts:
+        while text in seen:
+            text = f"{text}, again"
+        seen.add(text)
+        yield text
 
 
 def _whole(value: Any, _: list[str]) -> dict[str, str]:
