@@ -298,6 +298,7 @@ def try_pair(root: Path, before: Asked, after: Asked, seed: int, at: int) -> str
 @example((Asked(), Asked(streams=3)), 1, 4)
 @example((Asked(), Asked(select=("id", "v"))), 1, 4)
 @example((Asked(match="band"), Asked(match="band", units=3, routing="random")), 1, 4)
+@example((Asked(filters=("r.v > 0", "r.w IS NULL")), Asked(filters=("r.w IS NULL", "r.v > 0"))), 0, 1)
 @example((Asked(match="less", units=1), Asked(match="less", conditions=("r.v <= s.v",), units=1)), 0, 1)
 @settings(max_examples=PAIRS, deadline=None)
 def test_what_is_called_kept_is_exact_and_what_is_called_impossible_is_refused(

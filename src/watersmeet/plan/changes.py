@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from watersmeet.plan.fingerprint import name_part
+from watersmeet.plan.fingerprint import name_part, parts_of
 from watersmeet.query.duration import show_us
 from watersmeet.query.window import UNBOUNDED
 
@@ -42,10 +42,14 @@ class Change:
 def find_differences_of(stored: Description, now: Description) -> dict[str, str]:
     """By every part of two descriptions how they differ, in words; nothing where they do not."""
     before, after = take_apart(stored), take_apart(now)
-    return {
+    out = {
         part: "; ".join(_differences(before.get(part, {}), after.get(part, {})))
         for part in dict.fromkeys([*after, *before])
     }
+    was, digests = parts_of(stored), parts_of(now)
+    if not out.get("filters") and was.get("filters") != digests.get("filters"):
+        out["filters"] = "they are written in another order"
+    return out
 
 
 def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
