@@ -147,6 +147,10 @@ def run(
             "--late", help="The same for late rows, with --runtime rounds. Default: dropped.", show_default=False
         ),
     ] = None,
+    on_error: Annotated[
+        options.OnError,
+        typer.Option("--on-error", help="'set aside': rows that break an expression go to --late. raise: they end it."),
+    ] = "raise",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Default: _checkpoint in the sink's folder.", show_default=False)
     ] = None,
@@ -183,11 +187,14 @@ def run(
         to, pace = sink(sink_), Pace(trigger(trigger_), files_per_trigger, rows_per_trigger)
         on = runtime_of(runtime, to)
         late = None if late_ is None else late_sink(late_, to, rounds=on == "rounds" and not static)
+        if on_error != "raise" and late is None:
+            raise OptionError("--on-error 'set aside': name the sink of what is set aside, such as --late json:FOLDER")
         if upgrade and (on != "rounds" or static):
             raise OptionError(
                 "--upgrade needs --runtime rounds: of dataframe() Spark keeps the state, and only the same windows, keys and columns go on"
             )
         choices, with_jars = _options(units, kernel, routing, driver, on, shipping), jars(jars_)
+        choices["on_error"] = on_error
         zone = check_query(text, found, timezone).timezone
     from watersmeet.cli import run as runs
 

@@ -136,9 +136,10 @@ def _sum_up(
     lasting: Path | None,
 ) -> None:
     lost, kept = sum(totals.late.values()), " dropped" if late is None else _where(late)
+    broken = f" and {totals.set_aside:,} that were set aside" if totals.set_aside else ""
     on.console.print(
         f"{totals.results:,} results{_where(sink)} from {totals.rows:,} rows in {_batches(totals)}, "
-        f"{totals.rows_per_second:,.0f} rows/s; {lost:,} late rows{kept}",
+        f"{totals.rows_per_second:,.0f} rows/s; {lost:,} late rows{broken}{kept}",
         highlight=False,
         soft_wrap=True,
     )

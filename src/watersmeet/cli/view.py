@@ -56,10 +56,11 @@ class TotalsView:
 def line(progress: Progress, totals: Totals) -> str:
     """One batch in one line."""
     marks = ", ".join(f"{s} {show_moment(m)}" for s, m in progress.watermarks.items())
+    broken = f", set aside {sum(progress.set_aside.values()):,}" if progress.set_aside else ""
     return (
         f"batch {progress.batch_id}: {progress.input_rows:,} rows in {progress.seconds:.1f} s "
         f"({progress.rows_per_second:,.0f} rows/s), {progress.results:,} results ({totals.results:,} in all), "
-        f"state {sum(progress.state_rows.values()):,} rows, late {sum(progress.late.values()):,}, watermarks {marks}"
+        f"state {sum(progress.state_rows.values()):,} rows, late {sum(progress.late.values()):,}{broken}, watermarks {marks}"
     )
 
 

@@ -31,12 +31,14 @@ class Totals:
     streams: Mapping[str, str]
     batches: list[Progress] = field(default_factory=list)
     late: Counter[str] = field(default_factory=Counter)
+    set_aside: int = 0
     results: int = 0
     rows: int = 0
 
     def add(self, progress: Progress) -> None:
         self.batches.append(progress)
         self.late.update(progress.late)
+        self.set_aside += sum(progress.set_aside.values())
         self.results += progress.results
         self.rows += progress.input_rows
 
