@@ -232,7 +232,7 @@ def test_adding_a_query_compiles_that_query_only(monkeypatch: pytest.MonkeyPatch
             "SELECT r.id FROM r FULL JOIN s ON r.k = s.k WHERE reverse(s.name) IS NULL WINDOW = 10 SECONDS",
             "list of functions",
         ),
-        ("SELECT r.id FROM r WHERE r.name RLIKE '(a+)+$'", "list of functions"),
+        ("SELECT r.id FROM r WHERE r.name RLIKE r.name", "list of functions"),
         ("SELECT reverse(r.name) AS x FROM r, s WHERE r.k = s.k", "list of functions"),
         ("SELECT r.id FROM r, s WHERE r.k = s.k AND r.k IN (SELECT k FROM s)", "subquery"),
         ("SELECT r.id, s.id FROM r, s WHERE r.k = s.k", "called 'id'"),

@@ -17,7 +17,7 @@ from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.shared.probe_trie import TrieBuilder
-from watersmeet.registry.shared.visible import Visible
+from watersmeet.registry.shared.visible import Layout, Visible
 from watersmeet.registry.template import Template
 from watersmeet.storage.segment import Segment
 
@@ -62,7 +62,8 @@ def found(
     trie = builder.build()
     stored = {s: [segment(rows) for rows in parts if rows] for s, parts in old.items()}
     fresh = {s: segment(rows) if rows else None for s, rows in new.items()}
-    visible = Visible(PLAN, list(builder.streams), builder.columns, stored, fresh, set(builder.columns.values()))
+    layout = Layout(PLAN, list(builder.streams), builder.columns, set(builder.columns.values()))
+    visible = Visible(PLAN, layout, stored, fresh)
     offset = np.cumsum([0, *(0 if s is None else s.rows for s in visible.segments)]).tolist()
     out: Counter[tuple[int, ...]] = Counter()
     for number in range(len(builder.streams)):
