@@ -107,6 +107,7 @@ KINDS: dict[str, tuple[str, Any]] = {
     "%": ("{0} % {1}", _strict(lambda x, y: int(math.fmod(x, y)))),
     "abs": ("abs({0})", _strict(abs)),
     "lower": ("lower({0})", _strict(str.lower)),
+    "reverse": ("reverse({0})", _strict(lambda text: text[::-1])),
     "coalesce": ("coalesce({0}, {1})", lambda x, y: y if x is None else x),
     "=": ("{0} = {1}", oracle.same),
     "<>": ("{0} <> {1}", lambda x, y: oracle.negated(oracle.same(x, y))),

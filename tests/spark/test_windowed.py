@@ -19,7 +19,7 @@ from tests.spark.test_trees import count_of, play_in_two_lives, write
 from tests.trees import KINDS, TreeCase, counted, generate
 
 pytestmark = pytest.mark.spark
-SPARKS = "CAST(lower(CAST(a.k AS string)) AS bigint)"
+SPARKS = "CAST(initcap(CAST(a.k AS string)) AS bigint)"
 """A key that only Spark evaluates."""
 
 
