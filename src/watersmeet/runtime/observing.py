@@ -20,7 +20,7 @@ from watersmeet.plan.explain.explanation import facts_of
 from watersmeet.plan.explain.short import bounds
 from watersmeet.plan.model import Plan
 from watersmeet.query.duration import show_us
-from watersmeet.runtime.progress import Figures, Moment, Progress, read, write_moment
+from watersmeet.runtime.progress import Figures, Moment, Progress, read, write_figures
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
 from watersmeet.view.graph import draw_dataflow, draw_windows
 from watersmeet.view.hub import Hub
@@ -128,7 +128,7 @@ class Events:
             "shipped": [[*sites, *sums] for sites, sums in progress.shipped.items()],
             "expected": [[*sites, size] for sites, size in progress.expected.items()],
             "suspended": dict(progress.suspended),
-            "dearest": [q._replace(last_answer=write_moment(q.last_answer))._asdict() for q in progress.dearest],
+            "dearest": [q._asdict() for q in write_figures(progress.dearest)],
             "refused": dict(progress.refused),
             "failed": dict(progress.failed),
         }

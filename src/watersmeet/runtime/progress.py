@@ -9,7 +9,7 @@ Invariant: figures are of one micro-batch, except state (after it) and watermark
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -284,6 +284,11 @@ def write_moment(moment: Moment) -> int | None:
     (7, None)
     """
     return (moment - _EPOCH) // timedelta(microseconds=1) if isinstance(moment, datetime) else moment
+
+
+def write_figures(queries: Iterable[QueryFigures]) -> list[QueryFigures]:
+    """The figures of registered queries, with moments in microseconds."""
+    return [q._replace(last_answer=write_moment(q.last_answer)) for q in queries]
 
 
 def moment(ts: int) -> Moment:

@@ -36,7 +36,7 @@ from watersmeet.dataflow.report import Report, count_orders
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan, list_required
 from watersmeet.plan.shipping import WHOLE
-from watersmeet.runtime.progress import Figures, Progress, QueryFigures, write_moment
+from watersmeet.runtime.progress import Figures, Progress, QueryFigures, write_figures
 from watersmeet.runtime.rounds.checkpoint import (
     INTENTS,
     MAIL,
@@ -347,12 +347,9 @@ class Protocol:
                     found[batch] = self.folder.load(MANIFESTS, batch, BatchManifest).files()
         return found
 
-    def _measure_queries(self, after: BatchManifest, account: Account) -> list[QueryFigures]:
-        assert self.registered is not None
-        self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
-        return [q._replace(last_answer=write_moment(q.last_answer)) for q in self.registered.dearest]
-
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
+        if self.registered is not None:
+            self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
         oldest: dict[str, int] = {}
@@ -360,7 +357,6 @@ class Protocol:
             if stage_of(unit) in self.decider.joins:
                 rows[alias] = rows.get(alias, 0) + info.rows
                 oldest[alias] = min(oldest.get(alias, info.min_ts), info.min_ts)
-        unit_rows = {u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())}
         flows = Report()
         for report in account.reports.values():
             flows.include(report)
@@ -378,7 +374,7 @@ class Protocol:
             watermarks=dict(watermarks(self.plan.streams, after.maxima)),
             state_rows={a: rows.get(a, 0) for a in self.plan.aliases},
             state_bytes=sum(info.bytes for _, _, info in after.segments()),
-            unit_rows=unit_rows,
+            unit_rows={u: sum(r.rows_in.values()) for u, r in sorted(account.reports.items())},
             unit_seconds={u: round(r.seconds, 6) for u, r in sorted(account.reports.items())},
             drivers=count_orders(r.drivers for r in account.reports.values()),
             rounds=account.rounds,
@@ -392,7 +388,7 @@ class Protocol:
             refused={} if self.registered is None else dict(self.registered.refusals),
             failed={} if self.registered is None else dict(self.registered.failures),
             suspended={} if self.registered is None else dict(self.registered.suspensions),
-            dearest=[] if self.registered is None else self._measure_queries(after, account),
+            dearest=[] if self.registered is None else write_figures(self.registered.dearest),
             **(self.decider.describe(after, account) if self.decider.taken else {"shipping": WHOLE}),
         )
         self.told.append(Figures(figures))
