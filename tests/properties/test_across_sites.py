@@ -33,7 +33,8 @@ class Pace:
     def __init__(self, run: LocalRun, batch_rows: int, units: int, seed: int, plan: Any = None) -> None:
         self.run, self.batch_rows, self.chance = run, batch_rows, random.Random(seed)
         self.restarts = self.chance.choice((0.0, 0.3))
-        self.across = AcrossSites(run.plan if plan is None else run.plan.at(write_plan(plan)), units)
+        self.options: dict[str, Any] = {"units": units, "measures_first": self.chance.random() < 0.5}
+        self.across = AcrossSites(run.plan if plan is None else run.plan.at(write_plan(plan)), **self.options)
         self.found: list[pa.Table] = []
         self.written: dict[str, int] = {}
 
@@ -61,7 +62,7 @@ class Pace:
 
     def _restart(self) -> None:
         """All sites from what they have saved, and the letters on their way."""
-        again = AcrossSites(self.across.plan, next(iter(self.across.sites.values())).station.units)
+        again = AcrossSites(self.across.plan, **self.options)
         again.resume(self.across.save())
         self.across = again
 

@@ -16,7 +16,7 @@ import watersmeet as wm
 from watersmeet.errors import OptionError
 from watersmeet.runtime.across import AcrossSites
 from watersmeet.runtime.local import LocalRun
-from watersmeet.sites.plan_change.choice import Choice
+from watersmeet.sites.plan_change.choice import MOST_HELD, Choice
 from watersmeet.sites.plan_change.survey import Survey
 from watersmeet.sites.planning.key_sample import ALL, KeySample
 from watersmeet.sites.planning.letters import OneWay, Step
@@ -131,6 +131,45 @@ def test_a_batch_that_is_repeated_chooses_alike() -> None:
         assert again.sites[name].state.to_json() == site.state.to_json()
 
 
+def test_nothing_sets_out_before_a_plan_by_what_was_measured() -> None:
+    """The bad first plan ships nothing; what is found is the same."""
+    plan, bad = begin_badly()
+    across = AcrossSites(plan, measures_first=True)
+    begun: int | None = None
+    for second in batches(HOT.run, across, HOT.tables, 40):
+        rows = sum(rows for _, rows, _ in across.shipped.values())
+        begun = second if begun is None and rows else begun
+        assert bool(rows) <= bool(across.changes)
+    assert begun is not None
+    assert begun < 12
+    assert across.changes[0].startswith("begins with ")
+    for _ in batches(HOT.run, bad, HOT.tables, 40):
+        pass
+    sums = [sum(size for _, _, size in one.shipped.values()) for one in (across, bad)]
+    assert sums[0] < 0.8 * sums[1]
+
+
+def test_streams_wait_for_a_first_plan_so_long_and_no_longer() -> None:
+    """One site hears nothing of the other's streams: after some batches it lets its tuples out under the first plan."""
+    plan, _ = begin_badly()
+    across = AcrossSites(plan, measures_first=True)
+    lone = next(reversed(across.sites))
+    aliases = [plan.aliases[n] for n in across.sites[lone].station.homes]
+    for second in range(MOST_HELD + 1):
+        assert across.sites[lone].state.is_held
+        wires = {}
+        for alias in aliases:
+            ts = HOT.tables[alias].column("ts").cast(pa.int64()).to_numpy() - START_US
+            first, end = np.searchsorted(ts, [second * 1_000_000, (second + 1) * 1_000_000])
+            wires[alias] = HOT.run.wires[alias].slice(int(first), int(end - first))
+        across.play(lone, wires)
+        if second + 1 == MOST_HELD:
+            break
+    assert not across.sites[lone].state.is_held
+    across.play(lone, {})
+    assert sum(rows for _, rows, _ in across.shipped.values()) > 0
+
+
 def test_what_does_not_pay_is_taken_back_and_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A price that is ten times too low lures `auto` once."""
     right = OneWay.price
@@ -168,7 +207,7 @@ def test_surveys_stay_small_over_a_thousand_batches() -> None:
             "item": 500.0,
             "keys": {"0": {**key, "code": 4.0, "watched": [[12345, 140]]}},
         }
-        survey.note([{"a": measured}], {"a": 1_000_000}, 10.0)
+        survey.note([{"a": measured}], {"a": batch * 1_000_000}, 10.0)
         survey.follow(0, -1, batch * 1_000_000, 1_000_000, 10e6)
         survey.count("tokyo", {"0/rows 0 0": 5000}, 5200)
         told += len(json.dumps(survey.tell()))

@@ -38,8 +38,8 @@ _STATE, _LETTER = "state.json", "letter"
 class AtSite:
     """One site: its units, and what it knows between batches."""
 
-    def __init__(self, plan: Plan, site: int, units: int = 1) -> None:
-        self.station = Station(plan, site, units)
+    def __init__(self, plan: Plan, site: int, units: int = 1, *, measures_first: bool = False) -> None:
+        self.station = Station(plan, site, units, measures_first=measures_first)
         self.flows = SiteFlows(self.station, plan)
         self.units = InProcess(Identity.of(plan))
         self.state = SiteState()
@@ -78,9 +78,11 @@ class AtSite:
 class AcrossSites:
     """The sites of a plan, and what is on its way between them."""
 
-    def __init__(self, plan: Plan, units: int = 1, *, exact: bool = False) -> None:
+    def __init__(self, plan: Plan, units: int = 1, *, exact: bool = False, measures_first: bool = False) -> None:
         self.plan, self.exact = plan, exact
-        self.sites = {name: AtSite(plan, n, units) for n, name in enumerate(plan.site_names)}
+        self.sites = {
+            name: AtSite(plan, n, units, measures_first=measures_first) for n, name in enumerate(plan.site_names)
+        }
         self.lines: dict[Pair, list[Letter]] = {}
         """By (sender, receiver), oldest first."""
         self.scales: dict[Pair, Scale] = {}

@@ -70,6 +70,8 @@ class SiteState:
     """By preserved alias of the site: the span of time of the tuples whose waits have ended with the batch."""
     ended: dict[str, list[Any]] = field(default_factory=dict)
     """By window of rows: the name of its tuples' ends, the time of the first head that may come, and what else goes with a tuple."""
+    is_held: bool = True
+    """Whether tuples have only been measured so far: under `auto` nothing sets out before the first plan that follows from what was measured."""
     agreement: Agreement = field(default_factory=Agreement)
     newest: int = 0
     """The number of the newest epoch that it knows of."""
@@ -84,15 +86,16 @@ class SiteState:
         own: dict[str, Any] = {"agreement": Agreement.of(raw["agreement"]), "survey": Survey(), "choice": Choice()}
         if "wanted" in raw["survey"]:  # else of an earlier form: streams are measured anew
             own |= {"survey": Survey.of(raw["survey"]), "choice": Choice(**raw["choice"])}
-        return cls(**{**raw, "epochs": epochs, **own})
+        return cls(**{"is_held": False, **raw, "epochs": epochs, **own})
 
     def begin(self, number: int, sequences: Sequences, since: int, expects: dict[str, float]) -> None:
-        """A plan holds for heads from a time on; the one before, for those before it."""
+        """A plan holds for heads from a time on; the one before, for those before it. A plan that would hold for none is forgotten."""
         if number > self.newest:
+            self.epochs = [epoch for epoch in self.epochs if epoch.since < since]
             if self.epochs:
                 self.epochs[-1].until = since
             self.epochs.append(Epoch(number, sequences, since, expects=expects))
-            self.newest = number
+            self.newest, self.is_held = number, False
 
     @property
     def furthest(self) -> int:

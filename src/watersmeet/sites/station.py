@@ -32,7 +32,7 @@ from watersmeet.sites.one_way.rows_windows import name_ends
 from watersmeet.sites.one_way.unit import FOUND
 from watersmeet.sites.paths import KNOWING, Leg, Paths
 from watersmeet.sites.plan_change.agree import Proposal
-from watersmeet.sites.plan_change.choice import Outlook
+from watersmeet.sites.plan_change.choice import MOST_HELD, Outlook
 from watersmeet.sites.planning.model import Algorithm
 from watersmeet.sites.planning.placed import Sequences
 from watersmeet.sites.planning.values import TOLD
@@ -44,7 +44,7 @@ from watersmeet.sites.tree_paths import paths_of
 class Station:
     """One site of a plan."""
 
-    def __init__(self, plan: Plan, site: int, units: int = 1) -> None:
+    def __init__(self, plan: Plan, site: int, units: int = 1, *, measures_first: bool = False) -> None:
         self.plan, self.site, self.units = plan, site, units
         self.names = plan.site_names
         self.first_paths = paths_of(plan)
@@ -54,6 +54,8 @@ class Station:
         self.retention = self._retention()
         assert plan.sites is not None
         self.decider = plan.sites.lines.decider or self.names[0]
+        self.measures_first = measures_first and plan.sites.search is not None and bool(self.others)
+        """Whether nothing sets out before a plan has been chosen by what was measured: real lines are thin."""
         given = plan.sites.lines.results_at
         self.results_site = None if given is None else self.names.index(given)
         self._paths: dict[int, Paths] = {}
@@ -78,10 +80,15 @@ class Station:
         return self._paths[epoch.number]
 
     def own(self, marks: Mapping[str, int], state: SiteState) -> dict[str, int]:
-        """How far the site's streams are, by alias, under watermarks by stream; no further than it has promised."""
-        aliases, limit = [self.plan.inputs[n] for n in self.homes], state.agreement.limit
+        """How far the site's streams are, by alias, under watermarks by stream; no further than it has promised, and nowhere while it only measures them."""
+        aliases = [self.plan.inputs[n] for n in self.homes]
         reached = {i.alias: max(marks[i.stream], state.own.get(i.alias, NEVER)) for i in aliases}
+        limit = NEVER if self._holds(state) and LAST not in reached.values() else state.agreement.limit
         return reached if limit is None else {alias: min(mark, limit) for alias, mark in reached.items()}
+
+    def _holds(self, state: SiteState) -> bool:
+        """Whether tuples are only measured: a plan by what was measured is about to be agreed on."""
+        return self.measures_first and state.is_held
 
     def spans(self, state: SiteState, own: Mapping[str, int]) -> list[Span]:
         """The plans under way, and how far everything is under each."""
@@ -149,16 +156,19 @@ class Station:
         agreed = state.agreement.hear(letter.sender, letter.more, state.furthest, others)
         if agreed is not None:
             state.begin(**asdict(agreed))
+        if state.agreement.ended or letter.more.get("ended"):
+            state.is_held = False  # the first plan by what was measured is there, or some stream did not wait for it
 
     def propose(
         self, state: SiteState, sequences: Sequences, ahead_us: int, expects: Mapping[str, float] | None = None
     ) -> None:
-        """Let all sites change to a plan, for heads that are so far ahead of all that is known."""
+        """Let all sites change to a plan, for heads that are so far ahead of all that is known; for all heads if none has set out."""
         known = [*state.streams.values(), *state.own.values()]
         if len(known) < len(self.plan.aliases) or state.agreement.proposed is not None:
             return  # somebody has not been heard of yet
         number = max(state.newest, state.agreement.ended) + 1
-        since = max([add_span(max(known), ahead_us), *(epoch.since for epoch in state.epochs)])  # never before another
+        begin = NEVER if max(known) == NEVER else add_span(max(known), ahead_us)
+        since = max([begin, *(epoch.since for epoch in state.epochs)])  # never before another
         proposal = Proposal(number, sequences, since, dict(expects or {}))
         if self.others:
             state.agreement.propose(proposal)
@@ -213,20 +223,26 @@ class Station:
             begin = state.fates.get(alias, [NEVER, NEVER])[1]
             after.fates[alias] = [begin, max(begin, find_fate(spans, n))]
             after.cuts |= {alias: min(after.cuts[alias], begin), name_notes(n): begin}
-        self._survey(state, after, list(measures))
+        self._survey(state, after, marks, list(measures))
         return after, spans
 
-    def _survey(self, before: SiteState, after: SiteState, measures: list[Mapping[str, Any]]) -> None:
-        """Take in what was measured; the deciding site chooses."""
+    def _survey(
+        self, before: SiteState, after: SiteState, marks: Mapping[str, int], measures: list[Mapping[str, Any]]
+    ) -> None:
+        """Take in what was measured of streams that have come to these watermarks; the deciding site chooses."""
         placed = self.plan.sites
         assert placed is not None
-        reached = max(after.own.values(), default=NEVER)
+        arrived = {self.plan.aliases[n]: marks[self.plan.inputs[n].stream] for n in self.homes}
+        reached, released = max(arrived.values(), default=NEVER), max(after.own.values(), default=NEVER)
         if placed.search is None or reached in (NEVER, LAST) or not after.epochs:
             return
         longest_s, newest = placed.placement.longest, after.epochs[-1]
-        advanced = {a: m - before.own[a] for a, m in after.own.items() if before.own.get(a, NEVER) > NEVER}
-        after.survey.note(measures, advanced, longest_s)
-        after.survey.follow(newest.number, newest.since, reached, max(advanced.values(), default=0), longest_s * 1e6)
+        after.survey.note(measures, arrived, longest_s)
+        after.is_held = after.is_held and after.survey.batches < MOST_HELD
+        if released > NEVER:
+            advanced = [m - before.own[a] for a, m in after.own.items() if before.own.get(a, NEVER) > NEVER]
+            settled_us = max(advanced, default=0)
+            after.survey.follow(newest.number, newest.since, released, settled_us, longest_s * 1e6)
         if self.name == self.decider and after.agreement.proposed is None:
             after.choice.follow(after.newest)
             if len(after.epochs) == 1:
@@ -234,7 +250,7 @@ class Station:
 
     def _choose(self, state: SiteState, now_s: float) -> None:
         outlook, before = self.look(state, now_s), state.newest
-        change = outlook.choose()
+        change = outlook.begin() if self._holds(state) else outlook.choose()
         if change is not None:
             self.propose(state, change.sequences, round(outlook.ahead_us), change.expects)
             if state.agreement.proposed is not None:
@@ -250,7 +266,8 @@ class Station:
 
     def expect(self, before: SiteState, after: SiteState) -> dict[str, float]:
         """By site the bytes that letters to it were expected to take in a batch; nothing before a plan has been chosen."""
-        known = [m - before.own[a] for a, m in after.own.items() if before.own.get(a, NEVER) > NEVER and m < LAST]
+        begins = {**after.survey.begins, **{a: m for a, m in before.own.items() if m > NEVER}}
+        known = [m - begins[a] for a, m in after.own.items() if a in begins and NEVER < m < LAST]
         seconds, expects = max(known, default=0) / 1e6, after.epochs[-1].expects if after.epochs else {}
         ours = {pair.split(">")[1]: size for pair, size in expects.items() if pair.split(">")[0] == self.name}
         return {to: size * seconds for to, size in ours.items()}

@@ -167,7 +167,7 @@ def start_at(
     probe_workers(spark)
     reach_stores(spark, folder, to, lost)
     folder.prepare(LETTERS)
-    station = Station(plan, plan.site_names.index(at), max(1, plan.units_wanted))
+    station = Station(plan, plan.site_names.index(at), max(1, plan.units_wanted), measures_first=True)
     intake = SiteIntake(plan, station)
     shared = {k: v for k, v in plan.description().items() if k not in _HERE_ONLY}
     patience_us = plan.sites.lines.patience_us

@@ -39,6 +39,8 @@ MOST_WAITING = 16
 """Batches after which a first change does not wait any longer for the counts of watched values."""
 MOST_UNCOUNTED = 64
 """Batches after which a change does not wait any longer for the counts of a site, whose streams may stand still."""
+MOST_UNWATCHED, MOST_HELD = 8, 16
+"""Batches after which the first plan does not wait any longer for the counts of watched values; and after which streams do not wait any longer for it."""
 MOST_AHEAD = 64.0
 MOVED = 0.05
 """Figures that differ by less are as they were."""
@@ -251,6 +253,22 @@ class Outlook:
         fresh = {n: f for n, f in choice.factors.items() if self.now_s - f[1] < FORGETTING * self.longest_s}
         newest = sorted(fresh.items(), key=lambda item: (-item[1][1], item[0]))
         choice.factors = dict(newest[:MOST_FACTORS])
+
+    def begin(self) -> Change | None:
+        """The cheapest plan, before a tuple has set out; None: too little is known yet."""
+        choice, placed = self.choice, self.plan.sites
+        assert placed is not None
+        choice.batches += 1
+        facts = self.facts() if self._is_time() else None
+        if facts is None or placed.search is None:
+            return None
+        choice.is_new = False
+        self.watch(facts)
+        if not self.is_watched() and choice.batches < MOST_UNWATCHED:
+            return None
+        best = self.search(facts).find(placed.plan, placed.search)
+        why = f"begins with {best.plan}, by what was measured before anything was sent: {best.bytes:,.0f} bytes/s"
+        return Change(write_plan(best.plan), self.expect(best, facts), why)
 
     def choose(self) -> Change | None:
         """Another plan that pays clearly; None: the present one stays."""

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels.hashing import combine
+from watersmeet.kernels.instants import FIRST
 from watersmeet.plan.model import Plan
 from watersmeet.sites.letter import write_item
 from watersmeet.sites.planning.key_sample import ALL, KeySample
@@ -285,6 +286,10 @@ class Survey:
     told_lines: dict[str, list[float]] = field(default_factory=dict)
     told: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By alias, what the deciding site was told last."""
+    begins: dict[str, int] = field(default_factory=dict)
+    """By alias, the oldest time of its first batch."""
+    marks: dict[str, int] = field(default_factory=dict)
+    """By alias, the watermark up to which it was measured."""
     batches: int = 0
     tells_at: int = 2
     """The number of batches after which streams are told of again, changed or not: the more is known, the less often."""
@@ -303,15 +308,21 @@ class Survey:
         limits = {a: {c: sketch.limit for c, sketch in seen.keys.items()} for a, seen in self.streams.items()}
         return Measured(self.watched, known, limits)
 
-    def note(self, measures: Iterable[Mapping[str, Any]], advanced_us: Mapping[str, int], longest_s: float) -> None:
-        """A batch: what units have measured of streams by alias, and by how much each stream has advanced."""
+    def note(self, measures: Iterable[Mapping[str, Any]], arrived: Mapping[str, int], longest_s: float) -> None:
+        """A batch: what units have measured of streams by alias, and the watermark that each stream has come to, whether or not its tuples have set out."""
         by_alias: dict[str, list[Mapping[str, Any]]] = {}
         for seen in measures:
             for alias, one in seen.items():
                 by_alias.setdefault(alias, []).append(one)
-        for alias, us in advanced_us.items():
+        known = {alias: mark for alias, mark in arrived.items() if mark > FIRST}
+        for alias, mark in known.items():
+            us = mark - self.marks.get(alias, mark)
+            if alias in by_alias and alias not in self.begins:  # the first tuples: the batch spans them
+                self.begins[alias] = min(one["low"] for one in by_alias[alias])
+                us = max(one["high"] for one in by_alias[alias]) - self.begins[alias]
             if us > 0 or alias in by_alias:
                 self.streams.setdefault(alias, StreamSurvey()).add(by_alias.get(alias, ()), us / 1e6, longest_s)
+        self.marks |= known
         self.batches += 1
 
     def follow(self, epoch: int, since: int, reached: int, advanced_us: int, longest_us: float) -> None:
