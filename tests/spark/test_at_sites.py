@@ -79,11 +79,12 @@ def await_results(sites: list[Site], handles: list[Handle], want: Counter[Any]) 
 @pytest.mark.parametrize(
     "plan",
     [
-        {"o": "c SM-S2", "c": "o SM-D2"},
+        "auto",
+        pytest.param({"o": "c SM-S2", "c": "o SM-D2"}, marks=pytest.mark.thorough),
         pytest.param({"o": "c SM-D1", "c": "o SM-S1"}, marks=pytest.mark.thorough),
     ],
 )
-def test_two_sites_and_a_restart(spark: Any, tmp_path: Path, plan: dict[str, str]) -> None:
+def test_two_sites_and_a_restart(spark: Any, tmp_path: Path, plan: Any) -> None:
     for name in SITES:
         write(tmp_path, name, batches(name)[:2])
     paris, tokyo = (Site(spark, tmp_path, at, plan=plan) for at in ("paris", "tokyo"))

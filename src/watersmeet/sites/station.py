@@ -250,7 +250,7 @@ class Station:
 
     def _choose(self, state: SiteState, now_s: float) -> None:
         outlook, before = self.look(state, now_s), state.newest
-        change = outlook.begin() if self._holds(state) else outlook.choose()
+        change = outlook.begin() if outlook.is_held else outlook.choose()
         if change is not None:
             self.propose(state, change.sequences, round(outlook.ahead_us), change.expects)
             if state.agreement.proposed is not None:
@@ -262,7 +262,8 @@ class Station:
         """What the site knows of plans."""
         newest = state.epochs[-1] if state.epochs else Epoch()
         plan = self.plan.at(newest.sequences)
-        return Outlook(plan, self.name, state.survey, state.choice, newest.number, newest.expects, now_s)
+        held = self._holds(state)
+        return Outlook(plan, self.name, state.survey, state.choice, newest.number, newest.expects, now_s, held)
 
     def expect(self, before: SiteState, after: SiteState) -> dict[str, float]:
         """By site the bytes that letters to it were expected to take in a batch; nothing before a plan has been chosen."""

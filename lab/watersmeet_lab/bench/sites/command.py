@@ -45,15 +45,20 @@ def command(
     text_bytes: Annotated[int, typer.Option(help="The payload of a tuple.")] = 1000,
     json_: Annotated[Path | None, typer.Option("--json", help="Write raw results to this file.")] = None,
     quick: Annotated[bool, typer.Option(help="A tenth of the tuples.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="Only these plans, such as semijoins and auto.")] = None,
 ) -> None:
     """One Spark application for each site: bytes on the sender's line, latency, and tuples/s over 10 Mbit/s."""
     console, found = Console(), dict[str, Any]()
     share = 10 if quick else 1
     with tempfile.TemporaryDirectory(prefix="watersmeet-sites-", dir="/var/tmp") as scratch:
         if what in ("bytes", "all"):
-            found["bytes"] = measure_bytes(console, Path(scratch) / "bytes", _carrier(carrier), share, text_bytes)
+            plans = _pick({**SIMPLE_TWO, SEMI: SEMI_TWO, AUTO: AUTO}, only)
+            workload = scale(TWO, share, text_bytes)
+            found["bytes"] = measure_bytes(console, Path(scratch) / "bytes", _carrier(carrier), workload, plans)
         if what in ("rate", "all"):
-            found["rate"] = measure_rate(console, Path(scratch) / "rate", _carrier(carrier), share, text_bytes)
+            plans = _pick({**SIMPLE_THREE, SEMI: SEMI_THREE, AUTO: AUTO}, only)
+            workload = scale(THREE, share, text_bytes)
+            found["rate"] = measure_rate(console, Path(scratch) / "rate", _carrier(carrier), workload, plans)
     if json_ is not None:
         json_.write_text(json.dumps({**found, "carrier": carrier, "machine": describe()}, indent=1))
 
@@ -64,14 +69,24 @@ def _carrier(name: str) -> Carrier:
     return name  # type: ignore[return-value]
 
 
+def _pick(plans: Mapping[str, Plan], only: list[str] | None) -> dict[str, Plan]:
+    if unknown := [name for name in only or () if name not in plans]:
+        raise typer.BadParameter(f"{unknown[0]!r}: there are {', '.join(plans)}")
+    return {name: plan for name, plan in plans.items() if not only or name in only}
+
+
+def scale(workload: Workload, share: int, text_bytes: int) -> Workload:
+    """A part of the tuples, of another size."""
+    files = workload.files // min(share, 4)
+    return replace(workload, tuples=workload.tuples // share, files=files, text_bytes=text_bytes)
+
+
 def measure_bytes(
-    console: Console, root: Path, carrier: Carrier, share: int = 1, text_bytes: int = 1000
+    console: Console, root: Path, carrier: Carrier, workload: Workload, plans: Mapping[str, Plan]
 ) -> dict[str, Any]:
-    """Two sites: a simple plan, semijoins and auto, files at a pace."""
+    """Two sites, files at a pace."""
     root.mkdir(parents=True)
-    workload = replace(TWO, tuples=TWO.tuples // share, files=TWO.files // min(share, 4), text_bytes=text_bytes)
     with open_lines(root, tuple(workload.site_of.values()), carrier, None) as lines:
-        plans = {**SIMPLE_TWO, SEMI: SEMI_TWO, AUTO: AUTO}
         outcomes = {
             name: run(lines, workload, root, f"plan{n}", 2.0, plan=plan) for n, (name, plan) in enumerate(plans.items())
         }
@@ -80,13 +95,11 @@ def measure_bytes(
 
 
 def measure_rate(
-    console: Console, root: Path, carrier: Carrier, share: int = 1, text_bytes: int = 1000
+    console: Console, root: Path, carrier: Carrier, workload: Workload, plans: Mapping[str, Plan]
 ) -> dict[str, Any]:
-    """Three sites over narrow lines: simple plans, semijoins and auto, as fast as they go."""
+    """Three sites over narrow lines, as fast as they go."""
     root.mkdir(parents=True)
-    workload = replace(THREE, tuples=THREE.tuples // share, files=THREE.files // min(share, 4), text_bytes=text_bytes)
     with open_lines(root, tuple(workload.site_of.values()), carrier, NARROW_BITS) as lines:
-        plans = {**SIMPLE_THREE, SEMI: SEMI_THREE, AUTO: AUTO}
         outcomes = {
             name: run(lines, workload, root, f"plan{n}", plan=plan, trigger="0 seconds")
             for n, (name, plan) in enumerate(plans.items())
@@ -135,9 +148,11 @@ def show(
         )
     console.print(table)
     simple = [outcome for name, outcome in outcomes.items() if name not in (SEMI, AUTO)]
-    for name in (SEMI, AUTO):
+    for name in (n for n in (SEMI, AUTO) if n in outcomes):
         sent, rate = outcomes[name].total_sent, outcomes[name].tuples_per_s
-        console.print(
-            f"{name}: {sent / (workload.tuples * workload.text_bytes):.3f} of the texts of one stream, {sent / min(o.total_sent for o in simple):.3f} of the bytes of the simple plan that sends least,"
-            f" {rate / max(o.tuples_per_s for o in simple):.1f} times the tuples/s of the fastest"
-        )
+        said = [f"{sent / (workload.tuples * workload.text_bytes):.3f} of the texts of one stream"]
+        if simple:
+            least, fastest = min(o.total_sent for o in simple), max(o.tuples_per_s for o in simple)
+            said.append(f"{sent / least:.3f} of the bytes of the simple plan that sends least")
+            said.append(f"{rate / fastest:.1f} times the tuples/s of the fastest")
+        console.print(f"{name}: {', '.join(said)}")

@@ -1,5 +1,6 @@
 """Which plan the sites should have next: the deciding site prices plans under what all sites have measured, and corrects prices by what was counted.
 
+    before a tuple sets out: surveys of all sites --> facts --> search --> the first plan
     surveys of all sites --> facts --> search, corrected --> another plan that pays clearly --> a proposal (`sites.plan_change.agree`)
     counts of all sites  --> counted / expected, item by item --> corrections
 
@@ -127,6 +128,8 @@ class Outlook:
     """By 'sender>receiver' what was expected of the present plan when it was chosen, in bytes per second."""
     now_s: float
     """Event time."""
+    is_held: bool = False
+    """Whether nothing sets out before a plan has been chosen."""
 
     def facts(self) -> Facts | None:
         """What has been measured of all streams; None while one is unknown."""

@@ -29,6 +29,8 @@ def explain_choice(outlook: Outlook, decider: str) -> list[str]:
         if outlook.epoch
         else "the first one, by what is assumed"
     )
+    if outlook.is_held:
+        chosen = "by what is assumed; nothing is sent under it: streams are measured first"
     lines.append(f"{'plan':<{TITLE}}{placed.plan} ({chosen})")
     lines += [_title("change", n) + why for n, why in enumerate(outlook.choice.changes[-1:])]
     lines += [_title("letters", n) + line for n, line in enumerate(_explain_lines(outlook, facts))]
