@@ -66,11 +66,11 @@ test: java check test-fast test-spark
 	@echo "make test: all passed"
 
 test-fast: $(READY)
-	@$(BIN)/python -m pytest $(WORKERS)
+	@$(BIN)/python -m pytest --durations 40 $(WORKERS)
 	@echo "tests without Spark: passed"
 
 test-spark: java $(READY)
-	@$(BIN)/python -m pytest -m "spark and not thorough" $(SPARK_WORKERS)
+	@$(BIN)/python -m pytest -m "spark and not thorough" --durations 60 $(SPARK_WORKERS)
 	@echo "tests with Spark: passed"
 
 test-all: java check
