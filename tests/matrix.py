@@ -70,7 +70,7 @@ def run(version: str, tests: Sequence[str]) -> Row:
     begin = time.monotonic()
     first = row(spark, _report(python, "-o", f"cache_dir=.pytest_cache/{spark}", *tests))
     if first.failed and first.passed:
-        alone = [argument for argument in tests if argument not in TESTS[2:]]
+        alone = (*tests, "--numprocesses", "0")
         again = row(spark, _report(python, "-o", f"cache_dir=.pytest_cache/{spark}", "--last-failed", *alone))
         if again.passed + again.failed == first.failed:
             first = replace(first, passed=first.passed + again.passed, failed=again.failed, repeated=again.passed)

@@ -112,6 +112,24 @@ def test_the_end_is_told() -> None:
         assert next(e for kind, e in listen(page) if kind == "status") == {"status": "failed"}
 
 
+def test_who_comes_after_the_end_hears_of_every_batch_before_it() -> None:
+    made = Hub({"title": "q"})
+    tell_all(made, Events(), batches(3, 20))
+    made.end("ended")
+    with Page(made) as page:
+        assert [kind for kind, _ in islice(listen(page), 5)] == ["about", "batch", "batch", "batch", "status"]
+
+
+def test_an_end_that_comes_with_the_last_batch_is_told_at_once() -> None:
+    made = Hub({"title": "q"})
+    heard = made.listen(patience_s=60)
+    assert next(heard) is None, "the first status"
+    tell_all(made, Events(), batches(1, 20))
+    made.end("ended")
+    assert next(heard)["batch"] == 0
+    assert next(heard) is None, "not only when patience is over"
+
+
 @pytest.mark.parametrize("port", [-1, 70_000, "80", True])
 def test_a_port_that_is_none(port: Any) -> None:
     with pytest.raises(OptionError, match=r"port=.*from 1 to 65535, or 0"):

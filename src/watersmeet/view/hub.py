@@ -74,14 +74,14 @@ class Hub:
             return self._events[-1] if self._events else None
 
     def listen(self, patience_s: float) -> Iterator[dict[str, Any] | None]:
-        """Every batch that is kept, then every new one; None when nothing came for so long, and when the status has changed."""
-        heard, status = 0, self._status
+        """Every batch that is kept, then every new one; None when nothing came for so long, and for every status, the first among them, behind the batches that were told before it."""
+        heard, status = 0, ""
         while True:
             with self._news:
                 if heard == self._told and status == self._status:
                     self._news.wait(patience_s)
                 new = list(self._events)[-min(self._told - heard, len(self._events)) :] if self._told > heard else []
-                heard, status = self._told, self._status
+                is_same, heard, status = status == self._status, self._told, self._status
             yield from new
-            if not new:
+            if not (new and is_same):
                 yield None

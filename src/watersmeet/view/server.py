@@ -1,7 +1,7 @@
 """A small web server for one query: the page, its events, and the metrics.
 
     GET /?token=...          the page: one document, no other file, nothing from elsewhere
-    GET /events?token=...    server-sent events: `about` once, then `batch` for every micro-batch, and `status` when the query ends
+    GET /events?token=...    server-sent events: `about` once, then `batch` for every micro-batch, and `status`: behind the batches that are kept, and when the query ends
     GET /metrics?token=...   Prometheus
     other paths              what an `Api` answers, if there is one: JSON in and out, or server-sent events
 
@@ -309,7 +309,6 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.server.hub
         try:
             self._tell("about", hub.about)
-            self._tell("status", {"status": hub.status})
             for event in hub.listen(PATIENCE_S):
                 if self.server.is_closing:
                     return
