@@ -69,6 +69,10 @@ ROWS = "_rows"
 """The name under which expressions are evaluated over rows."""
 _MOST_SHOWN = 300
 """Characters of a row in an error."""
+_NOTHING: dict[tuple[pa.Schema, str, str], pa.Table] = {}
+"""What expressions over no rows have for values."""
+_MOST_EMPTY, _MOST_REMEMBERED = 4_096, 4_000
+"""So many of them are remembered, of texts of so many characters."""
 _MOST_ZONES = 8
 """A thread keeps the databases of so many zones."""
 
@@ -145,7 +149,22 @@ def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: s
     [2, 3]
     """
     items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
-    return _answer(f"SELECT {items} FROM {ROWS}", what, timezone, {ROWS: table})
+    sql = f"SELECT {items} FROM {ROWS}"
+    if not table.num_rows and len(sql) <= _MOST_REMEMBERED:
+        return _evaluate_nothing(table.schema, sql, what, timezone)
+    return _answer(sql, what, timezone, {ROWS: table})
+
+
+def _evaluate_nothing(schema: pa.Schema, sql: str, what: str, timezone: str) -> pa.Table:
+    """The values over no rows, which are types alone: of a text over one schema they are asked for once. An error is not remembered."""
+    key = schema, sql, timezone
+    found = _NOTHING.get(key)
+    if found is None:
+        found = _answer(sql, what, timezone, {ROWS: schema.empty_table()})
+        if len(_NOTHING) >= _MOST_EMPTY:
+            _NOTHING.clear()
+        _NOTHING[key] = found
+    return found
 
 
 def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:

@@ -26,7 +26,7 @@ from sqlglot.errors import SqlglotError
 
 from watersmeet.errors import UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
-from watersmeet.sql.copies import copy_tree
+from watersmeet.sql.copies import copy_tree, list_nodes
 from watersmeet.sql.evaluator.lower import for_duckdb
 from watersmeet.sql.evaluator.mismatch import find_mismatch
 from watersmeet.sql.evaluator.types import read_type
@@ -77,6 +77,9 @@ _OPERATIONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.S
 """What takes a number as a value of its type, whatever it is."""
 
 
+_NAMED = (exp.Literal, exp.Identifier, exp.Var, exp.Anonymous)
+
+
 class _Slots:
     """Placeholders for the columns and numbers of one tree."""
 
@@ -91,7 +94,9 @@ class _Slots:
 
     def copy(self, node: Any) -> Any:
         """A copy with placeholders; each keeps its Spark type for the evaluator."""
-        for part in node.find_all(exp.Literal, exp.Identifier, exp.Var, exp.Anonymous):
+        for part in list_nodes(node):
+            if not isinstance(part, _NAMED):
+                continue
             name = str(part.this).lower()
             self._is_marked = self._is_marked and _MARKED.search(name) is None
             while self.prefix in name:

@@ -17,11 +17,12 @@ from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
 from watersmeet.query.expr import Expr
 from watersmeet.query.select import END, Aggregate, Grouping, Output, result_type
 from watersmeet.sql.aggregates import BY_TIME, Written, read_aggregate
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import SparkType
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
 from watersmeet.sql.names import Scope
-from watersmeet.sql.refuse import is_aggregate, refuse_inside
+from watersmeet.sql.refuse import has_aggregate, refuse_inside
 from watersmeet.sql.windows.group_window import (
     WindowKey,
     fold_window,
@@ -35,7 +36,7 @@ from watersmeet.sql.windows.group_window import (
 
 def is_grouped(projections: Sequence[Any], keys: Sequence[Any] | None) -> bool:
     """Whether rows are aggregated: by GROUP BY, or by an aggregate in SELECT alone."""
-    return keys is not None or any(is_aggregate(part) for node in projections for part in node.walk())
+    return keys is not None or any(has_aggregate(node) for node in projections)
 
 
 def group(
@@ -61,7 +62,7 @@ def group(
 
 def _key(node: Any, item: Any, scope: Scope) -> Any:
     """A key, resolved, from the item that it stands for."""
-    if any(is_aggregate(part) for part in item.walk()):
+    if has_aggregate(item):
         raise QueryError(
             f"GROUP BY {show(node)}: {show(item)} is an aggregate; group by columns and expressions of them"
         )
@@ -99,6 +100,11 @@ class _Folder:
     arguments: dict[str, Any] = field(default_factory=dict)
     aggregates: dict[str, Aggregate] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.kinds = {show(key): (n, _type_name(type_of(key))) for n, key in reversed([*enumerate(self.keys)])}
+        """The number and the type of every key, by its text."""
+        self.time_kind = "" if self.window is None else _type_name(type_of(self.window.column))
+
     @property
     def columns(self) -> list[Any]:
         """What the join selects for the keys: of a window the event time."""
@@ -112,7 +118,7 @@ class _Folder:
 
     def condition(self, node: Any, projections: Sequence[Any]) -> Expr:
         """HAVING, in which names of SELECT items stand for them."""
-        holder = exp.Paren(this=node.copy())
+        holder = exp.Paren(this=copy_tree(node))
         for column in list(holder.find_all(exp.Column)):
             item = _item(column, projections, self.scope)
             if item is not column:
@@ -124,20 +130,21 @@ class _Folder:
         refuse_inside(inner, replayed=True, aggregated=True)
         text = show(inner)
         resolved = self.scope.resolve(spell_out(_count_rows(inner), self.window, self.scope))
-        holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text))
+        holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text), copy=False)
         return replace(to_expr(holder.this.unnest()), text=text)
 
     def fold(self, part: Any, text: str) -> Any:
         """A part of a resolved item as a column of the group, or itself."""
-        if self.window is not None:
-            kind = _type_name(type_of(self.window.column))
-            start, end = _slot(f"g{self.window.window.key}", kind), _slot(END, kind)
+        if isinstance(part, exp.Literal):
+            return part
+        if self.window is not None and isinstance(part, exp.Dot | exp.Anonymous):
+            start, end = _slot(f"g{self.window.window.key}", self.time_kind), _slot(END, self.time_kind)
             folded = fold_window(part, self.window, start, end)
             if folded is not None:
                 return folded
-        for n, key in enumerate(self.keys):
-            if show(part) == show(key):
-                return _slot(f"g{n}", _type_name(type_of(key)))
+        key = self.kinds.get(show(part))
+        if key is not None:
+            return _slot(f"g{key[0]}", key[1])
         written = read_aggregate(part)
         if written is not None:
             return self.aggregate(written)
@@ -193,13 +200,13 @@ def _end_groups(scope: Scope) -> str:
 
 def refuse_nested(node: Any, shown: str) -> None:
     """An aggregate of an aggregate has no meaning."""
-    if any(is_aggregate(part) for part in node.walk()):
+    if has_aggregate(node):
         raise QueryError(f"{shown}: an aggregate inside an aggregate; aggregate columns and expressions of them")
 
 
 def _count_rows(node: Any) -> Any:
     """count(*) counts a literal: a star is no expression."""
-    holder = exp.Paren(this=node.copy())
+    holder = exp.Paren(this=copy_tree(node))
     for count in list(holder.find_all(exp.Count)):
         if isinstance(count.this, exp.Star):
             count.set("this", exp.Literal.number(1))

@@ -19,7 +19,7 @@ from watersmeet.errors import UnknownNameError
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec, TableSpec
-from watersmeet.sql.copies import copy_tree
+from watersmeet.sql.copies import copy_tree, list_columns, list_nodes
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = ("struct", "map", "array", "variant")
@@ -165,7 +165,7 @@ def is_plain(name: str) -> bool:
 
 def settle(node: Any, hosts: Mapping[str, str]) -> None:
     """Let columns of tables be columns of the aliases that these are joined to."""
-    for column in node.find_all(exp.Column):
+    for column in list_columns(node):
         if column.table in hosts:
             column.meta["host"] = hosts[column.table]
 
@@ -187,12 +187,12 @@ def alias_of(column: Any) -> str:
 
 def aliases_of(node: Any) -> frozenset[str]:
     """The aliases of a resolved expression."""
-    return frozenset(alias_of(column) for column in node.find_all(exp.Column))
+    return frozenset(alias_of(column) for column in list_columns(node))
 
 
 def _keep_sums_together(root: Any) -> None:
     """INTERVAL 1 HOUR 5 MINUTES is parsed as a sum without parentheses: `x - (1 h + 5 min)` must not print as `x - 1 h + 5 min`."""
-    for node in list(root.find_all(exp.Add)):
+    for node in [part for part in list_nodes(root) if isinstance(part, exp.Add)]:
         parent = node.parent
         if isinstance(parent, exp.Neg | exp.Mul | exp.Div) or (
             isinstance(parent, exp.Sub | exp.Add) and parent.expression is node

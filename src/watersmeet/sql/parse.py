@@ -104,7 +104,7 @@ def _draft(text: str, streams: Mapping[str, Spec]) -> Draft:
     bare, is_online = cut_word(text, tokens, columns)
     tokens = tokenize(bare) if is_online else tokens
     cut = cut_items(bare, columns, tokens)
-    statements = [s for s in _statements(cut.sql, tokens if cut.sql == bare else None) if s is not None]
+    statements = [s for s in _statements(cut.sql, cut.tokens, bare) if s is not None]
     if len(statements) != 1:
         raise ParseError(f"expected one SELECT statement, found {len(statements)}: pass them one at a time")
     select = statements[0]
@@ -154,13 +154,14 @@ def _item(node: Any, tables: list[FromItem], using: tuple[str, ...] = (), *, cro
     return tables[-1].alias
 
 
-def _statements(sql: str, tokens: list[Any] | None = None) -> list[Any]:
-    """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable. `tokens`: the text's, if they are at hand."""
+def _statements(sql: str, tokens: list[Any] | None = None, written: str = "") -> list[Any]:
+    """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable. `tokens`: the text's, if they are at hand, by their places in
+    what was `written`."""
     try:
         shown = _hide(sql)
         if shown != sql:
             return [_restore(statement) for statement in sqlglot.parse(shown, dialect=SPARK)]
-        return SPARK.parser().parse(tokenize(sql) if tokens is None else tokens, sql)
+        return SPARK.parser().parse(tokenize(sql) if tokens is None else tokens, written or sql)
     except SqlglotParseError as error:
         raise ParseError(_explain(error)) from error
     except (RecursionError, ParseError):

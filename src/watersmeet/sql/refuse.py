@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from watersmeet.errors import ParseError, UnsupportedError
 from watersmeet.sql.aggregates import read_aggregate
+from watersmeet.sql.copies import list_nodes
 
 _CLAUSES = {
     "with_": "a CTE (WITH) is not supported yet: name its streams in FROM directly",
@@ -52,6 +53,11 @@ NONDETERMINISTIC = {
     "aes_encrypt",
 }  # fmt: skip
 _ALWAYS = NONDETERMINISTIC - {"unix_timestamp"}
+_HARMLESS = frozenset((
+    exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod,
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In, exp.Is, exp.Like, exp.And, exp.Or, exp.Not, exp.Case, exp.If,
+))  # fmt: skip
+"""What most nodes are; nothing in them is refused but what stands below."""
 
 
 def refuse_statement(statement: Any) -> None:
@@ -148,7 +154,9 @@ def refuse_inside(node: Any, *, replayed: bool, aggregated: bool = False) -> Non
 
     `replayed`: its answer must be the same each time. `aggregated`: aggregates that can be computed online may.
     """
-    for part in node.walk():
+    for part in list_nodes(node):
+        if type(part) in _HARMLESS:
+            continue
         name = _name(part)
         if isinstance(part, exp.Query | exp.Subquery | exp.Exists) and not _is_array_exists(part):
             raise UnsupportedError(_subquery_message(part))
@@ -194,6 +202,11 @@ def _subquery_message(part: Any) -> str:
 def is_aggregate(part: Any) -> bool:
     """Whether a node is an aggregate function of any kind."""
     return (isinstance(part, exp.AggFunc) and not isinstance(part, exp.ArrayConcatAgg)) or _name(part) in _AGGREGATES
+
+
+def has_aggregate(node: Any) -> bool:
+    """Whether there is an aggregate function anywhere in a tree."""
+    return any(type(part) not in _HARMLESS and is_aggregate(part) for part in list_nodes(node))
 
 
 def _refuse_aggregate(part: Any, aggregated: bool) -> None:

@@ -26,6 +26,7 @@ from watersmeet.errors import QueryError, UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr, column_at
 from watersmeet.query.join import Input
 from watersmeet.query.table import Lookup, LookupKind
+from watersmeet.sql.copies import list_columns
 from watersmeet.sql.expressions import to_expr
 from watersmeet.sql.names import Scope, aliases_of, settle
 from watersmeet.sql.trees import Item, Joined, aliases_in, conditions_in, flatten, push, rejects, visible_in
@@ -260,4 +261,4 @@ def _refuse(item: Joined, at: int, table: str) -> None:
 
 def _aliases_of(condition: Any) -> frozenset[str]:
     """The aliases that a condition names, tables among them."""
-    return frozenset(column.table for column in condition.find_all(exp.Column))
+    return frozenset(column.table for column in list_columns(condition))

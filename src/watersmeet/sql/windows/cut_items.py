@@ -13,11 +13,11 @@ Invariant: what remains means the conditions without the items: where one stood,
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
@@ -28,10 +28,17 @@ _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT",
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
 _WORDS = {"WINDOW", "DWINDOW", "PATH", "WITHIN"}
 _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
+_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
 _BEFORE_OPERAND = {"WHERE", "ON", "AND", "OR", "NOT", "(", ",", "WHEN", "THEN", "ELSE"}
+_KINDS = {"(": TokenType.L_PAREN, ")": TokenType.R_PAREN, "AND": TokenType.AND, "WHERE": TokenType.WHERE, "TRUE": TokenType.TRUE}  # fmt: skip
 _SPAN_STARTS = {"-", "+", "INTERVAL"}
 _TRUE = " TRUE"
+_NEW = {
+    text: [(_KINDS[word], word) for word in text.replace("(", " ( ").replace(")", " ) ").split()]
+    for text in ("", "(", ")", "AND", "AND (", "WHERE", "TRUE", "AND TRUE", ") AND TRUE")
+}
+"""What is written where items stood: kinds and texts of its tokens."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class Cut:
     sql: str
     items: tuple[WindowItem, ...]
     connectors: tuple[str, ...]
+    tokens: list[Any] = field(default_factory=list, compare=False, repr=False)
+    """Those of the Spark SQL, with their places in the text that was given."""
 
 
 def cut_items(text: str, columns: Collection[str] = (), tokens: list[Any] | None = None) -> Cut:
@@ -55,7 +64,8 @@ def cut_items(text: str, columns: Collection[str] = (), tokens: list[Any] | None
     """
     cutter = _Cutter(text, tokenize(text) if tokens is None else tokens, frozenset(columns))
     cutter.run()
-    return Cut("".join(cutter.out), tuple(cutter.items), tuple(cutter.connectors))
+    left = [token for part in cutter.left for token in part]
+    return Cut("".join(cutter.out), tuple(cutter.items), tuple(cutter.connectors), left)
 
 
 def tokenize(text: str) -> list[Any]:
@@ -83,10 +93,13 @@ class _Cutter:
 
     def __init__(self, text: str, tokens: list[Any], columns: frozenset[str]) -> None:
         self.text, self.tokens, self.columns = text, tokens, columns
+        self.words = ["" if t.token_type in _QUOTED else str(t.text).upper() for t in tokens]
         self.at = self.depth = self.done = self.begin = 0
         self.seen_from = self.in_tail = self.is_added = self.has_or = False
         self.clause = self.anded = self.owed = ""
         self.out: list[str] = []
+        self.left: list[list[Any]] = []
+        """The tokens of every piece of the output."""
         self.items: list[WindowItem] = []
         self.connectors: list[str] = []
 
@@ -94,13 +107,11 @@ class _Cutter:
 
     def word(self, i: int) -> str:
         """A token in upper case; '' for quoted identifiers, strings and the end."""
-        if not 0 <= i < len(self.tokens) or self.tokens[i].token_type in (TokenType.IDENTIFIER, TokenType.STRING):
-            return ""
-        return str(self.tokens[i].text).upper()
+        return self.words[i] if 0 <= i < len(self.words) else ""
 
     def item_ahead(self) -> bool:
         """Does an item start here? After a dot it is a column; `(` must enclose plain names and be followed by `=`."""
-        word, i = self.word(self.at), self.at
+        word, i = self.words[self.at], self.at
         if word not in _WORDS or self.word(i - 1) in (".", "AS") or not self.seen_from:
             return False
         if word == "WITHIN":
@@ -141,6 +152,18 @@ class _Cutter:
             i += 1
         return self.word(i) == ")" and self.word(i + 1) == "="
 
+    def put(self, text: str, tokens: list[Any] | None = None) -> None:
+        """A piece of the output; without tokens it is one that was not in the text."""
+        self.out.append(text)
+        self.left.append(self.spell(text) if tokens is None else tokens)
+
+    def spell(self, text: str) -> list[Any]:
+        """The tokens of a new piece, in the place of the token at hand."""
+        here = self.tokens[min(self.at, len(self.tokens) - 1)]
+        return [
+            Token(kind, word, here.line, here.col, here.start, here.end) for kind, word in _NEW[text.strip()]
+        ]
+
     # --- moving --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -157,7 +180,7 @@ class _Cutter:
             else:
                 self.step()
         self.close_clause()
-        self.out.append(self.text[self.done :])
+        self.put(self.text[self.done :], [])
 
     def step(self) -> None:
         """Copies one token, keeping track of clauses at depth 0."""
@@ -170,7 +193,10 @@ class _Cutter:
             self.depth -= 1
         elif self.depth == 0 and self.word(self.at - 2) != ".":
             goes_on = self.turn(word)
-        self.out.append(" AND (" if goes_on else self.text[self.done : token.end + 1])
+        if goes_on:
+            self.put(" AND (")
+        else:
+            self.put(self.text[self.done : token.end + 1], [token])
         self.done = token.end + 1
         if self.depth == 0 and word in ("WHERE", "ON"):
             self.begin = len(self.out)
@@ -204,7 +230,7 @@ class _Cutter:
 
     def close_clause(self) -> None:
         self.close_segment()
-        self.out.append(self.owed)
+        self.put(self.owed)
         self.clause = self.owed = ""
 
     def close_segment(self) -> None:
@@ -229,12 +255,13 @@ class _Cutter:
         kind = self.word(first).lower()
         self.items.append(WindowItem.path(names, us, text) if is_path else WindowItem.read(kind, names, us[0], text))
         if not self.clause and self.in_tail:  # after GROUP BY, or a clause that is refused later, by name
-            self.out.append(self.text[self.done : start].rstrip())
+            self.put(self.text[self.done : start].rstrip(), [])
             self.done = end
             self.skip_and()
             return
         if not self.clause:
-            self.out.append(f"{self.text[self.done : start].rstrip()} WHERE")
+            self.put(self.text[self.done : start].rstrip(), [])
+            self.put(" WHERE")
             self.clause, self.is_added, self.begin = "WHERE", True, len(self.out)
         self.done = end
         self.close_gap(self.word(first - 1) or "?", text)
@@ -284,20 +311,21 @@ class _Cutter:
                 f"window item {text!r} cannot stand under {before if before == 'NOT' else 'OR'}: join it with AND"
             )
         if self.out[-1].endswith(_TRUE):
-            self.out.append(f" AND{_TRUE}")
+            self.put(f" AND{_TRUE}")
         elif before == "AND" or len(self.out) == self.begin:
-            self.out.append(_TRUE)
+            self.put(_TRUE)
             self.anded = text if before == "AND" else self.anded
         else:
             self.close_segment()
             self.out.insert(self.begin, "(")
-            self.out.append(f") AND{_TRUE}")
+            self.left.insert(self.begin, self.spell("("))
+            self.put(f") AND{_TRUE}")
             self.begin = len(self.out)
         if follows == "AND":
             self.done, self.at, self.anded = self.tokens[self.at].end + 1, self.at + 1, text
             if self.at == len(self.tokens) or (self.word(self.at) in _STOPS and self.word(self.at) != "("):
                 raise ParseError(f"AND after {text!r} has nothing to its right")
-            self.out.append(" AND")
+            self.put(" AND")
             self.begin += self.begin == len(self.out) - 1
 
     def skip_and(self) -> None:
@@ -323,7 +351,7 @@ class _Cutter:
             self.items.append(WindowItem("rows", (alias,), 0, read_rows(inside, text), text))
         else:
             self.items.append(WindowItem("range", (alias,), read_span(inside, text), 0, text))
-        self.out.append(self.text[self.done : start].rstrip())
+        self.put(self.text[self.done : start].rstrip(), [])
         self.done, self.at = self.tokens[close].end + 1, close + 1
 
     def find_alias(self, close: int) -> int:

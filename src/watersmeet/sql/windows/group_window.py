@@ -19,6 +19,7 @@ from watersmeet.query.duration import parse_us
 from watersmeet.query.join import Join
 from watersmeet.query.select import GroupWindow
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.expressions import show
 from watersmeet.sql.names import Scope
 from watersmeet.sql.windows.time_conditions import interval_us
@@ -105,7 +106,7 @@ def _span(node: Any, name: str, shown: str) -> int:
 
 def spell_out(node: Any, key: WindowKey | None, scope: Scope) -> Any:
     """An expression in which `window`, the column of the groups, is the window itself; a stream's column of that name comes first."""
-    holder = exp.Paren(this=node.copy())
+    holder = exp.Paren(this=copy_tree(node))
     for column in list(holder.find_all(exp.Column)):
         if column.parts[0].name.lower() != NAME or scope.is_column(NAME) or NAME in map(str.lower, scope.specs):
             continue
