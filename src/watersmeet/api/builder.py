@@ -96,6 +96,10 @@ class JoinBuilder(Runnable):
         """The same as `window(span)`: `.within("10 minutes")`."""
         return self._add_window("WINDOW", (), span)
 
+    def tumbling(self, span: Span) -> Self:
+        """All in the same window of a fixed width: `.tumbling("10 minutes")` is 10:00 to 10:10, 10:10 to 10:20 and so on."""
+        return self._add_window("TUMBLING", (), span)
+
     def dwindow(self, first: str, then: str, span: Span) -> Self:
         """One after the other: `.dwindow("order", "refund", "2 hours")` is 0 <= refund.ts - order.ts <= 2 hours."""
         return self._add_window("DWINDOW", (first, then), span)

@@ -28,6 +28,7 @@ from watersmeet.sql.tables import ON, hoist
 from watersmeet.sql.trees import Joined, has_outer, nearest_of, place, simplify, visible_in
 from watersmeet.sql.windows.group_window import refuse_endless
 from watersmeet.sql.windows.items import WindowItem, choices_of
+from watersmeet.sql.windows.tumbling import read_tumbling
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def bind(draft: Draft, streams: Mapping[str, Spec], session: Session, *, lone: b
     choices = choices_of(items, scope.streams)
     shape = _shape(draft.shape, scope, using)
     where = [c for node in draft.conditions for c in conjuncts(_resolve(node, scope.only(shape.visible)))]
-    notes: list[str] = []
+    notes = [f"{i.text}: members lie in the same window of that width" for i in items if i.kind == "tumbling"]
     hoisted = hoist(simplify(shape, where, notes), where, scope, inputs, crossed)
     scope = replace(scope, hosts=hoisted.hosts)
     seen = scope.only(shape.visible)
@@ -82,7 +83,7 @@ def bind(draft: Draft, streams: Mapping[str, Spec], session: Session, *, lone: b
         inputs=tuple(inputs),
         streams={i.stream: spec for i in inputs if isinstance(spec := streams[i.stream], StreamSpec)},
         filters=(*hoisted.filters, *bound.filters),
-        predicates=tuple(bound.predicates),
+        predicates=(*bound.predicates, *read_tumbling(items, scope, is_outer=bound.root is not None)),
         windows=WindowGraph.either(scope.streams, [[*edges, *bound.edges] for edges in choices]),
         select=select,
         crossed=crossed - scope.tables,

@@ -69,7 +69,7 @@ class Form:
         """The query as SQL."""
         tables = "".join(self._write_table(n) for n in range(len(self.aliases)))
         conditions = () if self.kinds else self.conditions
-        items = [item.text for item in self.items if item.kind in ("window", "dwindow", "path")]
+        items = [item.text for item in self.items if item.kind in ("window", "dwindow", "path", "tumbling")]
         where = [*(f"({condition})" for condition in (*conditions, *self.filters)), *items]
         select = "SELECT DISTINCT" if self.distinct else "SELECT"
         group = f" GROUP BY {', '.join(self.keys)}" if self.keys else ""

@@ -30,7 +30,7 @@ _TOKEN = re.compile(
     r"|(?P<number>\d+(?:\.\d+)?(?![\w.]))|(?P<odd>\d[\w.]*)|(?P<space>\s+)|(?P<sign>.)",
     re.DOTALL,
 )
-_FIXED_AFTER = {"WINDOW", "DWINDOW", "WITHIN", "PATH", "RANGE", "ROWS", "INTERVAL"}
+_FIXED_AFTER = {"WINDOW", "DWINDOW", "WITHIN", "PATH", "TUMBLING", "RANGE", "ROWS", "INTERVAL"}
 """The next number after these is part of a window or a duration."""
 _WHOLE = re.compile(r"[1-9]\d{0,8}")
 _DECIMAL = re.compile(r"[1-9]\d*\.\d+")

@@ -26,7 +26,7 @@ from watersmeet.sql.windows.items import WindowItem, read_rows, read_span
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
-_WORDS = {"WINDOW", "DWINDOW", "PATH", "WITHIN"}
+_WORDS = {"WINDOW", "DWINDOW", "PATH", "WITHIN", "TUMBLING"}
 _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
@@ -160,9 +160,7 @@ class _Cutter:
     def spell(self, text: str) -> list[Any]:
         """The tokens of a new piece, in the place of the token at hand."""
         here = self.tokens[min(self.at, len(self.tokens) - 1)]
-        return [
-            Token(kind, word, here.line, here.col, here.start, here.end) for kind, word in _NEW[text.strip()]
-        ]
+        return [Token(kind, word, here.line, here.col, here.start, here.end) for kind, word in _NEW[text.strip()]]
 
     # --- moving --------------------------------------------------------------------------------------------------
 

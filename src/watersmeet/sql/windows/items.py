@@ -5,6 +5,7 @@ WINDOW (a, b) = w        the same, that pair
 DWINDOW (a, b) = w       0 <= b.ts - a.ts <= w
 PATH (a, b, c) = w       0 <= b.ts - a.ts <= w and 0 <= c.ts - b.ts <= w, or the same from c to a
 PATH (a, b, c) = (v, w)  the same with a bound for each hop
+TUMBLING = w             floor(ts / w) is the same for all aliases
 a [RANGE t]              y.ts - a.ts <= t, every other alias y
 a [ROWS n]               no edge: a count
 """
@@ -21,7 +22,7 @@ from watersmeet.errors import WindowError
 from watersmeet.query.duration import parse_us
 from watersmeet.query.window import Edge, directed_edges, symmetric_edges
 
-Kind = Literal["window", "dwindow", "path", "range", "rows"]
+Kind = Literal["window", "dwindow", "path", "tumbling", "range", "rows"]
 LONGEST_US = 2**60
 """36,000 years: longer windows would not add up within 64 bits."""
 MOST_PATHS = 3
@@ -61,6 +62,12 @@ class WindowItem:
         """An item with or without a pair."""
         if kind == "dwindow" and not aliases:
             raise WindowError(f"window {text!r} has a direction but no pair: write DWINDOW (a, b) = ..., a first")
+        if kind == "tumbling":
+            if aliases:
+                raise WindowError(
+                    f"window {text!r} names aliases: a tumbling window holds for all streams; write TUMBLING = 10 SECONDS"
+                )
+            return cls("tumbling", (), us, 0, text)
         if kind == "within" or not aliases:
             return cls("window", (), us, 0, text)
         if len(aliases) != 2:
@@ -71,7 +78,7 @@ class WindowItem:
 
     def edges(self, aliases: Sequence[str]) -> Iterator[Edge]:
         """The edges among the aliases of a query; the item's own aliases are already spelled as in FROM."""
-        if self.kind == "window" and not self.aliases:
+        if self.kind in ("window", "tumbling") and not self.aliases:
             for x, y in combinations(aliases, 2):
                 yield from symmetric_edges(x, y, self.us, self.text)
         elif self.kind == "window":

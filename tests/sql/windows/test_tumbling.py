@@ -1,0 +1,106 @@
+"""Tumbling windows: against a nested loop, in `wm.local.run` and in registered queries of every kind, over times before and after the epoch."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import watersmeet as wm
+
+WIDTH_US = 4_000_000
+KINDS = {"zoned": pa.timestamp("us", tz="UTC"), "local": pa.timestamp("us")}
+
+
+def make_stream(chance: random.Random, first: int, kind: pa.DataType) -> pa.Table:
+    """Tuples in order of time, some of them at the very ends of windows."""
+    edges = (0, 1, WIDTH_US - 1, chance.randrange(WIDTH_US))
+    ts = sorted(chance.randrange(-3, 4) * WIDTH_US + chance.choice(edges) for _ in range(40))
+    return pa.table(
+        {"id": range(first, first + 40), "k": [chance.randrange(3) for _ in ts], "ts": pa.array(ts).cast(kind)}
+    )
+
+
+def rows_of(table: pa.Table) -> list[dict[str, Any]]:
+    ts = table.column("ts").cast(pa.int64()).to_pylist()
+    return [{**row, "ts": at} for row, at in zip(table.to_pylist(), ts, strict=True)]
+
+
+def expect(r: pa.Table, s: pa.Table, *, keyed: bool) -> Counter[tuple[int, int]]:
+    return Counter(
+        (x["id"], y["id"])
+        for x in rows_of(r)
+        for y in rows_of(s)
+        if x["ts"] // WIDTH_US == y["ts"] // WIDTH_US and (x["k"] == y["k"] if keyed else x["k"] < y["k"])
+    )
+
+
+def found_in(table: pa.Table) -> Counter[tuple[int, int]]:
+    return Counter(zip(table.column("x").to_pylist(), table.column("y").to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("test", ["r.k = s.k", "r.k < s.k"])
+def test_members_lie_in_the_same_window(kind: str, test: str) -> None:
+    chance = random.Random(5)
+    tables = {"r": make_stream(chance, 0, KINDS[kind]), "s": make_stream(chance, 100, KINDS[kind])}
+    expected = expect(**tables, keyed="=" in test)
+    assert sum(expected.values()) > 50
+    out = wm.local.run(f"SELECT r.id AS x, s.id AS y FROM r, s WHERE {test} TUMBLING = 4 SECONDS", tables, batch_rows=7)
+    assert found_in(out) == expected
+
+
+@pytest.mark.parametrize(("engine", "test"), [("shared", "r.k = s.k"), ("rjoin", "r.k = s.k"), ("shared", "r.k < s.k")])
+def test_registered_queries(engine: str, test: str) -> None:
+    chance = random.Random(6)
+    r, s = make_stream(chance, 0, KINDS["zoned"]), make_stream(chance, 100, KINDS["zoned"])
+    streams = {name: wm.Stream(t.slice(0, 0), time="ts", lateness="1 hour") for name, t in (("r", r), ("s", s))}
+    subs = wm.local.subscriptions(streams, engine=engine, units=2)
+    subs.add(f"SELECT r.id AS x, s.id AS y FROM r, s WHERE {test} TUMBLING = 4 SECONDS", id="q")
+    subs.add(f"SELECT r.id AS x, s.id AS y FROM r, s WHERE {test} WINDOW = 4 SECONDS", id="wider")
+    answers = pa.concat_tables([subs.push({"r": r.slice(n, 10), "s": s.slice(n, 10)}) for n in range(0, 40, 10)])
+    objects = answers.filter(pa.compute.equal(answers.column("query"), "q")).column("answer").to_pylist()
+    found = Counter((int(o.split(":")[1].split(",")[0]), int(o.split(":")[2].rstrip("}"))) for o in objects)
+    assert found == expect(r, s, keyed="=" in test)
+    assert answers.num_rows > 2 * sum(found.values()), "windows that slide have more"
+
+
+def test_rows_of_distinct_leave_once_per_window() -> None:
+    chance = random.Random(7)
+    tables = {"r": make_stream(chance, 0, KINDS["zoned"]), "s": make_stream(chance, 100, KINDS["zoned"])}
+    out = wm.local.run("SELECT DISTINCT r.k AS k FROM r, s WHERE r.k = s.k TUMBLING = 4 SECONDS", tables, batch_rows=7)
+    pairs = ((x, y) for x in rows_of(tables["r"]) for y in rows_of(tables["s"]) if x["k"] == y["k"])
+    expected = {(x["k"], x["ts"] // WIDTH_US) for x, y in pairs if x["ts"] // WIDTH_US == y["ts"] // WIDTH_US}
+    assert Counter(out.column("k").to_pylist()) == Counter(k for k, _ in expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SELECT r.id FROM r, s WHERE r.k = s.k TUMBLING (r, s) = 4 s", "holds for all streams"),
+        ("SELECT r.id FROM r LEFT JOIN s ON r.k = s.k TUMBLING = 4 s", "goes with inner joins"),
+        ("SELECT r.id FROM r, s WHERE r.k = s.k TUMBLING = 0 s", "zero"),
+    ],
+)
+def test_what_is_refused(text: str, said: str) -> None:
+    empty = make_stream(random.Random(1), 0, KINDS["zoned"]).slice(0, 0)
+    with pytest.raises(wm.WatersmeetError, match=said):
+        wm.local.run(text, {"r": empty, "s": empty})
+
+
+def test_a_column_of_that_name_stays_one() -> None:
+    table = make_stream(random.Random(1), 0, KINDS["zoned"]).rename_columns(["id", "tumbling", "ts"])
+    out = wm.local.run(
+        "SELECT r.id FROM r, s WHERE r.id = s.id AND r.tumbling = 1 WINDOW = 1 s", {"r": table, "s": table}
+    )
+    assert out.num_rows == table.column("tumbling").to_pylist().count(1) > 0
+
+
+def test_the_fluent_form_says_the_same() -> None:
+    chance = random.Random(8)
+    r, s = make_stream(chance, 0, KINDS["zoned"]), make_stream(chance, 100, KINDS["zoned"])
+    q = wm.join(r=wm.Stream(r, time="ts"), s=wm.Stream(s, time="ts")).on("r.k = s.k").tumbling("4 s")
+    assert "TUMBLING = 4 s" in str(q.explain())
