@@ -124,6 +124,7 @@ class Block:
         self._beside = self._find_partners()
         self._forms()
         self._rows()
+        self._count_living()
         self._silence(np.ones(len(numbers), np.bool_))
 
     def lay_out(self, plan: RegistryPlan) -> Layout:
@@ -143,10 +144,26 @@ class Block:
     def strike(self, ids: Iterable[str]) -> None:
         """Queries leave; templates that only they had are not joined any more."""
         self.active[np.isin(self.owner, [self._number[id] for id in ids])] = 0
-        living = np.bincount(self.template_of[self.active != 0], minlength=self.templates) > 0
+        self._count_living()
+        living = self.sharing > 0
         self._silence(living)
         self.alone = {stream: n for stream, n in self.alone.items() if living[n]}
         self.outer = {n: t for n, t in self.outer.items() if living[n]}
+
+    def _count_living(self) -> None:
+        self.sharing = np.bincount(self.template_of[self.active != 0], minlength=self.templates)
+        """By template the living rules that share it."""
+        self._by_template: tuple[np.ndarray, np.ndarray] | None = None
+
+    def list_first(self, templates: np.ndarray, most: int) -> np.ndarray:
+        """The first living rules of some templates, so many of each at most."""
+        if self._by_template is None:
+            living = np.flatnonzero(self.active)
+            order = living[np.argsort(self.template_of[living], kind="stable")]
+            self._by_template = order, np.append(0, np.cumsum(self.sharing))
+        order, start = self._by_template
+        places = start[templates][:, None] + np.arange(most)
+        return order[places[places < start[templates + 1][:, None]]]
 
     def _silence(self, living: np.ndarray) -> None:
         """Have walks make the combinations of living templates only; pairs of an anti join are not answered."""
@@ -249,6 +266,7 @@ class Block:
         """What `distinct` needs: which queries tell rows apart, by buckets of which width, and how their rows are kept."""
         widths = [rule.bucket_us for rule in self.rules]
         self.distinct = np.array([rule.distinct for rule in self.rules], np.bool_)
+        self.has_distinct = bool(self.distinct.any())
         self.bucket_us = np.array([UNBOUNDED if w is None else w for w in widths], np.int64)
         kinds: dict[str, int] = {}
         found = [

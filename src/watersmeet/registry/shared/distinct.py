@@ -69,6 +69,9 @@ class AnsweredRows:
         """
         held: dict[str, Fold] = {}
         for pairs in chunks:
+            if not block.has_distinct:
+                yield answers(block, pairs)
+                continue
             wants = block.distinct[pairs.query]
             if not wants.all():
                 yield answers(block, pairs.where(~wants) if wants.any() else pairs)
@@ -82,7 +85,7 @@ class AnsweredRows:
     def settle(self, blocks: Sequence[Block], marks: Mapping[str, int]) -> None:
         """Keep what has left, and drop what is over or of queries that have been removed; all living queries are in `blocks`."""
         kinds = sorted({k for k in self.manifest.segments if k.startswith((UNTIL, FOR_EVER))} | set(self._new))
-        living = _Living([block for block in blocks if block.distinct.any()], marks)
+        living = _Living([block for block in blocks if block.has_distinct], marks)
         said = self.manifest.extra.pop(QUERIES, 0)
         if living.sum:
             self.manifest.extra[QUERIES] = living.sum

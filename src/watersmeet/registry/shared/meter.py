@@ -38,6 +38,8 @@ from watersmeet.storage.segment import SegmentInfo, SegmentStore
 
 MOST_DEAR = 10
 """So many queries of a block are told of for what they cost alone."""
+_FEW = 8
+"""Pairs of fewer than one in so many queries are counted by sorting them."""
 Combinations = tuple[np.ndarray, np.ndarray]
 """Templates, and tuples by alias."""
 
@@ -51,7 +53,7 @@ class Meter:
 
     def time(self, block: Block, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The same answers; what they take is counted to their block. Rows that DISTINCT drops are no answers."""
-        tally, distinct = self._tally(block), bool(block.distinct.any())
+        tally, distinct = self._tally(block), block.has_distinct
         while True:
             began = process_time()
             table = next(tables, None)
@@ -60,8 +62,9 @@ class Meter:
                 return
             if distinct:
                 found = table.column(QUERY).value_counts()
-                numbers = [block.at[id] for id in found.field(0).to_pylist()]
+                numbers = np.array([block.at[id] for id in found.field(0).to_pylist()], np.int64)
                 tally.answers[numbers] += integers(found.field(1))
+                tally.touched.append(numbers)
             yield table
 
     def tell(self) -> dict[str, list[float]]:
@@ -79,22 +82,22 @@ class Meter:
 
     def count(self, block: Block, chunks: Iterable[Pairs]) -> Iterator[Pairs]:
         """The same pairs, until a query has more than its quota. Give all of a turn's pairs of a block together."""
-        counts = np.zeros(block.size, np.int64)
+        tally = self._tally(block)
         for pairs in chunks:
-            counts += np.bincount(pairs.query, minlength=block.size)
-            self._refuse([block.ids[n] for n in np.flatnonzero(counts > self.quotas.answers)], "answers")
-            self._tally(block).add(pairs)
+            found = tally.add(pairs)
+            over = found[tally.pairs[found] > self.quotas.answers]
+            self._refuse([block.ids[n] for n in over.tolist()], "answers")
             yield pairs
 
     def count_combinations(self, block: Block, chunks: Iterable[Combinations]) -> Iterator[Combinations]:
         """The same combinations, until a template has more than the quota of its queries."""
         counts = np.zeros(block.templates, np.int64)
         for templates, tuples in chunks:
-            counts += np.bincount(templates, minlength=block.templates)
-            over = counts > self.quotas.combinations
-            if over.any():
-                self._refuse(block.list_ids(np.flatnonzero(over)), "combinations")
-            self._tally(block).combinations += np.bincount(templates, minlength=block.templates)
+            found = np.bincount(templates, minlength=block.templates)
+            counts += found
+            if counts.max(initial=0) > self.quotas.combinations:
+                self._refuse(block.list_ids(np.flatnonzero(counts > self.quotas.combinations)), "combinations")
+            self._tally(block).combinations += found
             yield templates, tuples
 
     def weigh(self, blocks: Sequence[Block], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]) -> None:
@@ -135,30 +138,53 @@ class Meter:
 
 
 class _Tally:
-    """What the queries of one block took in one turn."""
+    """What the queries of one block took in one turn. Most have no answer: what is told costs what those take that have one."""
 
     def __init__(self, block: Block) -> None:
         self.seconds = 0.0
         self.pairs = np.zeros(block.size, np.int64)
-        self.last = np.full(block.size, NEVER, np.int64)
+        self.last: np.ndarray | None = None
+        """By query the time of its youngest answer, once there is one."""
         self.combinations = np.zeros(block.templates, np.int64)
-        self.answers = np.zeros(block.size, np.int64) if block.distinct.any() else self.pairs
+        self.answers = np.zeros(block.size, np.int64) if block.has_distinct else self.pairs
+        self.touched: list[np.ndarray] = []
+        """The queries that have pairs or answers."""
 
-    def add(self, pairs: Pairs) -> None:
-        self.pairs += np.bincount(pairs.query, minlength=len(self.pairs))
+    def add(self, pairs: Pairs) -> np.ndarray:
+        """Take in pairs; the queries that have some of them."""
+        size = len(self.pairs)
+        if len(pairs.query) * _FEW < size:
+            found, counts = np.unique(pairs.query, return_counts=True)
+        else:
+            counts = np.bincount(pairs.query, minlength=size)
+            found = np.flatnonzero(counts)
+            counts = counts[found]
+        self.pairs[found] += counts
+        if self.last is None:
+            self.last = np.full(size, NEVER, np.int64)
         np.maximum.at(self.last, pairs.query, pairs.youngest[pairs.combination])
+        self.touched.append(found)
+        return found
 
     def tell(self, block: Block) -> Iterator[tuple[str, list[float]]]:
         """(id, [answers, CPU seconds, time of the youngest answer])."""
-        living = block.active != 0
-        sharing = np.bincount(block.template_of[living], minlength=block.templates)
-        parts = self.combinations / np.maximum(sharing, 1)
-        work = (self.pairs + parts[block.template_of]) * living
-        whole = float(work.sum())
-        if not whole:
-            work, whole = living.astype(float), max(float(living.sum()), 1.0)
-        for n in np.union1d(np.flatnonzero(self.answers), _find_dearest(work)).tolist():
-            yield block.ids[n], [int(self.answers[n]), float(self.seconds * work[n] / whole), int(self.last[n])]
+        touched = np.unique(np.concatenate(self.touched)) if self.touched else np.empty(0, np.int64)
+        used = np.flatnonzero(self.combinations * (block.sharing > 0))
+        whole = float(self.pairs[touched].sum() + self.combinations[used].sum())
+        if whole:  # queries of a template that have no answers are alike: of these the first ones are enough
+            asked = np.union1d(touched, block.list_first(used, MOST_DEAR))
+            part = self.combinations / np.maximum(block.sharing, 1)
+            work = self.pairs[asked] + part[block.template_of[asked]]
+        else:
+            asked = np.flatnonzero(block.active)[:MOST_DEAR]
+            work, whole = np.ones(len(asked)), max(float(block.alive), 1.0)
+        dear = np.zeros(len(asked), np.bool_)
+        dear[_find_dearest(work)] = True
+        took = self.seconds * work / whole
+        for at in np.flatnonzero(dear | (self.answers[asked] > 0)).tolist():
+            n = asked[at]
+            last = NEVER if self.last is None else int(self.last[n])
+            yield block.ids[n], [int(self.answers[n]), float(took[at]), last]
 
 
 def _find_dearest(work: np.ndarray) -> np.ndarray:

@@ -45,8 +45,9 @@ def is_due(block: Block, clock: Clock) -> bool:
 
 def _spans(block: Block, clock: Clock) -> dict[int, tuple[int, int]]:
     """By template whose tuples leave without a partner: the span of event time in which waits end."""
-    kinds = ((n, t) for n, t in block.outer.items() if t.outer != "semi")
-    return {n: clock.find_ends(t.streams[t.partner], t.wait_us) for n, t in kinds}
+    waits = {n: (t.streams[t.partner], t.wait_us) for n, t in block.outer.items() if t.outer != "semi"}
+    ends = {wait: clock.find_ends(*wait) for wait in set(waits.values())}
+    return {n: ends[wait] for n, wait in waits.items()}
 
 
 class Unmatched:

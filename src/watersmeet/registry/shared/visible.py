@@ -121,10 +121,12 @@ class Visible:
         self.index = np.zeros((layout.width, count, INDEX_FIELDS), np.int64)
         self._kept: list[Laid] = []
         places = [_NOTHING] * count
-        for at, segment in enumerate(self.segments):
-            if segment is not None:
-                columns = of[self.stream_of[at]]
-                places[at] = self._put(at, columns.numbers, _lay_out(segment, columns))
+        for number, columns in enumerate(of):
+            there = [at for at in range(first[number], first[number + 1]) if self.segments[at] is not None]
+            laid = [_lay_out(segment, columns) for at in there if (segment := self.segments[at]) is not None]
+            for at, one in zip(there, laid, strict=True):
+                places[at] = one.place
+            self._put(there, columns.numbers, laid)
         self.first = np.array(first, np.int64)
         ts, batch, lowest, highest, ordered = np.array(places, np.int64).reshape(-1, len(_NOTHING)).T.copy()
         self.ts, self.batch = ts, batch
@@ -132,15 +134,14 @@ class Visible:
             self.first, ts, lowest, highest, ordered, np.array(is_new, np.uint8), self.codes, self.valid, self.index
         )
 
-    def _put(self, at: int, numbers: list[int], laid: Laid) -> tuple[int, int, int, int, int]:
-        self._kept.append(laid)
-        if numbers:
-            self.codes[numbers, at], self.valid[numbers, at], self.index[numbers, at] = (
-                laid.codes,
-                laid.valid,
-                laid.index,
-            )
-        return laid.place
+    def _put(self, there: list[int], numbers: list[int], laid: list[Laid]) -> None:
+        """The columns of a stream's segments to their places."""
+        self._kept += laid
+        if numbers and laid:
+            rows, columns = np.array(numbers)[:, None], np.array(there)
+            self.codes[rows, columns] = np.array([one.codes for one in laid]).T
+            self.valid[rows, columns] = np.array([one.valid for one in laid]).T
+            self.index[rows, columns] = np.array([one.index for one in laid]).transpose(1, 0, 2)
 
     def new_rows(self, stream: int) -> np.ndarray:
         """The rows of a stream's new segment, by time."""

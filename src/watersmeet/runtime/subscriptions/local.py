@@ -151,7 +151,8 @@ class LocalSubscriptions(RegistryFront):
     def _wire(self, stream: str, table: pa.Table, seen: Seen) -> pa.Table:
         """A batch of a stream as wire rows; what it brings is taken to what was seen."""
         spec = self.plan.streams[stream]
-        table = retype_table(normal(table).select(list(spec.schema)), self._schemas[stream])
+        if table.schema != self._schemas[stream]:
+            table = retype_table(normal(table).select(list(spec.schema)), self._schemas[stream])
         wire = enlarge(table).rename_columns([wire_name(spec, name) for name in table.column_names])
         marked = mark_ahead(self.plan.by_alias[stream], wire, self.plan.timezone, time.time_ns() // 1000)
         kept, brought = rows_kept(self.plan.by_alias[stream], marked)
