@@ -219,7 +219,7 @@ def command(
     if unknown := set(named) - set(KINDS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(KINDS)}", param_hint="--kinds")
     streams, found = make_streams(batches, rows, seed), list[Outcome]()
-    run(make_alerts(60, seed, named), streams[:2], 60)  # kernels are compiled
+    run(make_alerts(60, seed, named), streams[: WARM_UP + 1], 60)  # kernels are compiled
     for size in sizes.split(","):
         found.append(run(make_alerts(int(size), seed, named), streams, checked))
     _show(Console(), found)
