@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.rounds.test_subscriptions import SCHEMA, SPECS, answers, batch_of, in_memory, sql
+from watersmeet.registry.versions import _HELD
+from watersmeet.runtime.subscriptions.own import OWN
 
 GOOD = {
     "pair": sql(6),
@@ -128,6 +130,24 @@ def hurt_nobody(chance: random.Random, many: int, engine: str) -> None:
         for id in taken[number - LIVES] if number >= LIVES else ():
             subs.remove(id)
     assert {e.id for e in subs.list() if e.state == "running"} >= set(GOOD)
+
+
+def test_a_long_list_inside_a_condition_is_read_at_once() -> None:
+    """Found by the test above: reading it as a list of values took exponential time, and the driver stood still."""
+    subs = in_memory()
+    listed = ", ".join(map(str, range(3_000)))
+    subs.add(f"SELECT r.id AS x FROM r, s WHERE r.k = s.k AND (r.id IN ({listed}) IS NULL OR 1 = 1) WINDOW = 3 SECONDS")
+    assert subs.push(batch_of(0)).num_rows > 0
+
+
+def test_runs_of_queries_that_are_gone_are_forgotten() -> None:
+    subs = in_memory()
+    for number in range(60):
+        id = subs.add(f"SELECT r.id AS x FROM r, s WHERE r.id < s.id + {number} WINDOW = 1 SECOND")
+        subs.push(batch_of(number))
+        subs.remove(id)
+    held = [key for key in _HELD[subs._view.name] if isinstance(key, tuple) and key[0] == OWN]
+    assert 1 <= len(held) <= 30
 
 
 @pytest.mark.parametrize("engine", ["shared", "rjoin"])

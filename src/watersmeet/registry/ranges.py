@@ -35,7 +35,7 @@ from watersmeet.query.stream import DECIMAL, INTEGERS
 LEAST, MOST = -(2**63), 2**63 - 1
 _DIGITS = 15
 """A number of so many digits is the same double however it is made."""
-_NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER = r"-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 _VALUE = rf"(?:{_NUMBER}|'(?:[^'\\]|'')*'|CAST\('\d{{4}}-\d\d-\d\d' AS DATE\))"
 _COMPARED = re.compile(rf"\{{0\}} (<=|>=|<|>|=) ({_VALUE})")
 _MIRRORED = re.compile(rf"({_VALUE}) (<=|>=|<|>|=) \{{0\}}")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -250,6 +250,7 @@ class RegistryView:
 
 
 _HELD: dict[str, dict[Hashable, Any]] = {}
+_FEW_GONE = 16
 _LOCK = threading.RLock()
 
 
@@ -265,6 +266,25 @@ def get_or_make(registry: str, key: Hashable, make: Callable[[], T]) -> T:
         if key not in mine:
             mine[key] = make()
         return mine[key]  # type: ignore[no-any-return]
+
+
+def forget_gone(registry: str, is_mine: Callable[[Hashable], bool], living: Collection[Hashable]) -> None:
+    """Let go of a registry's things of one kind that are not among the living, once there are more of them: a batch that is tried with fewer queries finds the others again.
+
+    >>> for n in range(40):
+    ...     _ = get_or_make("r", ("run", n), list)
+    >>> forget_gone("r", lambda key: key[0] == "run", {("run", 3)})
+    >>> list(_HELD["r"])
+    [('run', 3)]
+    >>> forget("r")
+    """
+    with _LOCK:
+        mine = _HELD.get(registry, {})
+        found = [key for key in mine if is_mine(key)]
+        if len(found) > 2 * len(living) + _FEW_GONE:
+            for key in found:
+                if key not in living:
+                    del mine[key]
 
 
 def forget(registry: str) -> None:

@@ -43,7 +43,7 @@ from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.answers import write_rows, write_texts
 from watersmeet.registry.shared.block import write_prefix
 from watersmeet.registry.subscription import Registered
-from watersmeet.registry.versions import get_or_make
+from watersmeet.registry.versions import forget_gone, get_or_make
 from watersmeet.runtime.in_process import LocalRun
 from watersmeet.runtime.units import InProcess
 from watersmeet.sql.parse import parse
@@ -147,6 +147,8 @@ class OwnRuns:
         for kind in [k for k in turn.state.segments if k.startswith(_KIND) and k.split(" ")[1] not in living]:
             for info in turn.state.segments.pop(kind):
                 turn.store.remove(info)
+        runs = {(OWN, turn.unit, key) for key in living}
+        forget_gone(self.registry, lambda held: isinstance(held, tuple) and held[:2] == (OWN, turn.unit), runs)
         memory = turn.state.extra.pop(OWN, {})
         kept = {key: value for key, value in memory.items() if key in living}
         if kept:
