@@ -140,6 +140,15 @@ def test_a_long_list_inside_a_condition_is_read_at_once() -> None:
     assert subs.push(batch_of(0)).num_rows > 0
 
 
+def test_an_error_that_stands_twice_in_a_condition_is_null() -> None:
+    """Found by the test above: DuckDB computed the part that is common to both sides before TRY, which did not catch its error."""
+    subs = in_memory()
+    twice = "cast(s.id AS tinyint) * 100"
+    subs.add(f"SELECT r.id AS x FROM r, s WHERE r.k = s.k AND {twice} = {twice} WINDOW = 3 SECONDS", id="q")
+    assert all(subs.push(batch_of(number)) is not None for number in range(12, 15))
+    assert [(e.id, e.state) for e in subs.list() if e.state != "running"] == []
+
+
 def test_runs_of_queries_that_are_gone_are_forgotten() -> None:
     subs = in_memory()
     for number in range(60):

@@ -102,7 +102,8 @@ def _connect(timezone: str) -> duckdb.DuckDBPyConnection:
             f"unknown time zone {timezone!r}: the evaluator has no rules for it; give a name such as 'Europe/Berlin', or an offset as '+02:00'"
         ) from error
     con.execute("SET preserve_insertion_order = true")
-    con.execute("SET disabled_optimizers = 'expression_rewriter'")  # -x < 0 would become x > 0, which never overflows
+    # -x < 0 would become x > 0, which never overflows; and of two equal parts inside TRY one would be computed before it, and its error not be caught
+    con.execute("SET disabled_optimizers = 'expression_rewriter,common_subexpressions'")
     con.execute("SET arrow_large_buffer_size = true")  # texts with 64-bit offsets, as units have them
     for name, change in (("wm_upper", str.upper), ("wm_lower", str.lower)):
         con.create_function(name, partial(_change_case, change), ["VARCHAR"], "VARCHAR", type="arrow")

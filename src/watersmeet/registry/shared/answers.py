@@ -85,12 +85,15 @@ class _Values:
         """By plain column: where its texts begin, less the place of its stream's first tuple; the last is for what is computed."""
         self._put(pa.array(["null"], pa.large_string()))
         self._lay_plain()
-        self._places = {n: self._compute(n) for n in range(block.output_form.shape[1])}
+        count = block.output_count[pairs.query]
+        self._have = [np.flatnonzero(count > n) for n in range(int(count.max(initial=0)))]
+        """By number of a value the pairs that have so many: one query with many columns costs nothing for the others."""
+        self._places = [self._compute(n, rows) for n, rows in enumerate(self._have)]
         self.pool = pa.concat_arrays(self._pool)
 
     def texts(self, n: int, rows: np.ndarray) -> pa.Array:
-        """The texts of the n-th values of some pairs."""
-        return self.pool.take(pa.array(self._places[n][rows]))
+        """The texts of the n-th values of some pairs, which are given in ascending order."""
+        return self.pool.take(pa.array(self._places[n][np.searchsorted(self._have[n], rows)]))
 
     def _lay_plain(self) -> None:
         taken = self.pairs.taken
@@ -110,17 +113,17 @@ class _Values:
         self._pool.append(texts)
         self._size += len(texts)
 
-    def _compute(self, n: int) -> np.ndarray:
-        """The places of the n-th values of all pairs."""
-        block, query = self.block, self.pairs.query
+    def _compute(self, n: int, rows: np.ndarray) -> np.ndarray:
+        """The places of the n-th values of some pairs."""
+        block, query = self.block, self.pairs.query[rows]
         column, alias = block.output_column[query, n], block.output_alias[query, n]
-        member = self.pairs.places[self.pairs.combination, alias]
+        member = self.pairs.places[self.pairs.combination[rows], alias]
         places = np.where(member < 0, _NULL, self._plain[column] + member)
-        for form, rows in group_positions(block.output_form[query, n]):
+        for form, at in group_positions(block.output_form[query, n]):
             if form >= 0:
                 text, parameters = block.outputs[form]
-                uses = block.output_use[query[rows], n]
+                uses = block.output_use[query[at], n]
                 wrap = json_text(block.output_types[form])
-                places[rows] = self._size + np.arange(len(rows))
-                self._put(self.pairs.values(text, parameters, rows, uses, wrap))
+                places[at] = self._size + np.arange(len(at))
+                self._put(self.pairs.values(text, parameters, rows[at], uses, wrap))
         return places
