@@ -96,8 +96,8 @@ class JoinBuilder(Runnable):
         """The same as `window(span)`: `.within("10 minutes")`."""
         return self._add_window("WINDOW", (), span)
 
-    def tumbling(self, span: Span) -> Self:
-        """All in the same window of a fixed width: `.tumbling("10 minutes")` is 10:00 to 10:10, 10:10 to 10:20 and so on."""
+    def tumble(self, span: Span) -> Self:
+        """All in the same window of a fixed width: `.tumble("10 minutes")` is 10:00 to 10:10, 10:10 to 10:20 and so on."""
         return self._add_window("TUMBLING", (), span)
 
     def dwindow(self, first: str, then: str, span: Span) -> Self:

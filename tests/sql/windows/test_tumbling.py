@@ -102,5 +102,5 @@ def test_a_column_of_that_name_stays_one() -> None:
 def test_the_fluent_form_says_the_same() -> None:
     chance = random.Random(8)
     r, s = make_stream(chance, 0, KINDS["zoned"]), make_stream(chance, 100, KINDS["zoned"])
-    q = wm.join(r=wm.Stream(r, time="ts"), s=wm.Stream(s, time="ts")).on("r.k = s.k").tumbling("4 s")
+    q = wm.join(r=wm.Stream(r, time="ts"), s=wm.Stream(s, time="ts")).on("r.k = s.k").tumble("4 s")
     assert "TUMBLING = 4 s" in str(q.explain())
