@@ -261,11 +261,16 @@ def test_every_letter_of_a_checkpoint_is_whole_or_named(tmp_path: Path, damage: 
             name == "run" and damage in ("flip", "a sibling's")
         )  # another name of a run: only the exchange knows the right one
         with pytest.raises((CheckpointError, StreamError), match=f"{LETTERS}/{name} |{LETTERS}/{name}[);]"):
-            again = Site(folder, address, "paris")
-            again.letters.messages(intent)
-            again.letters.after_commit(paris.latest)
+            go_on(folder, address, intent, paris.latest)
         assert numbers(address, "paris", "tokyo") in ([], [1], [1, 2]), "nothing that is damaged was sent"
     assert len(seen) == 5
+
+
+def go_on(folder: Path, address: str, intent: Intent, latest: BatchManifest) -> None:
+    """A process that plays a batch again, and sends what waits."""
+    again = Site(folder, address, "paris")
+    again.letters.messages(intent)
+    again.letters.after_commit(latest)
 
 
 def keep(site: Site, intent: Intent) -> None:
