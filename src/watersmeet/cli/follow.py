@@ -96,7 +96,7 @@ def draw(plan: DescribedPlan) -> dict[str, object]:
         },
         "routing": routing,
         "windows": [
-            {"first": a, "second": b, "least_us": _bound(-windows[y][x]), "most_us": _bound(windows[x][y])}
+            {"first": a, "second": b, "least_us": _find_bound(-windows[y][x]), "most_us": _find_bound(windows[x][y])}
             for (x, a), (y, b) in combinations(enumerate(plan.inputs), 2)
         ],
     }
@@ -109,5 +109,5 @@ def _find_time(source: DescribedInput) -> str:
     return next((c.expr.rpartition(".")[2] for c in source.columns if c.wire == TIME), TIME)
 
 
-def _bound(us: int) -> int | None:
+def _find_bound(us: int) -> int | None:
     return None if abs(us) >= UNBOUNDED else us
