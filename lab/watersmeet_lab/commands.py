@@ -37,6 +37,7 @@ _BENCHES = {
     "alerts": "many alerts on values, ranges and what does not happen, over three streams, in process",
     "skewed-sites": "what auto ships between sites under skew, beside the best of all plans, executed",
     "soak": "files, disk and memory over many micro-batches, and the cost of a round",
+    "page": "CPU time of the live page by the time of the batches that it shows",
     "sites": "one application for each site: bytes on the wire, latency, and tuples/s over a narrow line",
     "scale": "what a micro-batch costs by rows, units, payload and state, as a formula",
 }
@@ -47,7 +48,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, alerts, skewed-sites, soak, sites or scale [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, alerts, skewed-sites, soak, page, sites or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -68,6 +68,7 @@ def test_a_mistake_is_named(folders, verb, arguments, said):
         (["--late", "parquet:lost"], "--runtime rounds: add that"),
         (["--late", "parquet:lost", "--runtime", "rounds", "--static"], "--runtime rounds: add that"),
         (["--on-error", "set aside", "--runtime", "rounds"], "such as --late json:FOLDER"),
+        (["--keep", "20"], "--keep 20 needs --runtime rounds"),
         (["--late", "delta:lost", "--runtime", "rounds"], "--late delta:lost: write parquet:FOLDER"),
         (["--late", "json:./out", "--sink", "parquet:out", "--runtime", "rounds"], "is the folder of the results"),
     ],

@@ -191,6 +191,8 @@ def test_rounds_go_on_where_they_stopped(spark, tmp_path, monkeypatch):
         1,
         "--late",
         "json:lost",
+        "--keep",
+        3,
     )
     for number in (0, 2):
         write(tmp_path, number)

@@ -74,17 +74,33 @@ def test_what_is_said_is_what_happens(changed: dict[str, Any]) -> None:
             "refilled    windows: s - r: -8 s to 8 s was -4 s to 4 s: rows of r are stored from 2023-11-14 22:13:26 on",
         ),
         ({"seconds": 3}, "kept        windows: s - r: -3 s to 3 s was -4 s to 4 s"),
-        ({"more": " AND r.id > 3"}, "kept        filters: r r.id > 3 is new"),
+        ({"more": " AND r.id > 3"}, "kept        filters: r.id > 3 is new"),
         (
             {"lateness": "1 second"},
             "refilled    lateness= or idle=: r: 1 s was 0 s; s: 1 s was 0 s: rows were counted late by another measure",
         ),
-        ({"select": "r.k AS k"}, "r r.id: bigint, stored as c1 is gone"),
-        ({"units": 3}, "kept        units= or routing="),
+        ({"select": "r.k AS k"}, "r.id (bigint, stored as c1) is gone"),
+        ({"units": 3}, "kept        units= or routing=: hash over 3 units (K0:3) was hash over 2 units (K0:2)"),
     ],
 )
 def test_what_differs_is_named_with_what_it_was(changed: dict[str, Any], said: str) -> None:
     assert said in query(**changed).explain(checkpoint=built("query", 6, "") / "ck")
+
+
+def test_every_part_has_its_own_time_and_the_query_the_latest() -> None:
+    told = query(seconds=8, lateness="1 second").explain(checkpoint=built("query", 6, "") / "ck")
+    facts = told.to_dict()["checkpoint"]
+    times = {part["part"]: part["why"].rpartition("complete from ")[2] for part in facts["parts"] if part["why"]}
+    assert set(times) == {"windows", "lateness= or idle="}
+    assert times["windows"] < times["lateness= or idle="] == f"{facts['complete_from']} on"
+
+
+def test_who_is_refused_hears_of_upgrades() -> None:
+    folder = StateFolder.under(str(built("query", 6, "") / "ck"))
+    with pytest.raises(
+        CheckpointError, match=r"what differs: windows(?s:.*)hand its state over with start\(upgrade=True\)"
+    ):
+        check_checkpoint(query(seconds=8).plan, folder)
 
 
 def test_a_select_over_the_same_columns_goes_on() -> None:

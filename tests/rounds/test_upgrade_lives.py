@@ -19,6 +19,7 @@ from tests.rounds.test_upgrades import Asked, World, snapshot
 from watersmeet.cli import app
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
+from watersmeet.runtime.checkpoints.summary import sum_up
 from watersmeet.runtime.checkpoints.upgrade import Sinks, end_upgrade, undo, upgrade
 from watersmeet.runtime.checkpoints.verdicts import judge
 from watersmeet.runtime.checkpoints.verify import verify
@@ -185,6 +186,7 @@ def test_checkpoints_of_every_format_go_on_and_are_upgraded(number: int, tmp_pat
     shutil.copytree(FIXTURES / f"format-{number}", root)
     StateFolder.under(str(root / "ck")).prepare()
     assert f'"format": {number}' in (root / "ck" / "watersmeet" / "manifests" / "1.json").read_text()
+    assert sum_up(open_checkpoint(root / "ck")).format == number
     judged = judge(open_checkpoint(root / "ck"), wires(2).plan)
     assert not judged.impossible
     assert judged.since is None

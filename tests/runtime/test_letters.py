@@ -17,6 +17,7 @@ import pytest
 import watersmeet as wm
 from tests.runtime.carriers import Faulty, running_address
 from watersmeet.errors import CheckpointError, OptionError, StreamError
+from watersmeet.runtime.checkpoints.verify import verify
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites import exchange as exchange_module
@@ -214,6 +215,69 @@ def test_a_letter_that_is_missing_or_damaged_is_named(tmp_path: Path, address: s
 def _having_taken(site: Site, number: int) -> dict[str, Any]:
 
     return {"state": SiteState(taken={"paris": number}).to_json(), "runs": {}}
+
+
+def spoil(path: Path, damage: str) -> None:
+    """Damage a file of a checkpoint; a sibling's: another letter of the same kind lies in its place."""
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "a sibling's":
+        kind = path.name.rpartition("-")[0]
+        siblings = sorted(p for p in path.parent.glob(f"{kind}-*") if p != path and p.name.rpartition("-")[0] == kind)
+        path.write_bytes(siblings[0].read_bytes() if siblings else b"0" * len(whole))
+    elif damage == "flip":
+        middle = len(whole) // 2
+        path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+    else:
+        path.write_bytes(whole[: {"empty": 0, "half": len(whole) // 2, "short": len(whole) - 1}[damage]])
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "short", "flip", "gone", "a sibling's"])
+def test_every_letter_of_a_checkpoint_is_whole_or_named(tmp_path: Path, damage: str) -> None:
+    """A site with two letters that wait for the line, and two that a batch has taken that was not committed: every file of them."""
+    seen = set[str]()
+    for number in range(5):
+        folder = tmp_path / f"{number}"
+        address = str(folder / "exchange")
+        paris, tokyo = both(folder, address)
+        paris.play(5)
+        for time_ in (10, 20):
+            tokyo.play(time_)
+        paris.line.is_cut = True
+        for time_ in (10, 20):
+            paris.play(time_)
+        paris.line.is_cut = False
+        intent = Intent(3, "id", "", 2, {"at": "paris"}, sites=paris.letters.next(paris.latest))
+        keep(paris, intent)
+        assert [f for f in verify(folder / "ck-paris") if f.file.startswith("watersmeet/letters")] == []
+        names = sorted(p.name for p in (folder / "ck-paris" / "watersmeet" / LETTERS).iterdir())
+        assert names == ["run", "to-tokyo-1", "to-tokyo-2", "to-tokyo-3", "tokyo-1", "tokyo-2"]
+        name = [n for n in names if n != "to-tokyo-1"][number]  # the first one tokyo has taken
+        seen.add(name)
+        spoil(folder / "ck-paris" / "watersmeet" / LETTERS / name, damage)
+        found = [f.file for f in verify(folder / "ck-paris") if f.file.startswith("watersmeet/letters")]
+        assert found == [f"watersmeet/letters/{name}"] or (
+            name == "run" and damage in ("flip", "a sibling's")
+        )  # another name of a run: only the exchange knows the right one
+        with pytest.raises((CheckpointError, StreamError), match=f"{LETTERS}/{name} |{LETTERS}/{name}[);]"):
+            go_on(folder, address, intent, paris.latest)
+        assert numbers(address, "paris", "tokyo") in ([], [1], [1, 2]), "nothing that is damaged was sent"
+    assert len(seen) == 5
+
+
+def go_on(folder: Path, address: str, intent: Intent, latest: BatchManifest) -> None:
+    """A process that plays a batch again, and sends what waits."""
+    again = Site(folder, address, "paris")
+    again.letters.messages(intent)
+    again.letters.after_commit(latest)
+
+
+def keep(site: Site, intent: Intent) -> None:
+    """Write the latest manifest and an intent to a site's checkpoint."""
+    folder = site.letters.folder
+    folder.save("manifests", site.latest.batch, site.latest)
+    folder.save("intents", intent.batch, intent)
 
 
 @pytest.mark.parametrize(

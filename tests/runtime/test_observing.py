@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import watersmeet as wm
-from tests.rounds.lives import Life
+from tests.rounds.lives import Life, wires
 from tests.rounds.test_damage import built, in_process
 from tests.view.batches import batches, query
 from watersmeet.cli import app
+from watersmeet.cli.follow import describe
 from watersmeet.dataflow.clock import NEVER, dead_before, find_holds
 from watersmeet.errors import OptionError
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.observing import Events, OfCheckpoint, describe_plan, waits_of
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
@@ -160,6 +162,20 @@ def test_watch_shows_the_batches_of_another_process(recorded: Path) -> None:
     done = CliRunner().invoke(app, ["watch", str(recorded), "--seconds", "0"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
     assert [line.partition(":")[0] for line in done.output.splitlines()] == ["batch 0", "batch 1", "batch 2"]
+
+
+def test_the_page_of_watch_draws_the_plan_that_the_checkpoint_describes(recorded: Path) -> None:
+    stored, plan = open_checkpoint(recorded), wires(4).plan
+    found, own = describe(stored), describe_plan(plan, "ck", "rounds")
+    assert found["windows"] == own["windows"]
+    assert str(found["dataflow"]) == own["dataflow"].replace(f"kernel {plan.kernel}", "")
+    bounds = {n: (b["kept_us"], b["late_us"]) for n, b in own["bounds"].items()}
+    assert {n: (b["kept_us"], b["late_us"]) for n, b in found["bounds"].items()} == bounds
+    assert found["decisions"] == [["routing", ["hash: 2 units"]]]
+
+
+def test_a_registry_is_not_drawn() -> None:
+    assert "dataflow" not in describe(open_checkpoint(built("registered", 4, "") / "ck"))
 
 
 def test_watch_says_what_it_cannot_follow(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
         folder = Path(scratch)
         for number, alias in enumerate("ab"):
-            _write(folder / alias, batches, rows, number)
+            write_stream(folder / alias, batches, rows, number)
         with local_session("bench-soak", log=folder / "spark.log") as spark:
             status.update(f"{batches} micro-batches")
             looks, one = _soak(spark, folder, batches)
@@ -94,7 +94,8 @@ class Look:
     jvm_mb: float
 
 
-def _write(folder: Path, files: int, rows: int, number: int) -> None:
+def write_stream(folder: Path, files: int, rows: int, number: int) -> None:
+    """A stream in files, two seconds each."""
     rng = np.random.default_rng(number)
     folder.mkdir()
     for n in range(files):
@@ -105,7 +106,8 @@ def _write(folder: Path, files: int, rows: int, number: int) -> None:
         os.utime(path, (START.timestamp() + n, START.timestamp() + n))
 
 
-def _query(spark: Any, folder: Path) -> Any:
+def make_query(spark: Any, folder: Path) -> Any:
+    """The join of two streams, a file of each in a batch."""
     reader = spark.readStream.schema("key BIGINT, ts TIMESTAMP").option("maxFilesPerTrigger", 1)
     streams = {alias: wm.Stream(reader.parquet(str(folder / alias)), time="ts") for alias in "ab"}
     return wm.sql(QUERY, **streams, units=spark.sparkContext.defaultParallelism)
@@ -135,7 +137,7 @@ def _soak(spark: Any, folder: Path, batches: int) -> tuple[list[Look], list[Prog
                 )
             )
 
-    handle = _query(spark, folder).start(sink="noop", checkpoint=folder / "soak", trigger="availableNow")
+    handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / "soak", trigger="availableNow")
     handle.on_batch(look)
     handle.await_termination()
     return looks, seen
@@ -144,7 +146,7 @@ def _soak(spark: Any, folder: Path, batches: int) -> tuple[list[Look], list[Prog
 def _second_round(spark: Any, folder: Path) -> list[Progress]:
     """The same query with an empty second round, over the same files; one round is what the soak measured."""
     with patch.object(handle_module, "PlanFlows", Echo):
-        handle = _query(spark, folder).start(sink="noop", checkpoint=folder / "second", trigger="availableNow")
+        handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / "second", trigger="availableNow")
         while handle.is_active and len(handle.history()) < 60:
             handle.await_termination(0.2)
         handle.stop()

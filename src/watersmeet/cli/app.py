@@ -174,6 +174,12 @@ def run(
     static: Static = False,
     serve: Serve = False,
     port: Port = 0,
+    keep: Annotated[
+        int,
+        typer.Option(
+            help="With --runtime rounds: for how many batches the state stays, to go back to.", min=2, max=100
+        ),
+    ] = 2,
     upgrade: Annotated[
         bool,
         typer.Option("--upgrade", help="With --runtime rounds: hand the checkpoint of another query over to this one."),
@@ -193,6 +199,8 @@ def run(
             raise OptionError(
                 "--upgrade needs --runtime rounds: of dataframe() Spark keeps the state, and only the same windows, keys and columns go on"
             )
+        if keep != 2 and (on != "rounds" or static):
+            raise OptionError(f"--keep {keep} needs --runtime rounds: of dataframe() Spark keeps the state")
         choices, with_jars = _options(units, kernel, routing, driver, on, shipping), jars(jars_)
         choices["on_error"] = on_error
         zone = check_query(text, found, timezone).timezone
@@ -201,7 +209,7 @@ def run(
     if static:
         runs.backfill(text, found, choices, to, zone)
     else:
-        how = runs.How(with_jars, port if serve else None, upgrade)
+        how = runs.How(with_jars, port if serve else None, upgrade, keep)
         runs.stream(text, found, choices, to, late, checkpoint, pace, zone, how)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from itertools import combinations
 
 from rich.console import Console
 
@@ -10,9 +12,13 @@ from watersmeet.cli.spark import stop_requests
 from watersmeet.cli.view import TotalsView
 from watersmeet.cli.watch import Totals
 from watersmeet.errors import CheckpointError
+from watersmeet.plan.model import TIME
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.runtime.checkpoints.described import DescribedInput, DescribedPlan
 from watersmeet.runtime.checkpoints.stored import Stored, open_checkpoint
 from watersmeet.runtime.observing import POLL_S, Events, OfCheckpoint, Waits, serve
 from watersmeet.runtime.rounds.checkpoint import PROGRESS
+from watersmeet.view.graph import draw_dataflow, draw_windows
 
 
 def follow(checkpoint: str, port: int | None, seconds: float | None) -> None:
@@ -61,11 +67,47 @@ def waits_of(stored: Stored) -> Waits:
 
 def describe(stored: Stored) -> dict[str, object]:
     """What a page says of a query of which only the checkpoint is known."""
+    plan, manifest = DescribedPlan(stored.intent.plan), stored.manifest
+    late = {alias: plan.streams[i.stream].lateness_us for alias, i in plan.inputs.items() if i.stream in plan.streams}
     bounds = {
-        name: {"kept_us": kind.kept_us, "late_us": 0, "text": name}
+        name: {"kept_us": kind.kept_us, "late_us": _find_latest(late, name), "text": name}
         for name, kind in stored.kinds.items()
         if kind.kept_us is not None
     }
-    title = stored.folder.beside().rpartition("/")[2]
-    manifest = stored.manifest
-    return {"title": title, "query": manifest.query, "fingerprint": manifest.fingerprint, "bounds": bounds}
+    about = {"title": stored.folder.beside().rpartition("/")[2], "query": manifest.query, "bounds": bounds}
+    return about | {"fingerprint": manifest.fingerprint} | draw(plan)
+
+
+def _find_latest(late: Mapping[str, int], alias: str) -> int:
+    """The largest lateness of the other streams."""
+    return max((us for other, us in late.items() if other != alias), default=0)
+
+
+def draw(plan: DescribedPlan) -> dict[str, object]:
+    """Dataflow and windows of a query, as far as its state has them; nothing of registries and sites."""
+    if not plan.inputs or "at" in plan.raw:
+        return {}
+    spans, windows = plan.streams, plan.raw["windows"]
+    routing = [{"sides": list(names), "kind": way.kind, "units": way.units} for names, way in plan.stages]
+    facts = {
+        "aliases": {
+            alias: {"stream": i.stream, "time": _find_time(i), "lateness_us": spans[i.stream].lateness_us}
+            for alias, i in plan.inputs.items()
+        },
+        "routing": routing,
+        "windows": [
+            {"first": a, "second": b, "least_us": _find_bound(-windows[y][x]), "most_us": _find_bound(windows[x][y])}
+            for (x, a), (y, b) in combinations(enumerate(plan.inputs), 2)
+        ],
+    }
+    shown = [f"{r['kind']}: {r['units']} units" for r in routing]
+    return {"dataflow": draw_dataflow(facts), "windows": draw_windows(facts), "decisions": [["routing", shown]]}
+
+
+def _find_time(source: DescribedInput) -> str:
+    """The column of event time."""
+    return next((c.expr.rpartition(".")[2] for c in source.columns if c.wire == TIME), TIME)
+
+
+def _find_bound(us: int) -> int | None:
+    return None if abs(us) >= UNBOUNDED else us

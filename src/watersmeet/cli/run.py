@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class How:
     port: int | None = None
     """That of the live page; None: there is none."""
     upgrade: bool = False
+    keep: int = 2
 
 
 def stream(
@@ -52,7 +54,12 @@ def stream(
                 to = folders.rounds_sink(sink, view.rows)
                 lost = None if late is None else folders.rounds_sink(late, view.late_rows, "late")
                 where = folder.absolute()
-                running = query.start(sink=to, late=lost, checkpoint=where, trigger=trigger, upgrade=how.upgrade)
+                with warnings.catch_warnings():
+                    if how.upgrade:  # what the warning says is printed below
+                        warnings.filterwarnings("ignore", message="the query of .* was changed after batch")
+                    running = query.start(
+                        sink=to, late=lost, checkpoint=where, trigger=trigger, keep=how.keep, upgrade=how.upgrade
+                    )
                 if running.upgraded is not None:
                     on.console.print(str(running.upgraded), highlight=False, soft_wrap=True, markup=False)
                 watch: QueryWatch = RoundsWatch(running, view.totals, view.batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from watersmeet.runtime.checkpoints.restore import restore
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.checkpoints.summary import sum_up
 from watersmeet.runtime.checkpoints.upgrade import undo
-from watersmeet.runtime.checkpoints.verify import verify
+from watersmeet.runtime.checkpoints.verify import Finding, verify
 
 DAMAGED = 3
 """The exit code if a checkpoint is damaged."""
+FEW = 3
+"""So many files that are harmless for one reason are named one by one."""
 
 
 def show(checkpoint: str, batch: int | None) -> None:
@@ -28,12 +31,31 @@ def show(checkpoint: str, batch: int | None) -> None:
 def check(checkpoint: str) -> None:
     """Every finding on a line of its own."""
     found = verify(checkpoint)
-    for finding in found:
-        _say(f"{'harmless' if finding.is_harmless else 'damage'}: {finding}")
-    damaged = sum(not finding.is_harmless for finding in found)
+    harmless = [finding for finding in found if finding.is_harmless]
+    for finding in found[: len(found) - len(harmless)]:
+        _say(f"damage: {finding}")
+    for line in _fold(harmless):
+        _say(f"harmless: {line}")
+    damaged = len(found) - len(harmless)
     _say(f"{checkpoint}: {damaged} damaged or missing" if damaged else f"{checkpoint}: whole")
     if damaged:
         raise typer.Exit(DAMAGED)
+
+
+def _fold(findings: list[Finding]) -> Iterator[str]:
+    """Findings, those that say the same of many files of a folder on one line.
+
+    >>> list(_fold([Finding(f"segments/{n}", "nobody names it") for n in range(5)]))
+    ['5 files of segments, such as 0: nobody names it']
+    """
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        alike.setdefault((finding.file.rpartition("/")[0], finding.problem), []).append(finding)
+    for (folder, problem), same in alike.items():
+        if len(same) <= FEW:
+            yield from map(str, same)
+        else:
+            yield f"{len(same)} files of {folder}, such as {same[0].file.rpartition('/')[2]}: {problem}"
 
 
 def export(checkpoint: str, to: Path, batch: int | None) -> None:

@@ -1,7 +1,8 @@
 """What differs between the description that a state was stored under and a query's own, piece by piece.
 
     windows       b - a: -10 s to 10 s was -20 s to 20 s
-    filters       b b.x > 3 is new
+    filters       b.x > 3 is new
+    routing       hash over 3 units (K0:3) was hash over 4 units (K0:4)
 
 What becomes of a part that differs is for `runtime.checkpoints.verdicts` to say, which knows the state.
 
@@ -11,6 +12,7 @@ Invariant: nothing differs if and only if the fingerprints are the same; every p
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -62,11 +64,16 @@ def _differences(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str
         elif now is None:
             yield f"{_show(name, was)} is gone"
         else:
-            yield f"{_show(name, now)} was {was}"
+            yield f"{name}: {now} was {was}" if name else f"{now} was {was}"
 
 
 def _show(name: str, text: str | None) -> str:
-    return name if text in (None, "", name) else f"{name}: {text}"
+    """A piece by itself.
+
+    >>> _show("c.v", "double, stored as c2"), _show("a.x > 3", ""), _show("", "true")
+    ('c.v (double, stored as c2)', 'a.x > 3', 'true')
+    """
+    return name if text is None or text in ("", name) else f"{name} ({text})" if name else text
 
 
 def take_apart(description: Description) -> Pieces:
@@ -80,14 +87,19 @@ def take_apart(description: Description) -> Pieces:
     for place, (alias, stream, columns, filters, rows) in enumerate(inputs):
         out.setdefault("streams and aliases", {})[f"{place + 1}. {alias}"] = str(stream)
         for wire, expr, kind in columns:
-            out.setdefault("columns and their types", {})[f"{alias} {expr}"] = f"{kind}, stored as {wire}"
-        out.setdefault("filters", {}).update({f"{alias} {text}": "" for text in _tell_apart(filters)})
+            out.setdefault("columns and their types", {})[_of(alias, expr)] = f"{kind}, stored as {wire}"
+        out.setdefault("filters", {}).update({_of(alias, text): "" for text in _tell_apart(filters)})
         if rows is not None:
             out.setdefault("[ROWS n]", {})[alias] = str(rows)
     for key, value in description.items():
         if key != "inputs":
             out.setdefault(name_part(key), {}).update(_PIECES.get(key, _whole)(value, [i[0] for i in inputs]))
     return out
+
+
+def _of(alias: str, text: str) -> str:
+    """An expression of an alias, which most name already."""
+    return text if f"{alias}." in text else f"{alias} {text}"
 
 
 def _windows(bounds: Any, aliases: list[str]) -> dict[str, str]:
@@ -118,6 +130,30 @@ def _texts(conditions: Any, _: list[str]) -> dict[str, str]:
     return dict.fromkeys(_tell_apart(conditions), "")
 
 
+def _routing(placement: Any, _: list[str]) -> dict[str, str]:
+    """One join, or several that follow each other.
+
+    >>> _routing(["hash", [4, 2], [[0], [1, 2]]], [])
+    {'': 'hash over 8 units (K0:4 x K1+K2:2)'}
+    >>> _routing([[["a", "b"], ["hash", [3], [[0]]]]], [])
+    {'a with b': 'hash over 3 units (K0:3)'}
+    """
+    if placement and isinstance(placement[0], str):
+        return {"": _show_grid(placement)}
+    return {" with ".join(sides): _show_grid(routing) for sides, routing in placement}
+
+
+def _show_grid(routing: Any) -> str:
+    """A grid in words; any other routing as it is stored."""
+    try:
+        kind, shares, dimensions = routing
+        grid = [f"{'+'.join(f'K{c:d}' for c in d)}:{s:d}" for d, s in zip(dimensions, shares, strict=True)]
+    except (TypeError, ValueError):
+        return json.dumps(routing, sort_keys=True)
+    units = math.prod(shares)
+    return f"{kind} over {units} unit{'s' if units != 1 else ''}" + (f" ({' x '.join(grid)})" if grid else "")
+
+
 def _tell_apart(texts: Iterable[str]) -> Iterator[str]:
     """Conditions by texts that differ, also where one is written more than once: the state of such a query is another one's.
 
@@ -136,4 +172,4 @@ def _whole(value: Any, _: list[str]) -> dict[str, str]:
     return {"": json.dumps(value, sort_keys=True)}
 
 
-_PIECES = {"windows": _windows, "lateness": _lateness, "classes": _keys, "conditions": _texts}
+_PIECES = {"windows": _windows, "lateness": _lateness, "classes": _keys, "conditions": _texts, "routing": _routing}

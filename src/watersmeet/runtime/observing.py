@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from watersmeet.dataflow.clock import NEVER, find_holds
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.plan.explain.explanation import facts_of
+from watersmeet.plan.explain.full import list_decisions
 from watersmeet.plan.explain.short import bounds
 from watersmeet.plan.model import Plan
 from watersmeet.query.duration import show_us
@@ -173,8 +174,8 @@ def describe_plan(plan: Any, title: str | None, runtime: str) -> dict[str, Any]:
         "windows": draw_windows(facts),
     }
     told = ("query", "runtime", "kernel", "driver", "order", "shipping", "units", "warnings", "fingerprint", "aliases")
-    why = {"kernel_why": plan.kernel_why, "routing": [f"{r['kind']}: {r['units']} units" for r in facts["routing"]]}
-    return about | why | {name: facts[name] for name in told}
+    decisions = [[title or "sites", lines] for title, lines in list_decisions(plan)]
+    return about | {"decisions": decisions} | {name: facts[name] for name in told}
 
 
 def waits_of(plan: Any) -> Waits:

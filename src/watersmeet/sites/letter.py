@@ -111,6 +111,14 @@ class Letter:
             sizes[item.kind] += len(item.body)
         return dict(sizes)
 
+    def check_address(self, sender: str, to: str, number: int, where: str) -> Letter:
+        """This letter; refuse another one in its place."""
+        if (self.sender, self.to, self.number) != (sender, to, number):
+            raise CheckpointError(
+                f"{where} is letter {self.number} from {self.sender} to {self.to}, and not letter {number} from {sender} to {to}; put the one back that was sent"
+            )
+        return self
+
     @classmethod
     def from_bytes(cls, blob: bytes, where: str) -> Letter:
         """What was written; `where` it lies is for the error."""

@@ -26,6 +26,9 @@ REWRITTEN = ":rewritten"
 """The kind of RJoin's rows that wait."""
 
 
+_UPGRADE = "hand its state over with start(upgrade=True) or run --upgrade (explain(checkpoint=...) or explain --checkpoint says what is kept), "
+
+
 class Described(Protocol):
     """What state is stored under: a query's plan, or a registry's."""
 
@@ -119,16 +122,22 @@ class Manifest(Document):
 
 
 def refuse(
-    fingerprint: str, query: str, parts: Mapping[str, str], whose: Identity, where: str = "the checkpoint"
+    fingerprint: str,
+    query: str,
+    parts: Mapping[str, str],
+    whose: Identity,
+    where: str = "the checkpoint",
+    *,
+    upgrades: bool = False,
 ) -> NoReturn:
-    """The state of one placement is asked for by another."""
+    """The state of one placement is asked for by another; `upgrades`: it may be handed over."""
     names = find_differences(parts, whose.parts) if parts else []
     raise CheckpointError(
         f"{where} belongs to another query or placement"
         + (f"; what differs: {', '.join(names)}. " if names else ". ")
         + f"It was written by fingerprint {fingerprint} of\n  {' '.join(query.split())}\n"
         f"and this is fingerprint {whose.fingerprint} of\n  {whose.query}\nwith {whose.units} units; "
-        "restore the query, schemas, time zone and units= it was started with, or start with a new checkpoint folder"
+        f"restore the query, schemas, time zone and units= it was started with, {_UPGRADE if upgrades else ''}or start with a new checkpoint folder"
     )
 
 
@@ -299,7 +308,8 @@ class BatchManifest(Document):
         """Refuse the state of another query, placement or checkpoint."""
         check_query(self.query_id, query_id, where)
         if self.fingerprint != whose.fingerprint:
-            refuse(self.fingerprint, self.query, self.parts, whose, where)
+            upgrades = not self.queries and not self.sites
+            refuse(self.fingerprint, self.query, self.parts, whose, where, upgrades=upgrades)
 
 
 @dataclass(frozen=True)
@@ -332,7 +342,8 @@ class Intent(Document):
         """Refuse what another query, placement or checkpoint has decided."""
         check_query(self.query_id, query_id, where)
         if self.fingerprint != whose.fingerprint:
-            refuse(self.fingerprint, self.query, parts_of(self.plan), whose, where)
+            upgrades = not self.queries and not self.sites
+            refuse(self.fingerprint, self.query, parts_of(self.plan), whose, where, upgrades=upgrades)
         if self.previous != previous:
             raise CheckpointError(
                 f"{where} follows batch {self.previous}, and the state is of batch {previous}; {REMEDY}"

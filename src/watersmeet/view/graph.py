@@ -40,7 +40,7 @@ def draw_dataflow(facts: Mapping[str, Any]) -> str:
     end = (MARGIN + (columns - 1) * (WIDTH + GAP), middle)
     if last is not None:
         parts.append(_edge(last, end))
-    parts.append(_box(end, "result", f"kernel {facts['kernel']}"))
+    parts.append(_box(end, "result", f"kernel {facts['kernel']}" if "kernel" in facts else ""))
     for alias, place in at.items():
         about = aliases[alias]
         name = alias if alias == about["stream"] else f"{about['stream']} {alias}"
@@ -64,9 +64,8 @@ def draw_windows(facts: Mapping[str, Any]) -> str:
         down = MARGIN + BOX_HEIGHT
         parts.append(f'<path class="wm-edge" d="M{a:.0f} {down:.0f}V{y:.0f}H{b:.0f}V{down:.0f}"/>')
         text = show_window(window)
-        parts.append(
-            f'<text class="wm-note" x="{(a + b) / 2:.0f}" y="{y - 5:.0f}" text-anchor="middle">{escape(text)}</text>'
-        )
+        # at the line's left end: in its middle a line that comes down from a box between may cross it
+        parts.append(f'<text class="wm-note" x="{min(a, b) + 8:.0f}" y="{y - 5:.0f}">{escape(text)}</text>')
     if not windows:
         parts.append(
             f'<text class="wm-note" x="{MARGIN}" y="{MARGIN + BOX_HEIGHT + 24}">no window: full history is kept</text>'

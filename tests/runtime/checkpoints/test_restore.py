@@ -18,7 +18,7 @@ from watersmeet.cli import app
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.runtime.checkpoints.restore import restore
 from watersmeet.runtime.checkpoints.verify import verify
-from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, PROGRESS, StateFolder
 from watersmeet.runtime.rounds.systems import ArrowFiles
 
 
@@ -54,6 +54,16 @@ def test_it_goes_on_from_there_exactly(root: Path) -> None:
     assert {"offsets/1", "commits/1", "watersmeet/manifests/1.json"} <= set(gone)
     assert [f for f in verify(root / "ck") if not f.is_harmless] == []
     assert go_on(root, "query") == expected("query")
+
+
+def test_who_watches_sees_no_batch_that_is_gone(root: Path) -> None:
+    forget_results(root, 0)
+    folder = StateFolder.under(str(root / "ck"))
+    folder.make_folder(PROGRESS)
+    for number in (0, 1):
+        folder.write(PROGRESS, f"{number}.json", b"{}")
+    restore(root / "ck", 0, sink=str(root / "out"))
+    assert folder.numbers(PROGRESS) == [0]
 
 
 def test_a_death_at_any_file_can_be_made_good(root: Path, tmp_path: Path) -> None:

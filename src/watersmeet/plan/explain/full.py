@@ -48,9 +48,6 @@ def explain_full(
     plan: Plan, runtime: str, routing_now: Sequence[str], shipping_now: Sequence[str], sites_now: Sequence[str]
 ) -> str:
     """All sections; the last three arguments are what a running query has decided."""
-    across = [] if plan.sites is None else [("", list(sites_now) or explain_sites(plan))]
-    travel = [] if across else [("shipping", [*_shipping(plan), *shipping_now])]
-    orders = [] if across else [("orders", list(_orders(plan))), ("drivers", list(_drivers(plan)))]
     sections = [
         ("query", [" ".join(plan.join.text.split())]),
         ("streams", list(_streams(plan))),
@@ -62,11 +59,7 @@ def explain_full(
         ("filters", [f"{i.alias}: {f} (before the join)" for i in plan.inputs for f in i.filters] or ["none"]),
         ("conditions", list(_conditions(plan)) or ["none"]),
         *([("warning", unsure)] if (unsure := unproven(plan, runtime)) else []),
-        ("routing", [*show_routing(plan), *routing_now]),
-        *across,
-        *travel,
-        ("kernel", list(_kernel(plan))),
-        *orders,
+        *list_decisions(plan, routing_now, shipping_now, sites_now),
         ("state", list(_state(plan))),
         *finish_sections(plan),
         ("runtime", [runtime]),
@@ -76,6 +69,21 @@ def explain_full(
     for title, rows in sections:
         lines += [f"{title if n == 0 else '':<11}{row}" for n, row in enumerate(rows)] if title else rows
     return "\n".join(lines)
+
+
+def list_decisions(
+    plan: Plan, routing_now: Sequence[str] = (), shipping_now: Sequence[str] = (), sites_now: Sequence[str] = ()
+) -> Iterator[tuple[str, list[str]]]:
+    """What was chosen, and why, by section."""
+    yield "routing", [*show_routing(plan), *routing_now]
+    if plan.sites is not None:
+        yield "", list(sites_now) or explain_sites(plan)
+    else:
+        yield "shipping", [*_shipping(plan), *shipping_now]
+    yield "kernel", list(_kernel(plan))
+    if plan.sites is None:
+        yield "orders", list(_orders(plan))
+        yield "drivers", list(_drivers(plan))
 
 
 def _streams(plan: Plan) -> Iterator[str]:

@@ -26,6 +26,7 @@ from watersmeet.runtime.rounds.checkpoint import (
     MAIL,
     MANIFESTS,
     OFFSETS,
+    PROGRESS,
     UPGRADES,
     SparkLogs,
 )
@@ -128,6 +129,7 @@ def _find_later(stored: Stored, logs: SparkLogs) -> Iterator[str]:
     """The paths of what belongs to later batches, in the order in which they may go."""
     folder, batch = stored.folder, stored.batch
     yield from (folder.path(MAIL, name) for name in folder.names(MAIL))
+    yield from (folder.path(PROGRESS, f"{number}.json") for number in folder.numbers(PROGRESS) if number > batch)
     for number in reversed([n for n in folder.numbers(INTENTS) if n > batch]):
         yield folder.path(INTENTS, f"{number}.json")
     for kind in (COMMITS, OFFSETS):

@@ -5,6 +5,7 @@ Invariant: the figures are those of the manifest; no segment is read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Summary:
     registry: int | None = None
     """The version of the registry that was answered; None for a query by itself."""
     format: int = FORMAT
+    """Of the batch's manifest: the next batch is written in the format of this version."""
 
     @property
     def rows(self) -> int:
@@ -103,6 +105,7 @@ def sum_up(stored: Stored) -> Summary:
         watermarks=stored.watermarks,
         late=manifest.late(),
         registry=version if isinstance(version, int) else None,
+        format=json.loads(stored.folder.read(MANIFESTS, f"{manifest.batch}.json").to_pybytes())["format"],
     )
 
 

@@ -123,15 +123,14 @@ class _Judge:
         since = max(known.values(), default=None)
         finish = self._judge_finish(since) if self.changed and not reasons else None
         since = finish if finish is not None else since
-        changes = [self._settle(part, why, reasons, known, since) for part, why in self.differing.items()]
+        changes = [self._settle(part, why, reasons, known) for part, why in self.differing.items()]
         changes.sort(key=lambda change: VERDICTS.index(change.verdict))
         same_form = not self.changed & {STREAMS, COLUMNS, FILTERS, KEYS, ROUTING, FINISH}
         same_form &= all(self._required_before(i.alias) == _find_required(i) for i in self.plan.inputs)
         return Judgement(changes, self.conversions, known, since, same_form, self._keeps_finish)
 
-    def _settle(
-        self, part: str, why: str, reasons: Mapping[str, str], known: Mapping[str, int], since: int | None
-    ) -> Change:
+    def _settle(self, part: str, why: str, reasons: Mapping[str, str], known: Mapping[str, int]) -> Change:
+        """What becomes of a part: if it alone were changed, answers would be complete from the time that is named."""
         if not why:
             return Change(part, "kept")
         if part in reasons:
@@ -145,7 +144,8 @@ class _Judge:
         if not lacking:
             return Change(part, "kept", why)
         said = "; ".join(dict.fromkeys(c.why for c in lacking))
-        return Change(part, "refilled", f"{why}: {said}; complete from {show_instant(since)} on")
+        complete = max(c.known_us for c in lacking)
+        return Change(part, "refilled", f"{why}: {said}; complete from {show_instant(complete)} on")
 
     # What no conversion can do
 

@@ -24,6 +24,7 @@ from watersmeet.runtime.rounds.check import find_latest
 from watersmeet.runtime.rounds.checkpoint import (
     COMMITS,
     INTENTS,
+    LETTERS,
     MAIL,
     MANIFESTS,
     METADATA,
@@ -34,6 +35,7 @@ from watersmeet.runtime.rounds.checkpoint import (
     StateFolder,
 )
 from watersmeet.runtime.rounds.upgrades import UpgradeRecord, list_held
+from watersmeet.runtime.sites.mailbox import TAKEN, list_waiting, read_run, read_sent, read_taken
 from watersmeet.runtime.subscriptions.log import FEED, REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.storage.document import Document
 from watersmeet.storage.manifest import BatchManifest, Intent, check_query
@@ -87,6 +89,8 @@ class _Verification:
         latest = max(self.folder.numbers(MANIFESTS), default=-1)
         for number in self.folder.numbers(MANIFESTS):
             yield from self._check_state(number, is_latest=number == latest)
+        if self.folder.names(LETTERS):
+            yield from self._check_letters(latest)
         for number in self.folder.numbers(UPGRADES):
             yield from self._ask(_name(UPGRADES, number), lambda n=number: self._check_upgrade(n))  # type: ignore[misc]
         yield from self._find_unreachable()
@@ -152,6 +156,20 @@ class _Verification:
         for _, _, info in manifest.segments():
             name = f"{self._below(SEGMENTS)}/{info.file}"
             yield from self._ask(name, lambda i=info: self._check_segment(i), is_harmless=not is_latest)  # type: ignore[misc]
+
+    def _check_letters(self, latest: int) -> Iterator[Finding]:
+        """That a site has the letters that others have not taken yet, and those that a batch has taken that is not committed."""
+        checks: list[Callable[[], Any]] = [lambda: read_run(self.folder)]
+        begun = [n for n in self.folder.numbers(INTENTS) if n >= latest]
+        with suppress(CheckpointError):  # named already
+            intents = [self.folder.load(INTENTS, number, Intent) for number in begun]
+            me = next((str(intent.plan["at"]) for intent in intents), "")
+            waiting = {} if latest < 0 else list_waiting(self.folder.load(MANIFESTS, latest, BatchManifest))
+            checks += [lambda t=t, n=n: read_sent(self.folder, me, t, n) for t, wait in waiting.items() for n in wait]  # type: ignore[misc]
+            taken = [one for intent in intents if intent.batch > latest for one in intent.sites[TAKEN]]
+            checks += [lambda s=s, n=n: read_taken(self.folder, s, me, n) for s, n in taken]  # type: ignore[misc]
+        for check in checks:
+            yield from self._ask(self._below(LETTERS), check)
 
     def _check_upgrade(self, number: int) -> None:
         """That its record is whole, and carried out."""

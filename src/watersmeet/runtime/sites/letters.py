@@ -33,24 +33,21 @@ from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites.exchange import Exchange
+from watersmeet.runtime.sites.mailbox import RUN, RUNS, STATE, TAKEN, list_waiting, read_run, read_sent, read_taken
 from watersmeet.sites.letter import Letter
 from watersmeet.sites.one_way.kept import name_out
 from watersmeet.sites.one_way.unit import read_out
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
-from watersmeet.storage.document import REMEDY
 from watersmeet.storage.manifest import BatchManifest, Intent
 
 logger = logging.getLogger(__name__)
-RUN = "run"
-"""The file that has the name of this run, and the key of it in what sites say of themselves."""
 BATCH_BYTES = 256 * 2**20
 """A batch takes letters of about so many bytes; the others wait."""
 BATCH_S = 10.0
 """A batch fetches letters for about so long: what a slow line has not brought by then waits, too."""
 GREET_S = 10.0
 """So often it is looked who the others are."""
-STATE, TAKEN, RUNS = "state", "letters", "runs"
 EXCHANGE_REMEDY = "see that this site reaches the exchange, and that the exchange runs"
 
 
@@ -94,11 +91,11 @@ class Correspondence:
 
     def _begin(self) -> None:
         me, names = self.station.name, self.folder.names(LETTERS)
-        run = self.folder.read(LETTERS, RUN).to_pybytes().decode() if RUN in names else uuid.uuid4().hex
+        run = read_run(self.folder) if RUN in names else uuid.uuid4().hex
         before = self.exchange.greetings()
         if before.get(me, {}).get(RUN, run) != run and len(before) > 1:
             raise StreamError(
-                f"site {me} has run with this exchange before, from another checkpoint, and other sites go on from there: start it with that checkpoint, or begin anew at all sites, with a new exchange and new checkpoints"
+                f"site {me} has run with this exchange before, from another checkpoint, and other sites go on from there: start it with that checkpoint (if this is it, restore {self.folder.path(LETTERS, RUN)}), or begin anew at all sites, with a new exchange and new checkpoints"
             )
         self.folder.write(LETTERS, RUN, run.encode(), durably=True)
         self.who[RUN] = run
@@ -161,7 +158,8 @@ class Correspondence:
                         f"{self.exchange.show(sender, me, expected)} is missing, and letter {number} is there: put it back, or begin anew at all sites with a new exchange and new checkpoints"
                     )
                 self.timed.append((sender, me, len(blob), time.monotonic() - asked))
-                Letter.from_bytes(blob, self.exchange.show(sender, me, number))
+                where = self.exchange.show(sender, me, number)
+                Letter.from_bytes(blob, where).check_address(sender, me, number, where)
                 self.folder.write(LETTERS, f"{sender}-{number}", blob, durably=True)
                 expected, size = expected + 1, size + len(blob)
                 yield sender, number
@@ -171,13 +169,7 @@ class Correspondence:
 
     def _read(self, sender: str, number: int) -> Letter:
         """A letter that the checkpoint has."""
-        name = f"{sender}-{number}"
-        path = self.folder.path(LETTERS, name)
-        try:
-            blob = self.folder.read(LETTERS, name).to_pybytes()
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} is missing, which a batch has taken; {REMEDY}") from None
-        return Letter.from_bytes(blob, path)
+        return read_taken(self.folder, sender, self.station.name, number)
 
     def messages(self, intent: Intent) -> list[Message]:
         """What the letters of a batch bring its units."""
@@ -235,9 +227,9 @@ class Correspondence:
     def after_commit(self, after: BatchManifest) -> None:
         """Send what the checkpoint has to send, and forget what has been taken."""
         state, names = SiteState.of(after.sites.get(STATE, {})), set(self.folder.names(LETTERS))
+        unsent = list_waiting(after)
         for to in (self.station.names[n] for n in self.station.others):
-            last = state.sent.get(to, 0)
-            waiting = range(last - len(state.batches.get(to, [])) + 1, last + 1)
+            waiting = unsent.get(to, range(1, 1))
             with self._at_exchange():
                 self._send(to, waiting)
                 self.exchange.forget(self.station.name, to, waiting.start - 1)
@@ -251,7 +243,7 @@ class Correspondence:
         me, known = self.station.name, self.posted.pop(to, None)
         unsent = self.exchange.find_unsent(me, to, waiting) if known is None else [n for n in waiting if n > known]
         for number in unsent:
-            blob, began = self.folder.read(LETTERS, f"to-{to}-{number}").to_pybytes(), time.monotonic()
+            blob, began = read_sent(self.folder, me, to, number), time.monotonic()
             self.exchange.put(me, to, number, blob)
             self.timed.append((me, to, len(blob), time.monotonic() - began))
         self.posted[to] = waiting.stop - 1

@@ -32,7 +32,8 @@ from watersmeet.runtime.rounds.sinks import FileSink, check_names, columns_given
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.runtime.sites.folder import FolderExchange
-from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, STATE, Correspondence
+from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, Correspondence
+from watersmeet.runtime.sites.mailbox import STATE
 from watersmeet.runtime.sites.topics import TopicExchange
 from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.spark.workers import probe_workers

@@ -1,0 +1,182 @@
+"""`watersmeet bench page`: what the live page costs a query whose every batch is watched.
+
+Another process has the page open and asks for the metrics every second. Counted is the CPU time of the page's threads in the driver, against the seconds of the batches; a page that nobody has open is counted as well.
+With `--played` nothing is joined: figures of batches come at that pace, without Spark. What the page does with them is the same.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import typer
+from rich.console import Console
+
+from watersmeet.runtime.observing import serve
+from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.spark.session import local_session
+from watersmeet.view.server import Page
+from watersmeet_lab.bench.data import START
+from watersmeet_lab.bench.soak import make_query, write_stream
+
+THREADS = ("watersmeet observer", "watersmeet page", "process_request_thread")
+"""How the page's threads are called: who looks for batches, who listens, and those who answer."""
+STREAMS = ("a", "b", "c")
+_READER = """
+import sys, threading, time, urllib.request
+def scrape():
+    while True:
+        urllib.request.urlopen(sys.argv[2]).read()
+        time.sleep(1)
+threading.Thread(target=scrape, daemon=True).start()
+for line in urllib.request.urlopen(sys.argv[1].replace("/?", "/events?")):
+    pass
+"""
+
+
+def command(
+    batches: Annotated[int, typer.Option(help="Micro-batches.", min=5)] = 40,
+    rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 20_000,
+    played: Annotated[
+        float | None, typer.Option(help="No Spark: batches of so many seconds that are played.", show_default=False)
+    ] = None,
+) -> None:
+    """CPU time of the live page by the time of the batches that it shows."""
+    console = Console()
+    if played is not None:
+        for is_open in (False, True):
+            _show(console, *measure_played(batches, played, is_open=is_open), batches, is_open=is_open)
+        return
+    with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
+        folder = Path(scratch)
+        for number, alias in enumerate("ab"):
+            write_stream(folder / alias, batches, rows, number)
+        with local_session("bench-page", log=folder / "spark.log") as spark:
+            for is_open in (False, True):
+                status.update(f"{batches} micro-batches")
+                busy_s, cpu_s = measure(spark, folder, f"{is_open}", is_open=is_open)
+                _show(console, busy_s, cpu_s, batches, is_open=is_open)
+
+
+def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_open: bool) -> None:
+    who = "open, and scraped every second" if is_open else "nobody looks"
+    console.print(
+        f"{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
+        highlight=False,
+    )
+
+
+def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[float, float]:
+    """The seconds of a query's batches, and the CPU seconds of its page."""
+    with count_cpu() as used:
+        handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / name, trigger="availableNow")
+        with handle.serve() as page, look_at(page, is_open=is_open):
+            handle.await_termination()
+            while page.hub.status == "running":
+                time.sleep(0.05)
+            told = page.hub.totals
+        await_threads()
+    history = list(handle.history())
+    assert told.results == sum(p.results for p in history) > 0, "the page has told something else"
+    assert told.batches == len(history)
+    return sum(p.seconds for p in history), sum(s for n, s in used.items() if any(t in n for t in THREADS))
+
+
+def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[float, float]:
+    """The same of batches that are played."""
+    source = Played(batches, every_s)
+    with count_cpu() as used:
+        page = serve(source, {"title": "played", "query": ""}, [[(s, 0) for s in STREAMS]])
+        with page, look_at(page, is_open=is_open):
+            while page.hub.status == "running":
+                time.sleep(0.05)
+            assert page.hub.totals.batches == batches
+        await_threads()
+    return batches * every_s, sum(s for n, s in used.items() if any(t in n for t in THREADS))
+
+
+@dataclass
+class Played:
+    """Batches of a query of three streams and eight units, which end at a pace."""
+
+    batches: int
+    every_s: float
+    began: float = field(default_factory=time.monotonic)
+
+    def since(self, batch: int) -> list[Progress]:
+        return [_play(n, self.every_s) for n in range(batch + 1, self._count())]
+
+    def find_end(self) -> str | None:
+        return "ended" if self._count() == self.batches and time.monotonic() - self.began > self.end_s else None
+
+    @property
+    def end_s(self) -> float:
+        return (self.batches + 1) * self.every_s + 1
+
+    def _count(self) -> int:
+        return min(self.batches, int((time.monotonic() - self.began) / self.every_s))
+
+
+def _play(number: int, seconds: float) -> Progress:
+    now = START + timedelta(seconds=number * seconds)
+    return Progress(
+        batch_id=number,
+        seconds=seconds,
+        input_rows=60_000,
+        results=90_000,
+        late={"a": number % 7},
+        watermarks=dict.fromkeys(STREAMS, now),
+        state_rows=dict.fromkeys(STREAMS, 50_000),
+        state_bytes=9_000_000,
+        unit_rows=dict.fromkeys(range(8), 7_500),
+        kernels={"hw": 60_000},
+        drivers={"a, b, c": 8},
+        phases={"intent": 0.01, "rounds and sink": 0.4, "commit": 0.02, "collection": 0.01},
+        fanout={f"{x}>{y}": 1.5 for x in STREAMS for y in STREAMS if x != y},
+        oldest=dict.fromkeys(STREAMS, now),
+    )
+
+
+@contextmanager
+def look_at(page: Page, *, is_open: bool) -> Iterator[None]:
+    """Another process has the page open, or nobody has."""
+    reader = [sys.executable, "-c", _READER, page.url, page.metrics_url]
+    looking = subprocess.Popen(reader, stderr=subprocess.DEVNULL) if is_open else None
+    try:
+        yield
+    finally:
+        if looking is not None:
+            looking.kill()
+            looking.wait()
+
+
+def await_threads() -> None:
+    """Until all threads of a page have noticed that it is closed, and are counted."""
+    while any(part in thread.name for thread in threading.enumerate() for part in THREADS):
+        time.sleep(0.1)
+
+
+@contextmanager
+def count_cpu() -> Iterator[dict[str, float]]:
+    """The CPU seconds of threads that end inside, by name."""
+    used, run = defaultdict[str, float](float), threading.Thread.run
+
+    def run_and_count(self: threading.Thread) -> None:
+        try:
+            run(self)
+        finally:
+            used[self.name] += time.thread_time()
+
+    with patch.object(threading.Thread, "run", run_and_count):
+        yield used
