@@ -93,7 +93,7 @@ def test_every_join_of_a_pipeline_scales_by_itself(spark: Any, tmp_path: Path) -
     batches = [[batch(n, rows, seed) for n, rows in enumerate(rates)] for seed in (1, 2, 3)]
     asked: list[int] = []
     scaling = wm.Scaling(unit_bytes="3 KB", confirm=2, executors=asked.append, units_per_executor=2)
-    how = {"units": 2, "routing": "pipeline", "order": "a, b, c", "scaling": scaling}
+    how = {"units": 2, "routing": "pipeline", "order": ["a", "b", "c"], "scaling": scaling}
     handle = run(spark, tmp_path, text, batches, **how)
     said = [(p.batch_id, word) for p in handle.history() for word in p.scaled]
     assert any(word.startswith("all sides: 2 -> ") and n <= 3 for n, word in said), "the grid grew under load"
