@@ -31,6 +31,7 @@ _BENCHES = {
     "band": "a band and an inequality join in process, against DuckDB",
     "kernel": "every join kernel on arrays in memory, against DuckDB",
     "choice": "is auto right? every forced choice on more than 60 shapes of queries and data",
+    "drivers": "every driver= in process, on the paper's data sets and on Nexmark",
     "sweep": "probing, pruning and sweeping in process, and what kernel=auto makes of them",
     "shipping": "whole tuples against late materialisation, on the rounds runtime",
     "subscriptions": "many registered queries over the same streams, and the same as jobs of their own",
@@ -48,7 +49,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, sweep, shipping, subscriptions, alerts, skewed-sites, soak, page, sites or scale [--help]."""
+    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, drivers, sweep, shipping, subscriptions, alerts, skewed-sites, soak, page, sites or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -143,6 +143,17 @@ def test_the_driver_dies_and_starts_again(
     check(spark, work, family)
 
 
+def test_executors_follow_the_units(cluster: Standalone, work: Path, spark: Any) -> None:
+    """Two units need one executor, so the other one is let go; four need both, and Spark is asked for them."""
+    end(*cluster.start_driver("tests.cluster.allocation", work / "data", work))
+    found = json.loads((work / "executors.json").read_text())
+    assert any("all sides: 2 -> 4 units" in word for word in found["said"]), found
+    counted = found["counted"]
+    assert 1 in counted, found
+    assert 2 in counted[counted.index(1) :], found
+    assert_same(written(spark, work / "out"), expected(work / "data", "hash"))
+
+
 @pytest.mark.parametrize("installed", ["none", "0.0.1"])
 def test_a_host_without_the_drivers_watersmeet_is_named(cluster: Standalone, work: Path, installed: str) -> None:
     cover = work / "src"

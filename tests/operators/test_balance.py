@@ -11,6 +11,7 @@ import pyarrow.compute
 import pytest
 
 from watersmeet.dataflow.report import Report
+from watersmeet.operators import join
 from watersmeet.operators.balance import Balance, Balanced, BicliqueBalance
 from watersmeet.plan.options import Options
 from watersmeet.routing.balance import MOST_COUNTED, KeyCounts, find_wanted
@@ -99,6 +100,21 @@ def test_a_uniform_workload_is_left_alone():
     run = Watched(PAIR.format(40), {name: rows(6000, 0.0, seed) for seed, name in enumerate("ab")}, units=8)
     run.run(500)
     assert set(run.spread) == {1}
+
+
+def test_a_key_that_becomes_hot_after_a_calm_time_is_found_at_once(monkeypatch):
+    looks, count = [], join.count_frequent
+    monkeypatch.setattr(join, "count_frequent", lambda *given: looks.append(1) or count(*given))
+    calm, hot = (
+        {n: rows(number, share, seed, begin=begin) for seed, n in enumerate("ab")}
+        for number, share, begin in ((20_000, 0.0, 0), (5_000, 0.5, 20_000))
+    )
+    run = Watched(PAIR.format(40), {name: pa.concat_tables([calm[name], hot[name]]) for name in "ab"}, units=4)
+    run.run(1000)
+    assert set(run.spread[:20]) == {1}
+    assert run.spread[20] > 1
+    assert max(run.busiest[22:]) <= 1.3
+    assert len(looks) < 0.6 * 25 * 4 * 2, "units that find nothing look less often"
 
 
 def test_keys_that_become_hot_in_turn_leave_nothing_behind():

@@ -10,7 +10,9 @@ from watersmeet.errors import OptionError
 from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique, Keys, biclique
 from watersmeet.routing.epochs import Epochs, covers
-from watersmeet.routing.scaling import ScalingMemory, adjustment, decide
+from watersmeet.routing.hypercube import Hypercube, grid
+from watersmeet.routing.resize import fit_grid
+from watersmeet.routing.scaling import ScalingMemory, adjustment, decide, decide_grid
 
 PAPER = Scaling(unit_bytes=100, high=0.8, low=0.3, target=0.6, confirm=3)
 """The thresholds of Lin et al., section 6.4."""
@@ -102,6 +104,8 @@ def test_a_routing_covers_another_only_with_the_same_groups() -> None:
         {"unit_bytes": 1, "low": 0.9},
         {"unit_bytes": 1, "confirm": 0},
         {"unit_bytes": "x MB"},
+        {"unit_bytes": 1, "units_per_executor": 0},
+        {"unit_bytes": 1, "executors": "yarn"},
     ],
 )
 def test_nonsense_is_refused(wrong: dict[str, object]) -> None:
@@ -138,3 +142,47 @@ def test_a_time_that_is_none_is_refused(given: object) -> None:
 def test_one_of_both_is_needed() -> None:
     with pytest.raises(OptionError, match="unit_bytes='256 MB', unit_time"):
         Scaling()
+
+
+KEYED = grid((frozenset({0}), frozenset({0})), 4)
+
+
+def grids(loads: list[float], start: Hypercube = KEYED, scaling: Scaling = PAPER) -> Iterator[Hypercube]:
+    """The grid after each iteration; both sides together hold so many bytes."""
+    memory, now = ScalingMemory(), start
+    for held in loads:
+        each = dict.fromkeys(range(now.units), held / 2 / now.units)
+        now = decide_grid(scaling, now, [each, each], memory)
+        yield now
+
+
+def test_a_grid_grows_after_three_confirmations_by_whole_shares() -> None:
+    assert [g.shares for g in grids([360] * 4)] == [(4,), (4,), (8,), (8,)], "0.9 / 2 is below 0.6"
+    assert [g.shares for g in grids([1200] * 3)][-1] == (32,), "3.0 / 8 is below 0.6"
+
+
+def test_a_grid_shrinks_and_does_not_swing() -> None:
+    assert [g.shares for g in grids([80] * 6)][-1] == (2,), "0.2 * 2 is below 0.6, 0.4 * 2 is not"
+    assert {g.shares for g in grids([360, 360, 200, 360, 360, 200])} == {(4,)}
+    eager = Scaling(unit_bytes=100, low=0.5, target=0.6, high=0.7, confirm=1)
+    assert [g.shares for g in grids([300] * 5, scaling=eager)] == [(8,)] * 5, "half of 0.75 is below low, and stays"
+
+
+def test_a_grid_never_has_more_units_than_allowed() -> None:
+    bounded = Scaling(unit_bytes=100, confirm=1, most_units=10)
+    assert [g.shares for g in grids([4000] * 3, scaling=bounded)][-1] == (8,)
+    memory = ScalingMemory()
+    full = [dict.fromkeys(range(4), 500.0)] * 2
+    assert decide_grid(bounded, KEYED, full, memory, elsewhere=4) == KEYED, "other joins have the rest"
+
+
+def test_a_side_without_keys_of_a_dimension_gains_nothing_by_it() -> None:
+    one_sided = grid((frozenset(), frozenset()), 4, (0, 1))
+    assert one_sided.shares == (2, 2)
+    assert fit_grid(one_sided, [8.0, 0.0], 1.0, 0.6, 64).shares == (4, 2)
+
+
+def test_routings_of_several_joins_are_told_apart() -> None:
+    first, third = Epochs((biclique(2, 2),)), Epochs((biclique(1, 1),)).then(biclique(2, 1), 7)
+    entries = [*first.to_json(), {"stage": 1, "shares": [3]}, *third.to_json(2)]
+    assert Epochs.by_stage(entries) == {0: first, 2: third}

@@ -30,11 +30,14 @@ def batch(number: int, rows: int, seed: int, keys: Any = None) -> pa.Table:
 def run(spark: Any, tmp_path: Path, text: str, batches: list[list[pa.Table]], **how: Any) -> Any:
     """A handle of a query that has ended, its results equal to those of one unit in process."""
     scaling, options = how.pop("scaling"), how
-    streams = {n: stream(spark, write(tmp_path, n, b), lateness="1 second") for n, b in zip("st", batches, strict=True)}
+    names = "stu"[: len(batches)]
+    streams = {
+        n: stream(spark, write(tmp_path, n, b), lateness="1 second") for n, b in zip(names, batches, strict=True)
+    }
     query = wm.sql(text, **streams, **options)
     handle = query.start(sink="memory", checkpoint=tmp_path / "ck", trigger="availableNow", scaling=scaling)
     handle.await_termination()
-    local = wm.local.run(text, dict(zip("st", map(pa.concat_tables, batches), strict=True)))
+    local = wm.local.run(text, dict(zip(names, map(pa.concat_tables, batches), strict=True)))
     found = handle.table()
     assert Counter(zip(*(c.to_pylist() for c in found.columns), strict=True)) == Counter(
         zip(*(c.to_pylist() for c in local.columns), strict=True)
@@ -83,10 +86,30 @@ def test_a_hot_key_is_spread_over_its_side(spark: Any, tmp_path: Path) -> None:
         assert max(rows) <= 1.3 * sum(rows) / 4, rows
 
 
+def test_every_join_of_a_pipeline_scales_by_itself(spark: Any, tmp_path: Path) -> None:
+    """Two streams meet by key in a grid, their results the third at random; both grow and shrink, and executors are asked for."""
+    text = "SELECT a.v AS x, b.v AS y, c.v AS z FROM s a, t b, u c WHERE a.k = b.k AND abs(b.v - c.v) <= 2 WINDOW = 2 SECONDS"
+    rates = [10, 120, 120, 120, 10, 10, 10, 10]
+    batches = [[batch(n, rows, seed) for n, rows in enumerate(rates)] for seed in (1, 2, 3)]
+    asked: list[int] = []
+    scaling = wm.Scaling(unit_bytes="3 KB", confirm=2, executors=asked.append, units_per_executor=2)
+    how = {"units": 2, "routing": "pipeline", "order": ["a", "b", "c"], "scaling": scaling}
+    handle = run(spark, tmp_path, text, batches, **how)
+    said = [(p.batch_id, word) for p in handle.history() for word in p.scaled]
+    assert any(word.startswith("all sides: 2 -> ") and n <= 3 for n, word in said), "the grid grew under load"
+    assert any(word.startswith("all sides: ") and n >= 4 for n, word in said), "and shrank"
+    assert any(word.startswith("join 2, side ") for n, word in said), "so did the biclique"
+    assert asked[0] == 2
+    assert max(asked) > 2
+    assert asked[-1] < max(asked)
+
+
 def test_what_cannot_be_scaled_is_refused(spark: Any, tmp_path: Path) -> None:
     s = stream(spark, write(tmp_path, "s", [table([(1, 1, 1)])]))
-    keyed = wm.sql(BAND.replace("abs(a.k - b.k) <= 1", "a.k = b.k"), s=s, t=s)
-    with pytest.raises(OptionError, match="routing='contrand'"):
-        keyed.start(sink="memory", checkpoint=tmp_path / "ck", scaling=wm.Scaling("1 MB"))
+    outer = "SELECT a.v AS x FROM s a LEFT JOIN t b ON a.k = b.k WINDOW (a, b) = 3 SECONDS"
+    rows = "SELECT a.v AS x FROM s a [ROWS 3], t b WHERE a.k = b.k"
+    for text, why in ((outer, "scaling= is for inner joins"), (rows, "ROWS windows do not go together")):
+        with pytest.raises(OptionError, match=why):
+            wm.sql(text, s=s, t=s).start(sink="memory", checkpoint=tmp_path / "ck", scaling=wm.Scaling("1 MB"))
     with pytest.raises(OptionError, match="Scaling"):
-        keyed.start(sink="memory", checkpoint=tmp_path / "ck", scaling=3)
+        wm.sql(BAND, s=s, t=s).start(sink="memory", checkpoint=tmp_path / "ck", scaling=3)

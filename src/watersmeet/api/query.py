@@ -117,7 +117,7 @@ class Runnable:
 
         `sink` is a folder for Parquet files, "delta:PATH" for a Delta table, "iceberg:CATALOG.NAMESPACE.TABLE" for an Iceberg table, "kafka:TOPIC@HOST:PORT" for a topic (at least once), "console", "memory", "noop" or a function (rows, batch_id); `checkpoint` a
         folder of this query's own; `trigger` a duration, "availableNow" or Spark's keywords as a dict (default: as fast
-        as batches come); `name` Spark's query name; `scaling` lets the units of a biclique grow and shrink with the load. `late` is
+        as batches come); `name` Spark's query name; `scaling` lets the units of inner joins grow and shrink with the load. `late` is
         a sink, too: it takes the rows that are dropped, with the columns of `Query.late`, and `Handle.late` reads it. `partition_by` names columns
         of the result: a folder as sink has a sub-folder for each of their values, as `day=2026-01-31`, and files without these columns; a table is partitioned by them. `keep` is for how many batches the state stays,
         so that `watersmeet state --restore` can set the checkpoint back to any of them. With `upgrade` a checkpoint of another query is handed over to this one, as far as `explain(checkpoint=...)` says

@@ -1,4 +1,5 @@
-"""What hot keys ask of the units of a join: a unit that begins to hold one adopts it, and all tell which keys, and which values, are frequent among their new tuples.
+"""What a changed grid, and hot keys, ask of the units of a join: a unit takes what the grid of now gives it, one that begins to hold a hot key adopts it, and all tell which keys, and which
+values, are frequent among their new tuples.
 
     home    a a a b b         a is the anchor: its tuples stay where they are
     adopts        b b         what the home has stored of the other sides, as it was before the batch
@@ -22,12 +23,18 @@ from watersmeet.plan.model import Plan, Side, Stage
 from watersmeet.routing.biclique import Biclique, Cells
 from watersmeet.routing.depth import Sample, sample_values
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.resize import Resized
 from watersmeet.routing.spread import Spread
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, key_columns
 
 MOST_FREQUENT, RAREST = 16, 64
 """So many keys a unit tells of; of rarer ones than one tuple in so many it tells nothing, nor of single tuples, unless there are so few."""
+
+CALM = "calm"
+"""In a unit's memory: by side how often in a row it has found no frequent key, and the tuples that it looked at then."""
+LOOKS, RISE, EVERY = 4, 1.25, 16
+"""After so many looks in vain a unit looks again if so many times the tuples have come, or once in so many batches. A key that becomes hot brings more tuples."""
 
 
 def adopt_keys(turn: Turn, plan: Plan, join: Stage, stage: int) -> None:
@@ -45,6 +52,26 @@ def adopt_keys(turn: Turn, plan: Plan, join: Stage, stage: int) -> None:
             if number != hot.anchor and source is not None:
                 mine += _select(turn, plan, side, dim, hot.key, source, inside=True)
             turn.state.segments[side.name] = sorted(mine, key=lambda i: (i.max_ts, i.id))
+
+
+def take_shares(turn: Turn, plan: Plan, join: Stage, stage: int) -> None:
+    """Where the grid has another size from this batch on: let a unit have what is its own under it, of all that is stored, and nothing else."""
+    routing, first = join.routing, first_unit(stage)
+    if not isinstance(routing, Resized):
+        return
+    unit, before = turn.unit - first, turn.state.snapshot()
+    for number, side in enumerate(join.sides):
+        mine = []
+        for giver in routing.find_givers(number, unit):
+            source = before if giver == unit else turn.peers.get(first + giver)
+            for info in [] if source is None else source.segments.get(side.name, []):
+                table = turn.store.read(info).table
+                keep = routing.find_taken(number, unit, giver, WireContent(plan, side.keys, table))
+                if keep.all() and giver == unit:
+                    mine.append(info)
+                elif keep.any():
+                    mine.append(turn.store.write(Segment.of(table.filter(pa.array(keep)))))
+        turn.state.segments[side.name] = sorted(mine, key=lambda i: (i.max_ts, i.id))
 
 
 def _select(
@@ -86,6 +113,21 @@ def count_frequent(plan: Plan, join: Stage, segment: Segment, side: Side) -> dic
                     [int(k), round(n * scale)] for k, n in zip(keys, counts[most].tolist(), strict=True)
                 ]
     return out
+
+
+def is_due(turn: Turn, side: str, rows: int) -> bool:
+    """Whether a unit looks at the keys of a side's new tuples in this batch: not where it has found nothing for some time, and no more tuples have come than then."""
+    looks, most = turn.state.extra.get(CALM, {}).get(side, (0, 0))
+    return looks < LOOKS or rows > RISE * most or (turn.batch + turn.unit) % EVERY == 0
+
+
+def remember_look(turn: Turn, side: str, rows: int, *, found_any: bool) -> None:
+    """Remember how often in a row a unit has looked in vain, and at how many tuples."""
+    calm = {name: seen for name, seen in turn.state.extra.get(CALM, {}).items() if name != side}
+    if not found_any:
+        looks = turn.state.extra.get(CALM, {}).get(side, (0, 0))[0]
+        calm[side] = [min(looks + 1, LOOKS), rows]
+    turn.state.extra[CALM] = calm
 
 
 def _find_all(sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,12 +8,14 @@ sequencer's; the holders of payloads of the alias at position p are stage 1 + p,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from watersmeet.dataflow.contract import Dataflow, Entry, Flows, FlowStage, Onward
 from watersmeet.errors import UnsupportedError
+from watersmeet.operators import sequence
 from watersmeet.operators.enter import JoinEntry, SequenceEntry
 from watersmeet.operators.finish.aggregate import GroupUnits
 from watersmeet.operators.finish.distinct import DistinctUnits
@@ -23,18 +25,22 @@ from watersmeet.operators.nearest import AsOf
 from watersmeet.operators.onward import Out, ToJoin, ToKeepers
 from watersmeet.operators.outer.unmatched import Extend, Through, Unmatched
 from watersmeet.operators.payload import Fetch, ToHolders, Whole, list_fetched
-from watersmeet.operators.sequence import Sequence
 from watersmeet.plan.finish import FinishPlan
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, narrow
 from watersmeet.routing.epochs import Epochs
 from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.resize import Resized, read_grids
 from watersmeet.routing.spread import HotKey, Spread
 
+NO_EPOCHS: Mapping[int, Epochs] = MappingProxyType({})
 
-def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None, defers: bool = False) -> Dataflow:
-    """The dataflow of a plan; if it does not `keep` rows and groups itself, Spark does, after the last stage. `routing`, if it is not the plan's. `defers`: payloads of
-    other batches follow later, so holders have their stages, and units that keep have their numbers, in this one, too."""
+
+def dataflow_of(
+    plan: Plan, *, keeps: bool = True, routing: Mapping[int, Epochs] = NO_EPOCHS, defers: bool = False
+) -> Dataflow:
+    """The dataflow of a plan; if it does not `keep` rows and groups itself, Spark does, after the last stage. `routing`: by number of a join, if it is not the plan's. `defers`:
+    payloads of other batches follow later, so holders have their stages, and units that keep have their numbers, in this one, too."""
     if plan.parts:
         return _of_tree(plan, keeps=keeps)
     begin = 1 if plan.sequenced else 0
@@ -44,26 +50,31 @@ def dataflow_of(plan: Plan, *, keeps: bool = True, routing: Any = None, defers: 
     out: Onward = Out(plan)
     if plan.finish is not None and keeps:
         out = ToKeepers(plan, last)
-    stages = [FlowStage(Sequence(plan), 1)] if plan.sequenced else []
+    stages = [FlowStage(sequence.Sequence(plan), 1)] if plan.sequenced else []
     if plan.shipping == "semijoin":
         stages += _make_holders(plan, out)
     else:
         for number in range(joins):
             at = begin + number
-            onward = out if number == joins - 1 else ToJoin(plan, number + 1, at + 1)
+            onward = out if number == joins - 1 else ToJoin(plan, number + 1, at + 1, routing=routing.get(number + 1))
             stages.append(_make_join(plan, JoinUnits(plan, number, at, onward)))
         stages += [FlowStage(Fetch(plan, i.alias, out), plan.units) for i in plan.inputs] if defers else []
     stages += make_keepers(plan) if keeps else []
     entries: dict[str, Entry] = {
         i.alias: SequenceEntry(plan, i.alias)
         if plan.sequenced
-        else JoinEntry(plan, i.alias, plan.stages.index(plan.entry(i.alias)[0]), routing)
+        else JoinEntry(plan, i.alias, number := find_stage(plan, i.alias), routing.get(number))
         for i in plan.inputs
     }
     rounds = len(stages)
     if plan.shipping == "semijoin" and (plan.finish is None or not keeps):
         rounds = 2 + list_fetched(plan)[-1].position  # the holders after those have nothing to do
     return Dataflow(plan.join.streams, tuple(stages), entries, rounds)
+
+
+def find_stage(plan: Plan, alias: str) -> int:
+    """The number of the join in which an alias' tuples enter."""
+    return plan.stages.index(plan.entry(alias)[0])
 
 
 def _of_tree(plan: Plan, *, keeps: bool) -> Dataflow:
@@ -107,11 +118,18 @@ class PlanFlows(Flows):
     plan: Plan
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        routing = decisions.get("routing")
-        epochs = Epochs.from_json(routing) if routing else None
-        plan = defer_payloads(spread_keys(self.plan, decisions.get("spread", ())), decisions.get("shipping", ()))
-        plan = replace(plan, numbers_rows=True)
-        return dataflow_of(plan, routing=epochs, defers=self.plan.shipping == "auto")
+        routing = decisions.get("routing") or ()
+        plan = spread_keys(resize_grids(self.plan, routing), decisions.get("spread", ()))
+        plan = replace(defer_payloads(plan, decisions.get("shipping", ())), numbers_rows=True)
+        return dataflow_of(plan, routing=Epochs.by_stage(routing), defers=self.plan.shipping == "auto")
+
+
+def resize_grids(plan: Plan, routing: Sequence[Mapping[str, Any]]) -> Plan:
+    """The same query with grids of other sizes, see `routing.resize`."""
+    planned = {n: stage.routing for n, stage in enumerate(plan.stages) if isinstance(stage.routing, Hypercube)}
+    made = read_grids(routing, planned)
+    stages = [replace(stage, routing=made[n]) if n in made else stage for n, stage in enumerate(plan.stages)]
+    return replace(plan, stages=tuple(stages)) if made else plan
 
 
 def spread_keys(plan: Plan, hot: Iterable[Mapping[str, Any]]) -> Plan:
@@ -146,8 +164,10 @@ def _make_join(plan: Plan, operator: JoinUnits) -> FlowStage:
             stream = plan.by_alias[alias].stream
             lags[stream] = max(lags.get(stream, 0), back)
     routing = operator.spec.routing
-    adopts = isinstance(routing, Spread) and any(hot.adopting for hot in routing.hot)
-    return FlowStage(operator, operator.spec.units, wakes=adopts, in_order=not routing.stores_all, lags=lags)
+    adopts, units = isinstance(routing, Spread) and any(hot.adopting for hot in routing.hot), operator.spec.units
+    if isinstance(routing, Resized):
+        adopts, units = True, max(units, routing.before.units)
+    return FlowStage(operator, units, wakes=adopts, in_order=not routing.stores_all, lags=lags)
 
 
 def make_keepers(plan: Plan) -> list[FlowStage]:

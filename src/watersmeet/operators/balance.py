@@ -57,6 +57,8 @@ class Balance:
         maxima: Mapping[str, int],
     ) -> Balanced:
         """After a batch with these hot keys."""
+        if not before and not _counts_keys(memory) and not any(report.frequent for report in reports.values()):
+            return Balanced([], {}, [])
         hot, out = [HotKey.from_json(raw) for raw in before], list[HotKey]()
         after = dict(memory)
         cuts = self._flow.cuts(self._flow.clock(dict(maxima), {}))
@@ -126,6 +128,11 @@ class Balance:
         return said
 
 
+def _counts_keys(memory: Mapping[str, Any]) -> bool:
+    """Whether any key is remembered: of rows alone nothing follows."""
+    return any(counts["keys"] for counts in memory.values())
+
+
 @dataclass
 class BicliqueMemory:
     """The routings of a join of two sides, empty if it is the plan's, what was sampled and what was counted; all as JSON."""
@@ -192,11 +199,11 @@ def _tell_change(old: Biclique, sized: Biclique, made: Biclique) -> Iterator[str
         yield f"ranges did not keep the units busy: {how} from the next batch on"
 
 
-def find_cut(plan: Plan, maxima: Mapping[str, int]) -> int:
-    """The time before which nothing that the first join of a plan stores can live."""
+def find_cut(plan: Plan, maxima: Mapping[str, int], join: int = 0) -> int:
+    """The time before which nothing that a join of a plan stores can live."""
     flow = dataflow_of(plan)
     cuts = flow.cuts(flow.clock(dict(maxima), {}))
-    return min(cuts[side.name] for side in plan.stages[0].sides)
+    return min(cuts[side.name] for side in plan.stages[join].sides)
 
 
 def _why(units: Sequence[int]) -> str:

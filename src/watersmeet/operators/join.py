@@ -38,7 +38,15 @@ from watersmeet.dataflow.contract import (
     first_unit,
 )
 from watersmeet.kernels.instants import shift
-from watersmeet.operators.adopt import adopt_keys, count_frequent, find_copies, sample_range
+from watersmeet.operators.adopt import (
+    adopt_keys,
+    count_frequent,
+    find_copies,
+    is_due,
+    remember_look,
+    sample_range,
+    take_shares,
+)
 from watersmeet.operators.enter import LONE
 from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.outer.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
@@ -98,6 +106,7 @@ class JoinUnits:
         return {name: clock.side_cut(name, bounds) for name, bounds in self.bounds.items()}
 
     def _results(self, turn: Turn, messages: list[Message | Aside]) -> Iterator[pa.Table | Pause]:
+        take_shares(turn, self.plan, self.spec, self.stage)
         adopt_keys(turn, self.plan, self.spec, self.stage)
         preserved = None if self.spec.part is None else Preserved(self, turn)
         new: New = {}
@@ -164,8 +173,10 @@ class JoinUnits:
 
     def _watch(self, turn: Turn, spec: model.Side, found: Segment, *, stores: bool) -> None:
         """Report which keys, or which values, are frequent; nothing if none are."""
-        if frequent := count_frequent(self.plan, self.spec, found, spec):
-            turn.report.frequent[spec.name] = frequent
+        if is_due(turn, spec.name, found.rows):
+            frequent = count_frequent(self.plan, self.spec, found, spec)
+            remember_look(turn, spec.name, found.rows, found_any=bool(frequent))
+            turn.report.frequent |= {spec.name: frequent} if frequent else {}
         if stores and (values := sample_range(self.plan, self.spec, found.table, spec)):
             turn.report.values[spec.name] = values
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +130,8 @@ class ToJoin:
     number: int
     stage: int
     side: int = 0
+    routing: Any = None
+    """That of the batch, if it is not the plan's."""
 
     def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
         join, aside = self.plan.stages[self.number], list[Aside]()
@@ -136,7 +139,7 @@ class ToJoin:
             if join.part is not None:
                 table, lone = can_match(self.plan, join, self.side, table, aside)
                 yield from send_lone(join, self.side, lone, self.stage) if lone.num_rows else ()
-            yield from route(self.plan, join, self.side, table, self.stage)
+            yield from route(self.plan, join, self.side, table, self.stage, self.routing)
         yield from aside
 
 

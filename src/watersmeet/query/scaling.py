@@ -5,7 +5,9 @@ Invariant: a `Scaling` that exists makes sense: low < target < high, and all num
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from watersmeet.errors import OptionError, WindowError
 from watersmeet.query.duration import parse_us
@@ -26,11 +28,14 @@ class Scaling:
     confirm: int = 3
     """So many batches in a row must ask for the same."""
     most_units: int = 256
-    """Of both sides together."""
+    """Of all sides and joins together."""
     hot_keys: bool = True
-    """Whether keys that are found to be hot are spread over their whole side."""
+    """Whether keys that are found to be hot are spread over more units."""
     unit_time: float | str | None = None
     """Seconds, or text such as '2 seconds'."""
+    executors: Callable[[int], object] | Literal["spark"] | None = None
+    """Who is asked for executors when units come and go: 'spark', on a classic session, or a function that is called with how many there should be."""
+    units_per_executor: int = 1
 
     def __post_init__(self) -> None:
         if self.unit_bytes is None and self.unit_time is None:
@@ -41,8 +46,12 @@ class Scaling:
             object.__setattr__(self, "unit_time", _parse_seconds(self.unit_time))
         if not 0 <= self.low < self.target < self.high:
             raise OptionError(f"Scaling: low < target < high must hold, not {self.low}, {self.target}, {self.high}")
-        if self.confirm < 1 or self.most_units < 2:
-            raise OptionError("Scaling: confirm must be 1 or more, most_units 2 or more")
+        if self.confirm < 1 or self.most_units < 2 or self.units_per_executor < 1:
+            raise OptionError("Scaling: confirm and units_per_executor must be 1 or more, most_units 2 or more")
+        if self.executors is not None and self.executors != "spark" and not callable(self.executors):
+            raise OptionError(
+                f"Scaling: executors={self.executors!r}: give 'spark', or a function that takes the number of executors"
+            )
 
 
 def _parse_seconds(given: float | str) -> float:

@@ -105,11 +105,6 @@ class Biclique:
     """A unit stores the tuples of one side; copies of the other's come to probe."""
 
     @property
-    def elastic(self) -> Biclique:
-        """The routing that scaling may change: this one."""
-        return self
-
-    @property
     def by_keys(self) -> bool:
         """Whether equal keys decide the subgroup."""
         return isinstance(self.by, Keys)

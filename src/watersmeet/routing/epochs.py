@@ -74,9 +74,17 @@ class Epochs:
         kept = [(r, ts) for r, ts in old if ts >= cut_ts and not covers(self.current, r, empty)]
         return Epochs((*(r for r, _ in kept), self.current), tuple(ts for _, ts in kept))
 
-    def to_json(self) -> list[dict[str, Any]]:
-        ends = (*self.until, LAST)
-        return [{**routing.to_json(), "until": ts} for routing, ts in zip(self.routings, ends, strict=True)]
+    def to_json(self, stage: int = 0) -> list[dict[str, Any]]:
+        """Entries of a batch's routing; those of later stages say so."""
+        ends, which = (*self.until, LAST), {"stage": stage} if stage else {}
+        return [{**routing.to_json(), "until": ts, **which} for routing, ts in zip(self.routings, ends, strict=True)]
+
+    @classmethod
+    def by_stage(cls, raw: Sequence[Mapping[str, Any]]) -> dict[int, Epochs]:
+        """The routings of all stages that are bicliques, from a batch's routing as JSON."""
+        mine = [entry for entry in raw if "sides" in entry]
+        stages = dict.fromkeys(entry.get("stage", 0) for entry in mine)
+        return {n: cls.from_json([entry for entry in mine if entry.get("stage", 0) == n]) for n in stages}
 
     @classmethod
     def from_json(cls, raw: Sequence[Mapping[str, Any]]) -> Epochs:

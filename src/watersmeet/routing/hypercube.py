@@ -82,9 +82,6 @@ class Hypercube:
             return "hash"
         return "matrix" if self.dimensions == ((spread_class(0),), (spread_class(1),)) else "hypercube"
 
-    elastic = None
-    """Scaling cannot change a grid."""
-
     @property
     def units(self) -> int:
         return int(np.prod(self.shares, dtype=np.int64)) if self.shares else 1

@@ -5,7 +5,8 @@
     confirm     the same request in `confirm` iterations in a row: a short burst changes nothing
     how many    (load / target - 1) * units                                                          equation 7
 
-Keys that have become hot are spread at the same time, see `routing.hot_keys`.
+A biclique grows by as many units as that. A grid grows by whole shares, see `routing.resize`; its load is that of all its units. Keys of a biclique that have become hot are
+spread at the same time, see `routing.hot_keys`.
 
 Invariant: a pure function of the loads and of what it has remembered, so a replay decides alike. Each side keeps at least
 one unit in every subgroup.
@@ -22,6 +23,8 @@ from typing import Any
 from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique, Keys
 from watersmeet.routing.hot_keys import FADE, HOT, MOST_HOT, count_keys, find_hot
+from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.resize import fit_grid
 
 
 def adjustment(load: float, units: int, target: float) -> int:
@@ -38,7 +41,7 @@ class ScalingMemory:
     """What scaling remembers between batches; JSON goes into the manifest."""
 
     asked: dict[str, list[Any]] = field(default_factory=dict)
-    """By 'side.subgroup': the last request, and how often in a row it came."""
+    """By 'side.subgroup', of later stages by 'stage.side.subgroup', of grids by 'grid stage': the last request, and how often in a row it came."""
     keys: list[dict[str, float]] = field(default_factory=lambda: [{}, {}])
     """By side, fading counts of the most frequent keys."""
     rows: list[float] = field(default_factory=lambda: [0.0, 0.0])
@@ -67,21 +70,25 @@ def decide(
     *,
     cools: bool = True,
     seconds: Mapping[int, float] | None = None,
+    stage: int = 0,
+    elsewhere: int = 0,
 ) -> ScalingDecision:
-    """One iteration: `loads` are bytes by unit, `seconds` CPU time; keys cool down if tuples expire. Changes the memory."""
+    """One iteration: `loads` are bytes by unit, `seconds` CPU time; keys cool down if tuples expire. Other stages have units, too, so many `elsewhere`. Changes the memory."""
     memory.fresh = max(memory.fresh, routing.units)
     sides, changes = [list(routing.sides[0]), list(routing.sides[1])], []
+    prefix, where = (f"{stage}.", f"join {stage + 1}, ") if stage else ("", "")
     for side in (0, 1):
         for group, units in enumerate(routing.sides[side]):
             load = _weigh(scaling, [loads.get(u, 0) for u in units], [(seconds or {}).get(u, 0.0) for u in units])
-            number = _confirm(scaling, f"{side}.{group}", load, len(units), memory)
-            room = scaling.most_units - sum(len(g) for groups in sides for g in groups)
-            number = min(number, room)
+            number = adjustment(load, len(units), scaling.target)
+            number = number if _confirm(scaling, f"{prefix}{side}.{group}", load, number, memory) else 0
+            room = scaling.most_units - elsewhere - sum(len(g) for groups in sides for g in groups)
+            number = min(number, max(room, 0))
             if number:
                 grown = _resize(units, number, memory.fresh)
                 memory.fresh += max(number, 0)
                 sides[side][group] = grown
-                changes.append(f"side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
+                changes.append(f"{where}side {side}, subgroup {group}: {len(units)} -> {len(grown)} units")
     changed = replace(routing, sides=(tuple(sides[0]), tuple(sides[1])))
     if scaling.hot_keys and isinstance(changed.by, Keys):
         was = set(changed.by.hot)
@@ -96,24 +103,43 @@ def decide(
     return ScalingDecision(changed, tuple(changes))
 
 
-def _weigh(scaling: Scaling, loads: Sequence[int], seconds: Sequence[float]) -> float:
+def decide_grid(
+    scaling: Scaling,
+    grid: Hypercube,
+    sides: Sequence[Mapping[int, float]],
+    memory: ScalingMemory,
+    *,
+    seconds: Mapping[int, float] | None = None,
+    stage: int = 0,
+    elsewhere: int = 0,
+) -> Hypercube:
+    """The same of a grid: by side the bytes that each unit holds, copies among them. The grid of the next batch. Changes the memory."""
+    units = range(grid.units)
+    held = [sum(side.get(unit, 0.0) for side in sides) for unit in units]
+    load = _weigh(scaling, held, [(seconds or {}).get(unit, 0.0) for unit in units])
+    weights = [sum(side.values()) / grid.copies(n) for n, side in enumerate(sides)]
+    weights = weights if any(weights) else [1.0] * len(sides)
+    wanted = fit_grid(grid, weights, load, scaling.target, max(scaling.most_units - elsewhere, grid.units))
+    return wanted if _confirm(scaling, f"grid {stage}", load, wanted.units - grid.units, memory) else grid
+
+
+def _weigh(scaling: Scaling, loads: Sequence[float], seconds: Sequence[float]) -> float:
     """The load of a subgroup, as a share of what its units may have."""
     by_memory = sum(loads) / (len(loads) * scaling.unit_bytes) if isinstance(scaling.unit_bytes, int) else 0.0
     by_time = sum(seconds) / (len(seconds) * scaling.unit_time) if isinstance(scaling.unit_time, float) else 0.0
     return max(by_memory, by_time)
 
 
-def _confirm(scaling: Scaling, name: str, load: float, units: int, memory: ScalingMemory) -> int:
-    """The requesting phase of one subgroup: how many units to add or remove now."""
-    number = adjustment(load, units, scaling.target)
+def _confirm(scaling: Scaling, name: str, load: float, number: int, memory: ScalingMemory) -> bool:
+    """The requesting phase of one subgroup, or of a grid, that would have so many units more, or fewer: whether it is to be so now."""
     request = "out" if load > scaling.high and number > 0 else "in" if load < scaling.low and number < 0 else ""
     last, times = memory.asked.get(name, ["", 0])
     times = times + 1 if request and request == last else 1 if request else 0
     if times >= scaling.confirm:
         memory.asked[name] = ["", 0]
-        return number
+        return True
     memory.asked[name] = [request, times]
-    return 0
+    return False
 
 
 def _resize(units: tuple[int, ...], number: int, fresh: int) -> tuple[int, ...]:

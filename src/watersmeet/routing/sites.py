@@ -25,7 +25,6 @@ class BySite:
     unit_of: tuple[int, ...]
     kind = "sites"
     stores_all: ClassVar[bool] = True
-    elastic = None
 
     def units_in_sql(self, side: int) -> list[str]:
         return []

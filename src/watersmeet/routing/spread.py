@@ -75,7 +75,6 @@ class Spread:
     grid: Hypercube
     hot: tuple[HotKey, ...]
     stores_all: ClassVar[bool] = True
-    elastic: ClassVar[None] = None
 
     @property
     def kind(self) -> str:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from watersmeet.plan.options import POLICIES
+from watersmeet_lab.bench.drivers.data import DATASETS, SHARED, TIME_UNITS, beyond
 from watersmeet_lab.kernels.mjoin import Inputs, MJoin
 from watersmeet_lab.reproduce.driver.command import reproduce
-from watersmeet_lab.reproduce.driver.data import DATASETS, SHARED, TIME_UNITS, beyond
 from watersmeet_lab.reproduce.driver.lab import Lab, Size
 from watersmeet_lab.reproduce.driver.paper import TABLE_4, TABLE_5
 from watersmeet_lab.reproduce.driver.schedule import cut, pieces

@@ -138,7 +138,7 @@ class Cluster:
 
     def enter(self, slices: Sequence[pa.Table], routing: Epochs | None = None) -> tuple[Dataflow, Seen, list[Message]]:
         """What the router makes of rows of both streams."""
-        flow = dataflow_of(self.plan, keeps=False, routing=routing)
+        flow = dataflow_of(self.plan, keeps=False, routing={} if routing is None else {0: routing})
         return flow, *enter(flow, dict(zip(self.feed.query.aliases, slices, strict=True)))
 
     def step(

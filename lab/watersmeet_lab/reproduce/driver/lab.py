@@ -16,8 +16,8 @@ import numpy as np
 
 from watersmeet.plan.model import Policy
 from watersmeet.plan.options import POLICIES
+from watersmeet_lab.bench.drivers.data import DATASETS, Dataset, beyond
 from watersmeet_lab.kernels.mjoin import AHEAD
-from watersmeet_lab.reproduce.driver.data import DATASETS, Dataset, beyond
 from watersmeet_lab.reproduce.driver.paper import FIXED, SPANS
 from watersmeet_lab.reproduce.driver.trial import Case, Outcome, Trial
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from watersmeet_lab.reproduce.driver.data import TIME_UNITS
+from watersmeet_lab.bench.drivers.data import TIME_UNITS
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from watersmeet.operators.probing.driving import DriverMeasures, DriverStats, Wa
 from watersmeet.operators.probing.multiway import FanoutStats
 from watersmeet.plan.model import INTERLEAVED, Policy
 from watersmeet.plan.order import greedy
+from watersmeet_lab.bench.drivers.data import Dataset
 from watersmeet_lab.kernels.mjoin import AHEAD, Inputs, MJoin
-from watersmeet_lab.reproduce.driver.data import Dataset
 from watersmeet_lab.reproduce.driver.schedule import Batch, cut, pieces
 
 SAMPLE = 128

@@ -33,6 +33,8 @@ from watersmeet.plan.model import TIME, InputPlan, Plan, Side
 from watersmeet.plan.rules.ship import IN, ROW
 from watersmeet.query.expr import Expr
 from watersmeet.query.stream import COUNTED
+from watersmeet.routing.hypercube import Hypercube
+from watersmeet.routing.resize import Resized, read_grids
 from watersmeet.routing.spread import HotKey
 from watersmeet.runtime.arrow_types import DUCKDB, normal
 from watersmeet.runtime.checkpoints.described import DescribedInput, DescribedPlan, HashKeys, find_firsts
@@ -135,6 +137,10 @@ class _Converter:
     def _find_firsts(self, number: int, name: str, unit: int, rows: pa.Table) -> np.ndarray:
         names, routing = self.before.stages[number]
         hot = [h for h in self.hot if h.stage == number]
+        if isinstance(routing, Hypercube):
+            now = read_grids(self.stored.manifest.routing, {number: routing}).get(number, routing)
+            # until a batch has dealt them anew, rows lie as they did before
+            routing, hot = (now.before, list(now.hot)) if isinstance(now, Resized) else (now, hot)
         position = names.index(name)
         return find_firsts(
             routing, position, unit - first_unit(number), rows.num_rows, hot, self._hash_by(number, name, rows)

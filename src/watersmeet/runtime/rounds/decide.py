@@ -2,43 +2,35 @@
 
     manifest n-1: next  ->  intent n: the same, durably  ->  batch n under it  ->  measures  ->  manifest n: next
 
-- Routing (`scaling=`): loads are checked after every batch, and from the next one on the routing may differ. Window joins migrate nothing:
-  units that were removed get no more tuples, are probed as long as they hold any, and are gone when these have expired. Where a side is kept for ever,
-  its segments are handed over to other units of the subgroup; they are files, so only the manifest changes.
+- Routing (`scaling=`): loads are checked after every batch, and from the next one on the routing may differ, see `rounds.scaled`.
 - Sides (`routing="auto"`): ranges follow the values of two streams, and the number of units of each side their rates.
 - Spread (`routing="auto"`): keys that have become hot are spread over several units, and cool down again, see `operators.balance`.
 - Shipping (`shipping="auto"`): which payloads follow later is priced after every batch. Stored tuples are turned when the next one begins.
 
-Invariant: what a batch decides stands in its intent, and is a function of the manifest alone: a replay decides alike. Segments move only inside
-their subgroup, where every probe that could meet them goes. All stored tuples of an alias have the form of the batch that last touched them.
-Implements: Lin, Ooi, Wang, Yu (2015), section 5.
+Invariant: what a batch decides stands in its intent, and is a function of the manifest alone: a replay decides alike. All stored tuples of an alias have the form of the batch that
+last touched them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from watersmeet.dataflow.contract import Message, stage_of
-from watersmeet.dataflow.report import Report
 from watersmeet.errors import OptionError
-from watersmeet.operators.balance import Balance, BicliqueBalance, BicliqueMemory, describe_hot, find_cut
+from watersmeet.operators.assemble import resize_grids
+from watersmeet.operators.balance import Balance, BicliqueBalance, describe_hot
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, offers
 from watersmeet.plan.shipping import MEMORY, Traffic, choose, show_shipping, why
 from watersmeet.query.scaling import Scaling
-from watersmeet.query.window import UNBOUNDED
-from watersmeet.routing.biclique import Biclique
-from watersmeet.routing.epochs import Epochs
-from watersmeet.routing.scaling import ScalingMemory, decide
 from watersmeet.runtime.rounds.running import Account
-from watersmeet.storage.manifest import BatchManifest, Identity, Intent
-
-Heavy = tuple[int, int, Sequence[tuple[int, int]]]
-"""What a source task has seen of a side: its number, how many rows, and (key, rows) of its most frequent keys."""
+from watersmeet.runtime.rounds.scaled import Scaled, Sides
+from watersmeet.runtime.spark.allocation import Executors
+from watersmeet.storage.manifest import BatchManifest, Intent
 
 
 class Decision(Protocol):
@@ -66,9 +58,10 @@ class Decider:
         *,
         adapts_shipping: bool = False,
         cores: int = 0,
+        executors: Executors | None = None,
     ) -> None:
-        """`cores`: how many units run at a time, if keys may be spread; 0: they may not."""
-        self.plan, self.weighs, self.watches_keys = plan, adapts_shipping, False
+        """`cores`: how many units run at a time, if keys may be spread; 0: they may not. `executors` follow the number of units."""
+        self.plan, self.weighs, self.watches_keys, self.executors = plan, adapts_shipping, False, executors
         """`weighs`: whether source tasks say how wide tuples are."""
         self.taken: tuple[Decision, ...] = ()
         self.joins = range(1)
@@ -93,6 +86,12 @@ class Decider:
 
     def resume(self, manifest: BatchManifest) -> None:
         """Go on from a manifest: what an earlier run has decided is taken back, even if this run would not decide it."""
+        if self.plan is not None and any("shares" in entry for entry in manifest.routing):
+            if self.plan.shipping == "semijoin":
+                raise OptionError(
+                    "the units of this checkpoint have been scaled, and shipping='semijoin' holds payloads by their planned number: use shipping='full'"
+                )
+            self.shipping, self.weighs = replace(self.shipping, adapts=False), False
         if self.plan is not None and (manifest.routing or manifest.shipping or manifest.spread):
             self.taken = (self.routing, self.spread, self.shipping)
         self.after_commit(manifest)
@@ -107,6 +106,8 @@ class Decider:
 
     def after_commit(self, after: BatchManifest) -> None:
         """A batch has been committed, now or before this run."""
+        if self.executors is not None and isinstance(self.routing, Scaled):
+            self.executors.follow(self.routing.count_units(after))
 
     def describe(self, after: BatchManifest, account: Account) -> dict[str, Any]:
         """How a batch has shipped, as figures of its progress."""
@@ -123,122 +124,8 @@ class Decider:
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """The routing of a query over time; without `scaling` it stays as it is."""
-
-    plan: Plan
-    scaling: Scaling | None = None
-    name = "routing"
-
-    def __post_init__(self) -> None:
-        if self.scaling is None:
-            return
-        if len(self.plan.stages) > 1 or self._planned is None:
-            raise OptionError(
-                "scaling= moves the units of a biclique, and this query is not routed by one: give routing='contrand', 'random' or 'range' and two streams"
-            )
-        if self.plan.shipping == "semijoin":
-            raise OptionError("scaling= and shipping='semijoin' do not go together: use shipping='full'")
-
-    def next(self, before: BatchManifest) -> list[dict[str, Any]]:
-        if before.routing or self.scaling is None or self._planned is None:
-            return before.routing
-        return Epochs((self._planned,)).to_json()
-
-    @property
-    def watches_keys(self) -> bool:
-        """Whether source tasks should count keys."""
-        if self.scaling is None or self._planned is None:
-            return False
-        return self.scaling.hot_keys and self._planned.by_keys
-
-    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
-        if not intent.routing:
-            return []
-        epochs, said = Epochs.from_json(intent.routing), list[str]()
-        if self.scaling is not None:
-            memory = ScalingMemory(**after.scaling) if after.scaling else ScalingMemory()
-            for side, rows, keys in _sum_by_side(account.heavy):
-                memory.count(side, rows, keys)
-            loads, seconds = _loads(after, account), {unit: r.seconds for unit, r in account.reports.items()}
-            decision = decide(self.scaling, epochs.current, loads, memory, cools=self._expires, seconds=seconds)
-            if decision.changes:
-                said = [*decision.changes, *self._migrate(after, epochs.current, decision.routing, loads)]
-                epochs = epochs.then(decision.routing, max(after.maxima.values(), default=0))
-            after.scaling = asdict(memory)
-        occupied = {unit for unit, _, _ in after.segments()}
-        epochs = epochs.prune(epochs.units - occupied, find_cut(self.plan, after.maxima))
-        after.retire(set(after.units) - epochs.units - occupied)
-        after.routing = epochs.to_json()
-        return said
-
-    def explain(self, manifest: BatchManifest) -> list[str]:
-        """The routing of the next batch, if it is not the plan's."""
-        return _show_epochs(manifest)
-
-    @property
-    def _expires(self) -> bool:
-        """Whether no side is kept for ever: then earlier routings end."""
-        stage = self.plan.stages[0]
-        return all(self.plan.retention_us(stage, side) < UNBOUNDED for side in stage.sides)
-
-    @property
-    def _planned(self) -> Biclique | None:
-        return self.plan.stages[0].routing.elastic
-
-    def _migrate(self, after: BatchManifest, old: Biclique, new: Biclique, loads: dict[int, int]) -> list[str]:
-        """Hand segments over inside subgroups of sides that are kept for ever."""
-        said = []
-        for number, side in enumerate(self.plan.stages[0].sides):
-            if self.plan.retention_us(self.plan.stages[0], side) < UNBOUNDED:
-                continue
-            moved = 0
-            for then, now in zip(old.sides[number], new.sides[number], strict=True):
-                if then != now:
-                    moved += after.deal(Identity.of(self.plan), side.name, sorted({*then, *now}), now, loads)
-            if moved:
-                said.append(f"side {number}: {moved} segments handed over")
-        return said
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The ranges and the sizes of the sides of a biclique: they follow the data."""
-
-    plan: Plan
-    balance: BicliqueBalance
-    name = "routing"
-    watches_keys = False
-
-    def next(self, before: BatchManifest) -> list[dict[str, Any]]:
-        return before.routing
-
-    def settle(self, before: BatchManifest, after: BatchManifest, intent: Intent, account: Account) -> list[str]:
-        known = BicliqueMemory(intent.routing, after.scaling.get("samples", []), after.scaling.get("flow", {}))
-        occupied = {unit for unit, _, _ in after.segments()}
-        made, said = self.balance.settle(known, account.reports, after.maxima, occupied)
-        after.routing, after.scaling = made.routing, {"samples": made.samples, "flow": made.flow}
-        if made.routing:
-            after.retire(set(after.units) - Epochs.from_json(made.routing).units - occupied)
-        return said
-
-    def explain(self, manifest: BatchManifest) -> list[str]:
-        """The routing of the next batch, if it is not the plan's."""
-        return _show_epochs(manifest)
-
-
-def _show_epochs(manifest: BatchManifest) -> list[str]:
-    if not manifest.routing:
-        return []
-    epochs = Epochs.from_json(manifest.routing)
-    sizes = [len(members) for members in epochs.current.members]
-    kept = len(epochs.routings) - 1
-    return [f"now {epochs.current.kind}, {sizes[0]} and {sizes[1]} units store; {kept} earlier routings are probed"]
-
-
-@dataclass(frozen=True)
 class SpreadKeys:
-    """The keys that are spread over several units; a query that may not spread any lets those cool down that it finds."""
+    """The keys that are spread over several units; a query that may not spread any lets those cool down that it finds. Where a grid is dealt anew, its hot keys begin anew."""
 
     balance: Balance
     name = "spread"
@@ -250,33 +137,27 @@ class SpreadKeys:
         if not self.balance.adapts and not intent.spread:
             after.spread = {}
             return []
-        made = self.balance.settle(intent.spread, after.spread.get("memory", {}), account.reports, after.maxima)
-        after.spread = {"next": made.hot, "memory": made.memory}
+        balance = self._under(intent.routing)
+        made = balance.settle(intent.spread, after.spread.get("memory", {}), account.reports, after.maxima)
+        dealt = {entry["stage"] for entry in after.routing if "was" in entry}
+        hot = [one for one in made.hot if one["stage"] not in dealt]
+        after.spread = {"next": hot, "memory": made.memory}
         return made.said
+
+    def _under(self, routing: Sequence[Mapping[str, Any]]) -> Balance:
+        """The balance over grids of a batch's sizes."""
+        plan = resize_grids(self.balance.plan, routing)
+        if plan.stages != self._latest.plan.stages:
+            self.__dict__["_latest"] = replace(self.balance, plan=plan)
+        return self._latest
+
+    @cached_property
+    def _latest(self) -> Balance:
+        return self.balance
 
     def explain(self, manifest: BatchManifest) -> list[str]:
         """The hot keys of the next batch."""
         return describe_hot(self.balance.plan, self.next(manifest))
-
-
-def _loads(after: BatchManifest, account: Account) -> dict[int, int]:
-    """Bytes by unit: in memory with indexes, as units have reported; of those that had no turn, as stored."""
-    loads: dict[int, int] = {}
-    for unit, _, info in after.segments():
-        loads[unit] = loads.get(unit, 0) + info.bytes
-    return {unit: max(stored, account.reports.get(unit, Report()).memory) for unit, stored in loads.items()}
-
-
-def _sum_by_side(heavy: Sequence[Heavy]) -> list[tuple[int, int, list[tuple[int, int]]]]:
-    """Frequent keys by side, over all source tasks."""
-    rows: dict[int, int] = {}
-    keys: dict[int, dict[int, int]] = {}
-    for side, count, frequent in heavy:
-        rows[side] = rows.get(side, 0) + count
-        mine = keys.setdefault(side, {})
-        for code, number in frequent:
-            mine[code] = mine.get(code, 0) + number
-    return [(side, rows[side], sorted(keys[side].items())) for side in sorted(rows)]
 
 
 @dataclass(frozen=True)

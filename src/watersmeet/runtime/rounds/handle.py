@@ -56,6 +56,7 @@ from watersmeet.runtime.rounds.sinks import (
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.rounds.systems import check_reach
 from watersmeet.runtime.sources import ROUNDS
+from watersmeet.runtime.spark.allocation import executors_of
 from watersmeet.runtime.spark.executors import count_cores
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.spark.plan import count_sources, inside_of
@@ -133,6 +134,7 @@ def start(
         frames,
         folder,
         query=plan,
+        posts=None if scaling is None else True,
         late=lost is not None,
         takes_batches=isinstance(to, TakesBatches),
         folder_of_results=to if isinstance(to, FileSink) else None,
@@ -140,8 +142,15 @@ def start(
         order=read_sources(folder),
     )
     adapts = plan.shipping == "auto" and steps.posts and scaling is None
-    cores = count_cores(spark) if steps.posts and scaling is None else 0
-    decider = Decider(plan, scaling, _bandwidth(plan, spark), adapts_shipping=adapts, cores=cores)
+    cores = count_cores(spark) if steps.posts and (scaling is None or scaling.hot_keys) else 0
+    decider = Decider(
+        plan,
+        scaling,
+        _bandwidth(plan, spark),
+        adapts_shipping=adapts,
+        cores=cores,
+        executors=executors_of(scaling, spark),
+    )
     decider.carried = [POSTED if steps.posts else SHUFFLED]
     handle = launch(Protocol(plan, steps, folder, to, decider, late=lost, keep=keep), checkpoint, trigger, name)
     handle.upgraded = told

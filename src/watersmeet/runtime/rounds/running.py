@@ -76,7 +76,7 @@ class Account:
     mail_bytes: int = 0
     """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
     heavy: list[Any] = field(default_factory=list)
-    """Frequent keys, see `elastic.Heavy`."""
+    """Frequent keys, see `scaled.Heavy`."""
     said: list[str] = field(default_factory=list)
     """What will change from the next batch on, in words."""
     broken: dict[str, int] = field(default_factory=dict)
@@ -170,6 +170,10 @@ class Running:
         if not self.steps.posts and self.batch.decisions.get("spread"):
             raise CheckpointError(
                 "the checkpoint has keys that source tasks spread over units, and here Spark shuffles tuples; go on where the checkpoint was written"
+            )
+        if not self.steps.posts and self.batch.decisions.get("routing"):
+            raise CheckpointError(
+                "the units of this checkpoint have been scaled, and here Spark shuffles tuples to as many as planned; give start(scaling=) again"
             )
         if self.steps.posts:
             self.rounds.post(self._post())

@@ -201,7 +201,9 @@ class Posting:
             if AHEAD in mine.column_names and not (usable := self._set_aside(position, mine, wire)).all():
                 mine, wire = mine.filter(pa.array(usable)), wire.filter(pa.array(usable))
             wire = self._narrow(position, wire)
-            if self.task.entrance.units and self.orders.decisions.get("spread"):
+            if self.task.entrance.units and (
+                self.orders.decisions.get("spread") or self.orders.decisions.get("routing")
+            ):
                 self._by_keys(position, mine, wire)
             elif self.task.entrance.units:
                 self._by_sql(position, wire, integers(mine.column(UNIT).combine_chunks()))
@@ -245,7 +247,7 @@ class Posting:
             self.post.post(Message(unit, alias, wire if rows is None else wire.take(pa.array(rows))), 0)
 
     def _by_keys(self, position: int, rows: pa.Table, wire: pa.Table) -> None:
-        """Where some keys are spread, SQL does not know the units; of its copies of a row one is routed."""
+        """Where some keys are spread, or there are more units than planned, SQL does not know the units; of its copies of a row one is routed."""
         if FIRST in rows.column_names:
             once = integers(rows.column(UNIT).combine_chunks()) == integers(rows.column(FIRST).combine_chunks())
             wire = wire if once.all() else wire.filter(pa.array(once))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from watersmeet.plan.options import POLICIES
-from watersmeet_lab.reproduce.driver.data import DATASETS
+from watersmeet_lab.bench.drivers.data import DATASETS
 from watersmeet_lab.reproduce.driver.lab import Lab
 from watersmeet_lab.reproduce.driver.paper import TABLE_2
 from watersmeet_lab.reproduce.report import Claim, each, verdict
