@@ -116,11 +116,14 @@ class FlinkRuns(Runs):
 def cut_batches(progress: Sequence[tuple[float, int]], rows: int, batches: int) -> list[tuple[int, float]]:
     """(rows, milliseconds) of each time that so many rows more had been read.
 
-    >>> cut_batches([(1.0, 0), (2.0, 100), (4.0, 200)], 50, 4)
+    >>> cut_batches([(1.0, 0), (2.0, 100), (4.0, 200), (9.0, 200)], 50, 4)
     [(50, 500.0), (50, 500.0), (50, 1000.0), (50, 1000.0)]
     """
     before = [seen for seen in progress if seen[1] == 0][-1:] or [(0.0, 0)]
-    seen = before + [one for one in progress if one[1] > 0]
+    first = {
+        count: at for at, count in reversed(progress) if count > 0
+    }  # the job is watched for a while after the last row
+    seen = before + sorted((at, count) for count, at in first.items())
     times, counts = (np.array(column, float) for column in zip(*seen, strict=True))
     at = np.interp(np.arange(batches + 1) * rows, counts, times)
     return [(rows, round(1000 * float(span), 3)) for span in np.diff(at)]
