@@ -24,6 +24,7 @@ _PASSED_ON: dict[str, Any] = {
 
 _BENCHES = {
     "spark": "against Spark's own stream-stream join, both runtimes",
+    "flink": "start() against Flink's interval join, in heap and with RocksDB",
     "nexmark": "Nexmark's joins, beside Spark's own streaming where it can run them, both runtimes",
     "theta": "a band join against the equality join on the same files, both runtimes",
     "hot": "a key with half of the tuples, under start()",
@@ -49,7 +50,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help=", ".join(_BENCHES), show_default=False)] = None,
 ) -> None:
-    """Measure, answers checked: bench spark, nexmark, theta, hot, skew, band, kernel, choice, drivers, sweep, shipping, subscriptions, alerts, skewed-sites, soak, page, sites or scale [--help]."""
+    """Measure, answers checked: bench spark, flink, nexmark, theta, hot, skew, band, kernel, choice, drivers, sweep, shipping, subscriptions, alerts, skewed-sites, soak, page, sites or scale [--help]."""
     _run_named(context, "bench", name, _BENCHES, "watersmeet_lab.bench.{}")
 
 

@@ -127,6 +127,8 @@ class Turn:
     peers: Mapping[int, Manifest] = field(default_factory=dict)
     """The memories of all units as they were when the round began; to read, not to change."""
     report: Report = field(default_factory=Report)
+    may_code: bool = False
+    """Whether texts of results may leave as dictionaries: who takes the results writes them to files."""
 
     def listen(self) -> list[dict[str, Any]]:
         """Read the messages of JSON in the inbox; promises go to the clock."""

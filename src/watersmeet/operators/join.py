@@ -48,13 +48,16 @@ from watersmeet.operators.adopt import (
     take_shares,
 )
 from watersmeet.operators.enter import LONE
+from watersmeet.operators.onward import Out
 from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.outer.unmatched import KEPT, MET, Extend, Waiting, Watch, add_time
 from watersmeet.operators.probing.driving import DriverStats, Driving
 from watersmeet.operators.probing.multiway import FanoutStats, Multiway
+from watersmeet.operators.probing.repeated import build_coded
 from watersmeet.operators.probing.side import Bound, VisibleSide, in_blocks
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
+from watersmeet.query.expr import ColumnRef
 from watersmeet.query.tree import Node
 from watersmeet.routing.spread import Spread
 from watersmeet.storage.segment import Segment, Settler, weigh_indexes
@@ -79,6 +82,8 @@ class JoinUnits:
     retention_us: Mapping[str, int] = field(init=False)
     waits: tuple[Waiting, ...] = field(init=False)
     """Its preserved sides."""
+    passing: frozenset[ColumnRef] = field(init=False)
+    """The columns of results that nobody looks at before they leave."""
 
     def __post_init__(self) -> None:
         """What every turn asks of the plan is asked here, once."""
@@ -91,6 +96,7 @@ class JoinUnits:
         object.__setattr__(self, "retention_us", {s.name: plan.retention_us(spec, s) for s in spec.sides})
         preserved = () if spec.part is None else spec.part.node.preserved
         object.__setattr__(self, "waits", tuple(Waiting(plan, spec, n) for n in preserved))
+        object.__setattr__(self, "passing", self.onward.passing if isinstance(self.onward, Out) else frozenset())
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         turn.listen()
@@ -116,7 +122,7 @@ class JoinUnits:
         for join, found in self._joins(turn, old, new, stats):
             whole = (join.conditions.keep_whole(join, bound) for bound in found)
             for bound in whole if preserved is None else preserved.see(join, found):
-                for table in build_tables(self.plan, join, bound, self.into):
+                for table in build_tables(self.plan, join, bound, self.into, self.passing if turn.may_code else ()):
                     turn.report.found += table.num_rows
                     turn.report.results += table.num_rows if self.into is None else 0
                     yield table
@@ -285,8 +291,10 @@ def on_time(
     return Segment.of(table) if table.num_rows else None
 
 
-def build_tables(plan: Plan, join: Multiway, bound: Bound, side: model.Side | None) -> Iterator[pa.Table]:
-    """Combinations as results, or as tuples of a side that is to be joined with others, in blocks."""
+def build_tables(
+    plan: Plan, join: Multiway, bound: Bound, side: model.Side | None, may_code: Collection[ColumnRef] = ()
+) -> Iterator[pa.Table]:
+    """Combinations as results, or as tuples of a side that is to be joined with others, in blocks; some columns of results may be dictionaries."""
     if side is not None:
         for block in in_blocks(join.members, bound, side.carried):
             columns = {side.column(a, name): join.members[a].take(name, block[a]) for a, name in side.carried}
@@ -294,8 +302,7 @@ def build_tables(plan: Plan, join: Multiway, bound: Bound, side: model.Side | No
     elif not plan.output:
         yield pa.table({ROWS_ONLY: pa.nulls(len(next(iter(bound.values()))), pa.bool_())})
     else:
-        for block in join.blocks(bound, plan.output):
-            yield pa.table({f"o{n}": join.column(block, ref) for n, ref in enumerate(plan.output)})
+        yield from build_coded(join, bound, plan.output, may_code)
 
 
 def _book_kernel(turn: Turn, join: Multiway) -> None:

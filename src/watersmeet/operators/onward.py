@@ -115,6 +115,14 @@ class Out:
 
     plan: Plan
 
+    @property
+    def passing(self) -> frozenset[ColumnRef]:
+        """The columns that no condition, no expression of SELECT and no aggregate looks at."""
+        if self.plan.finish is not None or self.plan.sets_aside:
+            return frozenset()
+        asked = [*self.plan.final, *(o.expr for o in self.plan.join.select if o.expr.duckdb_template != "{0}")]
+        return frozenset(self.plan.output) - {ref for expr in asked for ref in expr.columns}
+
     def __call__(self, tables: Iterator[pa.Table | Pause]) -> Iterator[Yielded]:
         aside: list[Aside] = []
         tables = where(self.plan, tables, aside)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -32,7 +32,7 @@ from watersmeet_lab.bench.trials.systems import System
 from watersmeet_lab.bench.trials.trial import Sink, Trial
 
 WINDOW_US = 10_000_000
-OURS: tuple[System, ...] = ("watersmeet", "rounds")
+OURS = ("watersmeet", "rounds")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Settled:
 
     shape: str
     sink: Sink
-    system: System
+    system: str
     repetition: int
     is_right: bool
     rows: int
@@ -91,14 +91,14 @@ class Runs:
 
     shapes: Sequence[str]
     sinks: Sequence[Sink]
-    systems: Sequence[System]
+    systems: Sequence[str]
     repeat: int
     batches: int
     into: Path
     data: Path
     seed: int = 1
 
-    def trials(self) -> Iterator[tuple[str, Sink, int, System]]:
+    def trials(self) -> Iterator[tuple[str, Sink, int, str]]:
         """Systems alternate, and the order turns from repetition to repetition."""
         for shape, sink, repetition in product(self.shapes, self.sinks, range(self.repeat)):
             shift = repetition % len(self.systems)
@@ -119,14 +119,19 @@ class Runs:
             out.append(read_trial(json.loads(file.read_text()), repetition))
         return out
 
-    def _try(self, name: str, sink: Sink, system: System) -> dict[str, Any]:
-        shape, question = SHAPES[name], Question(SHAPES[name].ways, WINDOW_US)
+    def generate(self, shape: Shape) -> tuple[Path, Path]:
+        """The folders of a shape's streams, and of those that systems warm up with."""
         dataset = Dataset(shape.rows * self.batches, self.batches, shape.keys, self.seed)
-        folder = generate(dataset, shape.ways, self.data).absolute()
-        warmup = generate(Dataset(4 * shape.rows, 4, shape.keys, self.seed + 1), shape.ways, self.data).absolute()
+        warmup = Dataset(4 * shape.rows, 4, shape.keys, self.seed + 1)
+        folder, other = (generate(one, shape.ways, self.data).absolute() for one in (dataset, warmup))
+        return folder, other
+
+    def _try(self, name: str, sink: Sink, system: str) -> dict[str, Any]:
+        shape, question = SHAPES[name], Question(SHAPES[name].ways, WINDOW_US)
+        folder, warmup = self.generate(shape)
         expected = answer(folder, question)
         with tempfile.TemporaryDirectory(prefix="watersmeet-settled-") as scratch:
-            trial = Trial(system, question, 1, str(folder), str(warmup), sink=sink)
+            trial = Trial(cast(System, system), question, 1, str(folder), str(warmup), sink=sink)
             seen, peak = run_apart(
                 "watersmeet_lab.bench.trials.trial", asdict(trial), f"{system}, {name}", Path(scratch)
             )
@@ -169,7 +174,7 @@ def render(found: Sequence[Settled]) -> RenderableType:
 
 
 def _table(shape: str, sink: Sink, found: Sequence[Settled]) -> Table:
-    of: dict[System, list[Settled]] = {}
+    of: dict[str, list[Settled]] = {}
     for one in found:
         if (one.shape, one.sink) == (shape, sink):
             of.setdefault(one.system, []).append(one)

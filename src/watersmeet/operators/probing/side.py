@@ -32,8 +32,9 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.columns.arrow import block_bytes, cuts
+from watersmeet.columns.arrow import block_bytes, cuts, is_bytes, is_text
 from watersmeet.kernels.instants import FIRST, LAST, shift
+from watersmeet.kernels.repeats import number_repeated
 from watersmeet.plan import model
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.query.window import UNBOUNDED, WindowGraph
@@ -50,6 +51,7 @@ class VisibleSide:
         self.segments = old if new is None else [*old, new]
         self.offsets = np.cumsum([0, *(s.rows for s in self.segments)])
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
+        self._scratch = np.empty(0, np.int32)
 
     @cached_property
     def new_idx(self) -> np.ndarray:
@@ -118,6 +120,14 @@ class VisibleSide:
             begin = end
         return pa.concat_arrays(pieces)
 
+    def number_members(self, row_idx: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Which of the different rows each is, and these; None unless rows repeat OFTEN on average."""
+        most = len(row_idx) // OFTEN
+        if len(self._scratch) < self.offsets[-1]:
+            self._scratch = np.full(self.offsets[-1], -1, np.int32)
+        numbers, found = number_repeated(row_idx, self._scratch, most)
+        return (numbers, found) if len(found) else None
+
 
 class Member:
     """One alias of a side: its wire columns under the names that the side has for them."""
@@ -144,6 +154,11 @@ class Member:
 
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
         return self.side.take(self._column(name), row_idx)
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column has texts or bytes."""
+        kind = self.side.segments[0].table.schema.field(self._column(name)).type
+        return is_text(kind) or is_bytes(kind)
 
 
 Times = Mapping[str, np.ndarray]
@@ -223,5 +238,7 @@ def in_blocks(members: Mapping[str, Member], bound: Bound, columns: Columns) -> 
         yield {alias: idx[begin:end] for alias, idx in bound.items()}
 
 
+OFTEN = 4
+"""Texts of members leave as a dictionary if a member is in so many combinations of a chunk, on average."""
 FIXED = 16
 """Values of at most so many bytes count as if all were of the widest."""

@@ -129,6 +129,7 @@ class Task:
             state.maxima = dict(orders.maxima)
             clock = flow.clock(state.maxima, seen)
             turn = Turn(unit, arrivals.pop(unit), state, store, clock, orders.round, orders.batch, peers)
+            turn.may_code = orders.direct and leaving.takes_codes
             began = time.thread_time()
             for item in take_turn(flow.operator(unit), turn):
                 if isinstance(item, Message):

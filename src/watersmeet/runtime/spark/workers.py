@@ -246,6 +246,10 @@ class AsRows:
 
     batches: Callable[[pa.Table], Iterator[pa.RecordBatch]]
 
+    @property
+    def takes_codes(self) -> bool:
+        return False
+
     def take(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
         return self.batches(results)
 

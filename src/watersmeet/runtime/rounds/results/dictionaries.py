@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.runtime.rounds.results.coded import is_coded
+
 SAMPLE = 2048
 """So many rows, evenly spaced, are looked at."""
 MOST_DISTINCT = 0.9
@@ -43,6 +45,8 @@ def _spread(count: int) -> np.ndarray:
 
 
 def _repeats(column: pa.ChunkedArray) -> bool:
+    if is_coded(column.type):
+        return True
     if not len(column) or pa.types.is_boolean(column.type):
         return False
     return bool(pc.count_distinct(column, mode="all").as_py() <= MOST_DISTINCT * len(column))

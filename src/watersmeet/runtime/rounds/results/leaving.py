@@ -48,6 +48,10 @@ class Outlet:
 class Leaving(Protocol):
     """Where the results of one task go."""
 
+    @property
+    def takes_codes(self) -> bool:
+        """Whether texts may come as dictionaries."""
+
     def take(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
         """What goes to Spark at once."""
 
@@ -84,6 +88,10 @@ class _Files:
 
     how: Writing
     writer: PartWriter
+
+    @property
+    def takes_codes(self) -> bool:
+        return self.how.files.takes_codes
 
     def take(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
         if results.num_rows:

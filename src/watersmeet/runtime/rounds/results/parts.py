@@ -3,8 +3,8 @@
     part-17-5f0c...-3-42-0.snappy.parquet           batch 17, its attempt, partition 3, task attempt 42, first file
     day=2026-01-31/part-....snappy.parquet          with folders: Hive's style, escaped as Spark escapes
 
-A writer holds rows until a row group is worth writing, and begins a new file when one is large. A file counts only if the log names it, so it is
-written straight to its place.
+A writer holds rows until a row group is worth writing, and begins a new file when one is large, or when other columns are coded than before (`coded`). A file
+counts only if the log names it, so it is written straight to its place.
 
 Invariant: no two tasks write the same file, whatever Spark repeats. A writer that fails deletes what it has written; what a dead process leaves is named by nobody.
 """
@@ -26,6 +26,7 @@ from watersmeet.columns.retype import retype_table
 from watersmeet.errors import CheckpointError
 from watersmeet.kernels.hash_window import group_rows
 from watersmeet.runtime.rounds.checkpoint import OBJECT_STORES
+from watersmeet.runtime.rounds.results.coded import choose_step, code_schema, count_decoded, join_rows
 from watersmeet.runtime.rounds.results.dictionaries import choose_dictionaries
 from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.results.statistics import describe
@@ -36,6 +37,8 @@ GROUP_BYTES = 64 * 2**20
 """So many bytes of rows are held, then written; as Arrow has them."""
 GROUP_ROWS = 2**20
 """The most rows of a row group."""
+GROUP_DECODED = 512 * 2**20
+"""The most bytes of a row group for readers that take all of it at once: texts that repeat are many more then."""
 MOST_OPEN = 64
 """A task has at most so many files open between two row groups."""
 NOTHING = "__HIVE_DEFAULT_PARTITION__"
@@ -121,6 +124,11 @@ class PartFiles:
     def is_text(self) -> bool:
         return not self.file.names
 
+    @property
+    def takes_codes(self) -> bool:
+        """Whether columns of texts may come as dictionaries: not where each of many folders would get the whole of them."""
+        return self.folders is None and not self.is_text
+
 
 class PartWriter:
     """Writes the rows of one task."""
@@ -130,7 +138,8 @@ class PartWriter:
         self.parts: list[Part] = []
         self._open: dict[str, _PartFile] = {}
         self._begun: list[str] = []
-        self._held = 0
+        self._held = self._decoded = self._rows = 0
+        """Bytes and rows that are held."""
 
     def __enter__(self) -> PartWriter:
         return self
@@ -141,18 +150,23 @@ class PartWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Write rows, whose columns come in the order of `columns`."""
-        rows = rows.rename_columns(self.how.columns.names).cast(self.how.columns)
+        if self._rows + rows.num_rows > GROUP_ROWS:
+            self._write_groups()
+        rows = rows.rename_columns(self.how.columns.names).cast(code_schema(self.how.columns, rows.schema))
         for folder, mine in self._by_folder(rows):
             if folder not in self._open:
                 self._open[folder] = self._begin(folder)
             self._open[folder].held.append(mine if self.how.is_text else mine.select(self.how.file.names))
         self._held += rows.nbytes
-        if self._held >= GROUP_BYTES:
+        self._decoded += count_decoded(rows)
+        self._rows += rows.num_rows
+        if self._held >= GROUP_BYTES or self._decoded >= GROUP_DECODED:
             self._write_groups()
 
     def close(self) -> list[Part]:
         """Complete all files."""
         for folder in list(self._open):
+            self._write_group(folder)
             self._finish(folder)
         return self.parts
 
@@ -174,11 +188,21 @@ class PartWriter:
         return _PartFile(self.how, path)
 
     def _write_groups(self) -> None:
-        for folder, file in list(self._open.items()):
-            file.write_group()
-            if file.size >= FILE_BYTES or len(self._open) > MOST_OPEN:
+        for folder in list(self._open):
+            self._write_group(folder)
+            if self._open[folder].size >= FILE_BYTES or len(self._open) > MOST_OPEN:
                 self._finish(folder)
-        self._held = 0
+        self._held = self._decoded = self._rows = 0
+
+    def _write_group(self, folder: str) -> None:
+        """Write what is held of a folder's rows; in a file of its own if other columns are coded than in the file that is open."""
+        rows = self._open[folder].let_go()
+        if rows is None:
+            return
+        if not self._open[folder].fits(rows):
+            self._finish(folder)
+            self._open[folder] = self._begin(folder)
+        self._open[folder].write(rows)
 
     def _finish(self, folder: str) -> None:
         self.parts.append(self._open.pop(folder).close())
@@ -208,12 +232,20 @@ class _PartFile:
     def size(self) -> int:
         return 0 if self._out is None else int(self._out.tell())
 
-    def write_group(self) -> None:
-        """Write what is held."""
+    def let_go(self) -> pa.Table | None:
+        """What is held, as one table."""
         if not self.held:
-            return
-        table = pa.concat_tables(self.held)
+            return None
+        table = join_rows(self.held)
         self.held.clear()
+        return table
+
+    def fits(self, table: pa.Table) -> bool:
+        """Whether the same columns are coded as in the row groups before."""
+        return self._writer is None or code_schema(self.how.file, table.schema).equals(self._writer.schema)
+
+    def write(self, table: pa.Table) -> None:
+        """Write a row group."""
         self.rows += table.num_rows
         out = self._open()
         if self.how.is_text:
@@ -229,7 +261,6 @@ class _PartFile:
             self._write_table(self.how.file.empty_table())
 
     def close(self) -> Part:
-        self.write_group()
         known = ""
         if self._writer is not None:
             self._writer.close()
@@ -249,12 +280,13 @@ class _PartFile:
         return self._out
 
     def _write_table(self, table: pa.Table) -> None:
+        schema = code_schema(self.how.file, table.schema)
         if self._writer is None:
             options: dict[str, Any] = {"compression": "snappy", "version": "2.6", "store_schema": False}
-            options["use_dictionary"] = choose_dictionaries(table)
-            self._writer = pq.ParquetWriter(self._out, self.how.file, metadata_collector=self._footer, **options)
+            options |= {"use_dictionary": choose_dictionaries(table), "write_batch_size": choose_step(table)}
+            self._writer = pq.ParquetWriter(self._out, schema, metadata_collector=self._footer, **options)
             self._writer.add_key_value_metadata(self.how.file.metadata)  # without Arrow's schema it would write none
-        self._writer.write_table(retype_table(table, self.how.file), row_group_size=GROUP_ROWS)
+        self._writer.write_table(retype_table(table, schema), row_group_size=GROUP_ROWS)
 
 
 def write_empty(how: PartFiles, stem: str) -> Part:
