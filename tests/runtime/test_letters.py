@@ -23,12 +23,12 @@ from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites import exchange as exchange_module
 from watersmeet.runtime.sites import letters as letters_module
 from watersmeet.runtime.sites.letters import Correspondence
-from watersmeet.runtime.sites.start import open_exchange
+from watersmeet.runtime.sites.start import introduce, open_exchange
 from watersmeet.sites.site_state import SiteState
 from watersmeet.sites.station import Station
 from watersmeet.storage.manifest import BatchManifest, Intent
 
-TEXT = "SELECT a.k FROM s a, t b WHERE a.k = b.k WINDOW = 3 SECONDS"
+TEXT = "SELECT a.k, b.k AS same FROM s a, t b WHERE a.k = b.k WINDOW = 3 SECONDS"
 SITES = ("paris", "tokyo")
 
 
@@ -40,23 +40,27 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         yield found
 
 
-def plan(text: str = TEXT) -> Any:
-    table = pa.table({"k": [1], "ts": pa.array([0], pa.timestamp("us"))})
-    streams = {name: wm.Stream(table, time="ts", site=site) for name, site in (("s", "paris"), ("t", "tokyo"))}
-    return wm.sql(text, streams).plan
+def plan(text: str = TEXT, of_tokyo: pa.DataType | None = None, sites: wm.Sites | None = None) -> Any:
+    """As a site knows the query, and the type of tokyo's key."""
+    times = pa.array([0], pa.timestamp("us"))
+    tables = [pa.table({"k": pa.array([1], kind), "ts": times}) for kind in (pa.int64(), of_tokyo or pa.int64())]
+    streams = {
+        name: wm.Stream(table, time="ts", site=site) for name, site, table in zip("st", SITES, tables, strict=True)
+    }
+    return wm.sql(text, streams, **({} if sites is None else {"sites": sites})).plan
 
 
 class Site:
     """A site that gets no rows: its streams go on by themselves."""
 
     def __init__(
-        self, folder: Path, address: str, at: str, text: str = TEXT, checkpoint: str = "ck", **who: Any
+        self, folder: Path, address: str, at: str, own: Any = None, checkpoint: str = "ck", **who: Any
     ) -> None:
-        own = plan(text)
+        own = plan() if own is None else own
         state = StateFolder.under(str(folder / f"{checkpoint}-{at}"))
         state.prepare(LETTERS)
-        said = {"fingerprint": own.fingerprint(), "format": 1, "query": text} | who
         station = Station(own, own.site_names.index(at))
+        said = introduce(station) | who
         self.line = Faulty(address, SITES, at)
         self.letters = Correspondence(station, self.line, state, said)
         self.stream = "s" if at == "paris" else "t"
@@ -283,24 +287,44 @@ def keep(site: Site, intent: Intent) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"text": TEXT.replace("3 SECONDS", "4 SECONDS")}, "another query"),
-        ({"format": 2}, "another version of watersmeet"),
+        ({"own": plan(TEXT.replace("3 SECONDS", "4 SECONDS"))}, "another query.* 4 SECONDS.*; different: windows"),
+        ({"own": plan(of_tokyo=pa.int32())}, "another query.*; different: columns and their types"),
+        ({"own": plan(sites=wm.Sites(results_at="tokyo"))}, "another query.*; different: sites="),
+        ({"own": plan(TEXT.replace("3 SECONDS", "4 SECONDS")), "format": 2}, "another version of watersmeet"),
     ],
+    ids=["query", "schema", "sites=", "version"],
 )
 def test_sites_that_differ_are_refused_by_both(tmp_path: Path, address: str, other: dict[str, Any], said: str) -> None:
     paris = Site(tmp_path, address, "paris")
-    with pytest.raises(StreamError, match=f"site paris runs {said}"):
-        Site(tmp_path, address, "tokyo", **other)
-    with pytest.raises(StreamError, match=rf"site tokyo runs {said}.*run the same at all sites"):
-        paris.play(10)
+    for refuses, site in (
+        (lambda: Site(tmp_path, address, "tokyo", **other), "paris"),
+        (lambda: paris.play(10), "tokyo"),
+    ):
+        with pytest.raises(StreamError, match=rf"site {site} runs {said}.*\); run the same at all sites"):
+            refuses()
+
+
+def test_what_only_a_streams_own_site_knows_may_differ(tmp_path: Path, address: str) -> None:
+    """Lateness, and what is further ahead than allowed, are said where a stream arrives."""
+    times = pa.array([0], pa.timestamp("us"))
+    table = pa.table({"k": [1], "ts": times})
+    streams = {
+        "s": wm.Stream(table, time="ts", site="paris", lateness="1 minute", max_ahead="1 hour"),
+        "t": wm.Stream(table, time="ts", site="tokyo"),
+    }
+    Site(tmp_path, address, "paris", wm.sql(TEXT, streams).plan)
+    Site(tmp_path, address, "tokyo")
 
 
 def test_a_site_that_begins_anew_while_others_go_on_is_refused(tmp_path: Path, address: str) -> None:
     paris, tokyo = both(tmp_path, address)
     paris.play(10)
     tokyo.play(10)
-    with pytest.raises(StreamError, match="site paris has run with this exchange before"):
+    says = "site paris has run with this exchange before, .* start it with that checkpoint, or begin anew at all sites"
+    with pytest.raises(StreamError, match=says):
         Site(tmp_path, address, "paris", checkpoint="new")
+    assert tokyo.play(20) == []  # the others go on as before, and so does the site with its own checkpoint
+    assert [number for _, number in paris.play(20)] == [1, 2]
     assert Site(tmp_path, address, "tokyo").letters.who["run"] == tokyo.letters.who["run"]
 
 
@@ -310,7 +334,8 @@ def test_letters_of_another_run_are_refused(tmp_path: Path, address: str) -> Non
     tokyo.play(10)
     paris.letters.who["run"] = "another"
     paris.play(20)
-    with pytest.raises(StreamError, match="site paris has begun anew, with an empty checkpoint"):
+    says = "site paris has begun anew, with an empty checkpoint, while tokyo goes on: restore its checkpoint, or begin"
+    with pytest.raises(StreamError, match=says):
         tokyo.play(20)
 
 

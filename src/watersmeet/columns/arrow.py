@@ -27,6 +27,8 @@ from watersmeet.kernels.hashing import combine, hash_bytes, order_bytes, order_f
 from watersmeet.plan.types import Kind
 
 BLOCK_BYTES = 32 * 2**20
+_INT64 = pa.int64().id
+_LARGE_TEXTS = frozenset({pa.large_string().id, pa.large_binary().id})
 """The most bytes of rows that are made, sent or stored in one piece. Tests make it small."""
 
 
@@ -124,6 +126,18 @@ def row_widths(column: pa.Array | pa.ChunkedArray) -> int | np.ndarray:
     if pa.types.is_nested(kind):
         return 8 + _inside(column, row_widths(column.values)) if hasattr(column, "offsets") else 8
     return 0 if pa.types.is_null(kind) else -(-kind.bit_width // 8)
+
+
+def widest_value(column: pa.Array) -> int:
+    """The bytes of the widest value.
+
+    >>> widest_value(pa.array(["a", None, "bcd"], pa.large_string()).slice(1)), widest_value(pa.array([1, 2]))
+    (11, 8)
+    """
+    if column.type.id in _LARGE_TEXTS and len(column):  # by its offsets, without a number for every value
+        offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+        return 8 + int((offsets[1:] - offsets[:-1]).max())
+    return int(np.max(row_widths(column), initial=0))
 
 
 def _inside(lists: pa.Array, widths: int | np.ndarray) -> np.ndarray:
@@ -304,7 +318,9 @@ def code_together(codes: Sequence[np.ndarray]) -> np.ndarray:
 def integers(column: pa.Array) -> np.ndarray:
     """Whole numbers, dates, times and booleans as 64 bits."""
     kind = column.type
-    if pa.types.is_boolean(kind):
+    if kind.id == _INT64:
+        pass
+    elif pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif pa.types.is_date32(kind):
         column = column.view(pa.int32())

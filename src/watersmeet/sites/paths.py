@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from watersmeet.errors import WindowError
 from watersmeet.plan.model import SEQUENCE, TIME, Plan, Side
@@ -126,11 +127,11 @@ class Paths:
     def is_tree(self) -> bool:
         return len(self.homes) > self.arriving
 
-    @property
-    def all(self) -> Iterator[Leg]:
+    @cached_property
+    def all(self) -> tuple[Leg, ...]:
         """Every leg, first legs first: a leg's rows come from those before it."""
-        for number in range(max(map(len, self.legs), default=0)):
-            yield from (self.legs[n][number] for n in self.order if number < len(self.legs[n]))
+        numbers = range(max(map(len, self.legs), default=0))
+        return tuple(self.legs[n][number] for number in numbers for n in self.order if number < len(self.legs[n]))
 
     def keepers(self, stream: int, how: frozenset[Algorithm]) -> list[Leg]:
         """The legs to a stream of some algorithms: their sources keep something of it."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from watersmeet.sites.letter import CHECKSUM_BYTES, Item, Letter, write_item
 
-SMALL_BYTES, LARGE_BYTES = 2048, 2**16
+SMALL_BYTES, LARGE_BYTES = 2048, 2**14
 """Smaller items are all weighed; of larger ones the first rows."""
 _LEAST_ROWS = 64
 RARELY = 64

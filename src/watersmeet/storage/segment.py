@@ -15,7 +15,7 @@ Implements: Lin, Ooi, Wang, Yu (2015), section 3.3: the chained in-memory index,
 from __future__ import annotations
 
 import math
-import uuid
+import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from watersmeet.columns.arrow import (
     is_fixed,
     row_widths,
     slice_by_bytes,
+    widest_value,
 )
 from watersmeet.expressions.evaluator import mask
 from watersmeet.kernels import hash_window, key_range, nested_loop, sorted_window
@@ -78,7 +79,7 @@ class Segment:
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
         """A new segment with an id of its own."""
-        return cls(uuid.uuid4().hex, enlarge(table).combine_chunks())
+        return cls(name_anew(), enlarge(table).combine_chunks())
 
     @property
     def rows(self) -> int:
@@ -123,9 +124,11 @@ class Segment:
     def widest(self, name: str) -> int:
         """The bytes of the widest value of a wire column."""
         kind = self.table.schema.field(name).type
-        if is_fixed(kind):
-            return int(row_widths(pa.nulls(0, kind)))
-        return int(self.codes(name, "width").max(initial=0))
+        return int(row_widths(pa.nulls(0, kind)) if is_fixed(kind) else self._find_widest(name))
+
+    @_derive
+    def _find_widest(self, name: str) -> np.int64:
+        return np.int64(widest_value(self.column(name)))
 
     @_derive
     def index(self, columns: KeyColumns) -> hash_window.HashIndex:
@@ -208,11 +211,16 @@ class Segment:
         """A new segment with a column more, or with another one of this name; what is derived from the others holds for it."""
         at = self.table.schema.get_field_index(name)
         table = self.table.append_column(name, values) if at < 0 else self.table.set_column(at, name, values)
-        return Segment(uuid.uuid4().hex, table, self.derived)
+        return Segment(name_anew(), table, self.derived)
 
     def where(self, keep: np.ndarray) -> Segment:
         """A new segment with the rows of a mask."""
         return Segment.of(self.table.filter(pa.array(keep)))
+
+
+def name_anew() -> str:
+    """An id that nothing else has."""
+    return os.urandom(16).hex()
 
 
 def weigh_indexes(segments: Sequence[Segment]) -> float:
@@ -297,10 +305,12 @@ def find_alike(infos: list[SegmentInfo]) -> list[SegmentInfo]:
 
 
 class Settler:
-    """Applies one batch's changes to one alias' segments; `merge` makes one of several, by default with all their rows."""
+    """Applies one batch's changes to one alias' segments; `merge` makes one of several, by default with all their rows. Dead rows may be one of `slack` of the living."""
 
-    def __init__(self, store: SegmentStore, cut_ts: int, retention_us: int, merge: Merge | None = None) -> None:
-        self.store, self.cut_ts, self.merge = store, cut_ts, merge or _concat
+    def __init__(
+        self, store: SegmentStore, cut_ts: int, retention_us: int, merge: Merge | None = None, slack: int = SLACK
+    ) -> None:
+        self.store, self.cut_ts, self.merge, self.slack = store, cut_ts, merge or concat, slack
         self.span_us = UNBOUNDED if retention_us >= UNBOUNDED else max(retention_us // SLACK, 1)
 
     def settle(self, infos: list[SegmentInfo], new: Segment | None) -> list[SegmentInfo]:
@@ -321,7 +331,7 @@ class Settler:
             return infos
         masks = {i.id: self.store.read(i).ts >= self.cut_ts for i in partly}
         dead = sum(int(np.count_nonzero(~m)) for m in masks.values())
-        if dead * SLACK <= sum(i.rows for i in infos) - dead:
+        if dead * self.slack <= sum(i.rows for i in infos) - dead:
             return infos
         out = []
         for info in infos:
@@ -356,7 +366,8 @@ def _size_class(rows: int) -> int:
     return int(math.log(max(rows, 1), FAN_IN))
 
 
-def _concat(tables: list[pa.Table]) -> Segment:
+def concat(tables: list[pa.Table]) -> Segment:
+    """One segment of several tables."""
     return Segment.of(pa.concat_tables([t.select(tables[0].column_names) for t in tables]))
 
 

@@ -72,6 +72,16 @@ def test_wrong_answers_of_plans_are_a_no(monkeypatch):
     assert delays.check_answers(LAB)[0].holds == "no"
 
 
+def test_a_wrong_answer_of_a_one_way_join_is_a_no_and_nothing_is_counted(monkeypatch):
+    def run(self, head, steps):
+        verify(f"{head}: {steps[0]}", Answer(1, 2), Answer(1, 3))
+
+    monkeypatch.setattr(figure7.Counter, "run", run)
+    (claim,) = figure7.check_figure7(LAB)
+    assert claim.holds == "no"
+    assert "but a: b SP-S: 1 results with checksum 2; DuckDB has 1 with 3" in claim.counts
+
+
 def test_figure_9_is_executed():
     (claim,) = plans.check_figure9(LAB)
     assert set(claim.raw) == {"tuple size", "selectivity", "rate", "window"}

@@ -29,6 +29,7 @@ import pyarrow as pa
 from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError, OptionError, StreamError
+from watersmeet.plan.fingerprint import find_differences
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.running import Account
@@ -46,6 +47,8 @@ BATCH_BYTES = 256 * 2**20
 """A batch takes letters of about so many bytes; the others wait."""
 BATCH_S = 10.0
 """A batch fetches letters for about so long: what a slow line has not brought by then waits, too."""
+PARTS = "parts"
+"""The key of the parts of a query in what sites say of themselves."""
 GREET_S = 10.0
 """So often it is looked who the others are."""
 EXCHANGE_REMEDY = "see that this site reaches the exchange, and that the exchange runs"
@@ -177,18 +180,20 @@ class Correspondence:
         return self.station.deal(SiteState.of(intent.sites[STATE]), letters)
 
     def check_others(self) -> None:
-        """Refuse sites that run another query, or another watersmeet."""
+        """Refuse sites that run another watersmeet, whose queries cannot be compared, or another query."""
         self.greeted = time.monotonic()
         for site, who in self.exchange.greetings().items():
             if site == self.station.name:
                 continue
             for key, what in (
-                ("fingerprint", "another query, or other columns, windows or sites="),
                 ("format", "another version of watersmeet"),
+                ("fingerprint", "another query, or other columns, windows or sites="),
             ):
                 if who.get(key) != self.who[key]:
+                    differing = find_differences(who.get(PARTS, {}), self.who.get(PARTS, {}))
+                    differs = f"; different: {', '.join(differing)}" if differing else ""
                     raise StreamError(
-                        f"site {site} runs {what} than {self.station.name} ({who.get('query')!r} there, {self.who['query']!r} here); run the same at all sites"
+                        f"site {site} runs {what} than {self.station.name} ({who.get('query')!r} there, {self.who['query']!r} here{differs}); run the same at all sites"
                     )
 
     # ------------------------------------------------------------ after a batch

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import OptionError, UnsupportedError
 from watersmeet.plan.explain.explanation import Detail, Explanation, explain
-from watersmeet.plan.fingerprint import fingerprint
+from watersmeet.plan.fingerprint import fingerprint, parts_of
 from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.rules.tree import is_of_two_streams
 from watersmeet.runtime.given import trigger_of
@@ -32,7 +32,7 @@ from watersmeet.runtime.rounds.sinks import FileSink, check_names, columns_given
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.runtime.sites.folder import FolderExchange
-from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, Correspondence
+from watersmeet.runtime.sites.letters import EXCHANGE_REMEDY, PARTS, Correspondence
 from watersmeet.runtime.sites.mailbox import STATE
 from watersmeet.runtime.sites.topics import TopicExchange
 from watersmeet.runtime.spark.stores import lend_settings
@@ -170,14 +170,10 @@ def start_at(
     folder.prepare(LETTERS)
     station = Station(plan, plan.site_names.index(at), max(1, plan.units_wanted), measures_first=True)
     intake = SiteIntake(plan, station)
-    shared = {k: v for k, v in plan.description().items() if k not in _HERE_ONLY}
-    patience_us = plan.sites.lines.patience_us
-    placed = plan.sites
-    shared["sites"] = [str(placed.plan), str(placed.search), station.decider, patience_us, placed.lines.results_at]
-    who = {"fingerprint": fingerprint(shared), "format": FORMAT, "query": plan.title}
     lend_settings(spark, [exchange] if isinstance(exchange, str) else [])
+    patience_s = plan.sites.lines.patience_us / 1e6
     letters = Correspondence(
-        station, open_exchange(exchange, plan.site_names, at), folder, who, patience_s=patience_us / 1e6
+        station, open_exchange(exchange, plan.site_names, at), folder, introduce(station), patience_s=patience_s
     )
     letters.begin()
     steps = Supersteps(
@@ -192,6 +188,18 @@ def start_at(
     )
     decider = SiteDecider(plan, letters)
     return launch(Protocol(intake, steps, folder, to, decider, late=lost), checkpoint, trigger, name)
+
+
+def introduce(station: Station) -> dict[str, Any]:
+    """What a site says of itself: all that must be the same at all sites, and the parts of it by the names that users know, so that a difference can be named."""
+    plan, placed = station.plan, station.plan.sites
+    assert placed is not None
+    shared = {k: v for k, v in plan.description().items() if k not in _HERE_ONLY}
+    lines = placed.lines
+    shared["sites"] = [str(placed.plan), str(placed.search), station.decider, lines.patience_us, lines.results_at]
+    parts = {"sites=": [shared["sites"], shared["routing"]], **shared}
+    named = parts_of({k: v for k, v in parts.items() if k not in ("sites", "routing")})
+    return {"fingerprint": fingerprint(shared), "format": FORMAT, "query": plan.title, PARTS: named}
 
 
 def check_query(plan: Plan, at: str) -> None:

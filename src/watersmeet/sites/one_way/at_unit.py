@@ -18,7 +18,7 @@ from watersmeet.operators.outer.notes import H1, H2
 from watersmeet.plan.model import Plan
 from watersmeet.sites.frontiers import Frontiers
 from watersmeet.sites.one_way import kept
-from watersmeet.sites.one_way.kept import NUMBER
+from watersmeet.sites.one_way.kept import NUMBER, find_between
 from watersmeet.sites.one_way.rows_windows import name_ends
 from watersmeet.sites.paths import Leg, Paths
 from watersmeet.storage.segment import Segment, key_columns
@@ -67,13 +67,11 @@ class PlanAtUnit:
     def between(self, name: str, begin: int, end: int) -> Iterator[Segment]:
         """The stored tuples of a span of time."""
         for segment in self.kept.segments(name):
-            found = find_between(segment, begin, end)
-            if found is not None:
-                yield found
+            yield from find_between(segment, begin, end)
 
     def as_shipped(self, n: int, table: pa.Table) -> pa.Table:
         """A stream's tuples as they travel: those of ROWS windows with their numbers, by which their ends follow."""
-        return table if n in self.paths.counted else without_number(table)
+        return table if n in self.paths.counted else _drop_number(table)
 
     def ends_at(self, n: int) -> str:
         """The name of the ends of a stream's tuples here: of its own, or of those of the copy."""
@@ -92,11 +90,11 @@ class PlanAtUnit:
             return np.zeros(segment.rows, np.int64)
         return segment.key(key_columns(self.plan, self.paths.sides[n].keys, classes))
 
-    def row_codes(self, leg: Leg, rows: pa.Table) -> np.ndarray:
+    def row_codes(self, leg: Leg, rows: Segment) -> np.ndarray:
         """Codes of rows' keys."""
         if not leg.classes:
-            return np.zeros(rows.num_rows, np.int64)
-        return Segment.of(rows).key(key_columns(self.plan, leg.flow.keys, leg.classes))
+            return np.zeros(rows.rows, np.int64)
+        return rows.key(key_columns(self.plan, leg.flow.keys, leg.classes))
 
     def store(self, name: str, tables: list[pa.Table]) -> None:
         """Rows of a level that have arisen, into their window."""
@@ -106,25 +104,15 @@ class PlanAtUnit:
         self.kept.add(name, number_rows(rows, first))
 
 
-def find_between(segment: Segment, begin: int, end: int) -> Segment | None:
-    """The rows of a span of time, or None if there are none."""
-    if segment.max_ts < begin or segment.min_ts >= end:
-        return None
-    if segment.min_ts >= begin and segment.max_ts < end:
-        return segment
-    rows = np.flatnonzero((segment.ts >= begin) & (segment.ts < end))
-    if not len(rows):
-        return None
-    if rows[-1] - rows[0] + 1 == len(rows):  # in the order of time, as most come: nothing is copied
-        return Segment(segment.id, segment.table.slice(rows[0], len(rows)))
-    return Segment.of(segment.table.take(pa.array(rows)))
-
-
 def number_rows(table: pa.Table, first: int) -> pa.Table:
     """Rows with numbers, by which sites know what they have sent."""
     return table.append_column(NUMBER, pa.array(np.arange(first, first + table.num_rows), pa.int64()))
 
 
-def without_number(table: pa.Table) -> pa.Table:
-    """Tuples without what only their home needs."""
+def without_number(segment: Segment) -> Segment:
+    """Tuples without what only their home needs; what is derived of the other columns holds."""
+    return Segment(segment.id, _drop_number(segment.table), segment.derived)
+
+
+def _drop_number(table: pa.Table) -> pa.Table:
     return table.drop_columns([name for name in (NUMBER, H1, H2) if name in table.column_names])

@@ -26,16 +26,16 @@ from watersmeet.operators.probing.multiway import FanoutStats, Multiway
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan.model import TIME
 from watersmeet.sites.one_way import kept
-from watersmeet.sites.one_way.at_unit import PlanAtUnit, Span, find_between, without_number
+from watersmeet.sites.one_way.at_unit import PlanAtUnit, Span, without_number
 from watersmeet.sites.one_way.deal import deal_rows, deal_tuples
 from watersmeet.sites.one_way.filters import build_filter, find_passing
-from watersmeet.sites.one_way.kept import CODE, NUMBER, codes_table, name_keys
+from watersmeet.sites.one_way.kept import CODE, NUMBER, codes_table, find_between, name_keys
 from watersmeet.sites.one_way.preserved import MET
 from watersmeet.sites.one_way.rows_windows import find_ends, put_ends
 from watersmeet.sites.one_way.serve import FIRST, LATEST, Serving, end_of_asking
 from watersmeet.sites.paths import ASKING, KNOWING, Leg
 from watersmeet.sites.planning.model import Algorithm
-from watersmeet.storage.segment import Segment
+from watersmeet.storage.segment import Segment, concat
 
 if TYPE_CHECKING:
     from watersmeet.sites.one_way.unit import SiteUnit
@@ -47,7 +47,10 @@ class OneWayJoins(PlanAtUnit):
     def __init__(self, unit: SiteUnit, span: Span) -> None:
         super().__init__(unit, span)
         self.serving = Serving(unit, span)
-        self._fed: dict[Leg, list[pa.Table]] = {}
+        self._fed: dict[Leg, list[Segment]] = {}
+        """Rows that have come to the source of a leg in this turn."""
+        self._held: dict[Leg, list[Segment]] = {}
+        """Rows of this unit that are to be joined here."""
 
     def run(self) -> None:
         """Everything that can be done now."""
@@ -96,7 +99,7 @@ class OneWayJoins(PlanAtUnit):
             begin = before if first.into is not None else max(before, self.span.since)
             name = self.window(n) if is_home else self.name(kept.copy(n))
             found = self.between(name, begin, min(until, self.span.until))
-            heads = [without_number(self._keep_heads(n, s).table) for s in found]
+            heads = [without_number(self._keep_heads(n, s)) for s in found]
             self._fed.setdefault(first, []).extend(heads)
 
     def _keep_heads(self, n: int, segment: Segment) -> Segment:
@@ -115,28 +118,28 @@ class OneWayJoins(PlanAtUnit):
         elif leg.how in KNOWING:
             self._depart_tested(leg, fed)
         else:
-            self._ask(leg, [(self.row_codes(leg, rows), _times(rows)) for rows in fed])
+            self._ask(leg, [(self.row_codes(leg, rows), rows.ts) for rows in fed])
             if leg.how is Algorithm.SM_S1:
                 self._hold(leg, fed)
             else:
                 self._depart_wanted(leg, fed)
 
-    def _depart_tested(self, leg: Leg, fed: list[pa.Table]) -> None:
+    def _depart_tested(self, leg: Leg, fed: list[Segment]) -> None:
         """The algorithms that have V at the source: rows whose value is not in it go no further."""
         passing = []
         for rows in self._wait(leg, "@wait", fed, self.frontiers.ready[leg]):
             codes = self.row_codes(leg, rows)
             found = np.flatnonzero(self._in_values(leg, codes))
             if len(found):
-                passing.append((rows.take(pa.array(found)), codes[found]))
+                passing.append((_take(rows, found), codes[found]))
         if leg.how is Algorithm.SM_D1:
             self._ship(leg, [rows for rows, _ in passing])
             return
-        asked = [(codes, _times(rows)) for rows, codes in passing]
+        asked = [(codes, rows.ts) for rows, codes in passing]
         self._ask(leg, asked if leg.is_bloom else self._not_yet_asked(leg, asked))
         self._hold(leg, [rows for rows, _ in passing])
 
-    def _depart_wanted(self, leg: Leg, fed: list[pa.Table]) -> None:
+    def _depart_wanted(self, leg: Leg, fed: list[Segment]) -> None:
         """B'_1: rows that have waited for the destination's word; those whose keys are wanted go there."""
         wanted = self.inbox(leg.channel("want"))
         for rows in self._wait(leg, "@wait", fed, self.frontiers.ready[leg]):
@@ -144,25 +147,22 @@ class OneWayJoins(PlanAtUnit):
             keep = np.zeros(len(codes), np.bool_)
             for keys in wanted:
                 keep |= find_passing(keys, codes) if leg.is_bloom else np.isin(codes, keys.column(CODE).to_numpy())
-            self._ship(leg, [rows.take(pa.array(np.flatnonzero(keep)))])
+            self._ship(leg, [_take(rows, np.flatnonzero(keep))])
 
-    def _wait(self, leg: Leg, verb: str, coming: list[pa.Table], mark: int) -> list[pa.Table]:
+    def _wait(self, leg: Leg, verb: str, coming: list[Segment], mark: int) -> list[Segment]:
         """Of the rows that wait on a leg, and of those that come, the ones whose heads are before a mark; the others stay."""
-        name, going, staying = self.name(leg.channel(verb)), list[pa.Table](), list[pa.Table]()
-        for rows in (Segment.of(table) for table in (*self.kept.take(name), *coming) if table.num_rows):
-            for found, to in (
-                (find_between(rows, NEVER, mark), going),
-                (find_between(rows, mark, rows.max_ts + 1), staying),
-            ):
-                if found is not None:
-                    to.append(found.table)
+        name, staying = self.name(leg.channel(verb)), list[pa.Table]()
+        going = self.kept.take_before(name, mark)
+        for rows in (rows for rows in coming if rows.rows):
+            going += find_between(rows, NEVER, mark)
+            staying += [found.table for found in find_between(rows, mark, rows.max_ts + 1)]
         if staying:
             self.kept.add(name, pa.concat_tables(staying))
         return going
 
-    def _ship(self, leg: Leg, tables: list[pa.Table]) -> None:
-        for rows in tables:
-            self.send(leg.there, leg.channel("rows"), rows)
+    def _ship(self, leg: Leg, parts: list[Segment]) -> None:
+        for rows in parts:
+            self.send(leg.there, leg.channel("rows"), rows.table)
 
     def _in_values(self, leg: Leg, codes: np.ndarray) -> np.ndarray:
         if not leg.is_bloom:
@@ -197,26 +197,27 @@ class OneWayJoins(PlanAtUnit):
         self.kept.add(name, codes_table(distinct, end_of_asking(leg, self.frontiers.ready[leg])))
         return new
 
-    def _hold(self, leg: Leg, tables: list[pa.Table]) -> None:
+    def _hold(self, leg: Leg, parts: list[Segment]) -> None:
         """Rows to the units of this site that have their partners."""
-        kind = self.name(leg.channel("rows"))
-        for rows in (t for t in tables if t.num_rows):
-            for unit, part in deal_rows(self.plan, self.paths, leg, rows, self.span.units):
-                if unit == self.turn.unit:
-                    self.turn.inbox.setdefault(kind, []).append(part)
-                else:
+        kind, held = self.name(leg.channel("rows")), self._held.setdefault(leg, [])
+        for rows in (rows for rows in parts if rows.rows):
+            for unit, part in deal_rows(self.plan, self.paths, leg, rows.table, self.span.units):
+                if unit != self.turn.unit:
                     self.unit.mail.append(Message(unit, kind, part))
+                else:
+                    held.append(rows if part is rows.table else Segment.of(part))
 
     def _join(self, leg: Leg) -> None:
         """The exact join of rows whose partners are all here: with the stream's window, or with the copy of it."""
         mark = self.frontiers.passed[leg] if self.is_complete(leg.to) else NEVER
-        rows = self._wait(leg, "@hold", self.inbox(leg.channel("rows")), mark)
+        coming = [*map(Segment.of, self.inbox(leg.channel("rows"))), *self._held.pop(leg, [])]
+        rows = self._wait(leg, "@hold", coming, mark)
         stored = self.kept.segments(self.window(leg.to) if leg.there == self.site else self.name(kept.copy(leg.to)))
         if not rows or not stored:
             return
         if leg.to in self.paths.counted:
             stored = put_ends(self.kept, self.ends_at(leg.to), stored)
-        flow = VisibleSide(leg.flow, [], Segment.of(pa.concat_tables(rows)))
+        flow = VisibleSide(leg.flow, [], rows[0] if len(rows) == 1 else concat([part.table for part in rows]))
         join = Multiway(leg.plan, [flow, VisibleSide(leg.stream, stored, None)], FanoutStats({}))
         tables = (
             t
@@ -247,7 +248,7 @@ class OneWayJoins(PlanAtUnit):
     def _pass_on(self, leg: Leg, rows: pa.Table) -> None:
         """What a leg has joined: to the next one, or into the window of the stream that it makes."""
         if leg.into is None:
-            self._fed.setdefault(self.paths.legs[leg.head][leg.number + 1], []).append(rows)
+            self._fed.setdefault(self.paths.legs[leg.head][leg.number + 1], []).append(Segment.of(rows))
             return
         name = self.name(kept.window(leg.into))
         for unit, part in deal_tuples(self.plan, self.paths, leg.into, date_rows(leg, rows), self.span.units):
@@ -264,6 +265,6 @@ def date_rows(leg: Leg, rows: pa.Table) -> pa.Table:
     return rows.append_column(TIME, pc.max_element_wise(*times))
 
 
-def _times(rows: pa.Table) -> np.ndarray:
-    """The heads' times."""
-    return Segment.of(rows).ts
+def _take(rows: Segment, row_idx: np.ndarray) -> Segment:
+    """Some rows; the same segment if it is all of them."""
+    return rows if len(row_idx) == rows.rows else Segment.of(rows.table.take(pa.array(row_idx)))

@@ -32,11 +32,13 @@ import pyarrow as pa
 from watersmeet.kernels import hash_window
 from watersmeet.plan.model import TIME
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import Segment, SegmentStore, Settler
+from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore, Settler, compact, concat, find_alike
 
 NUMBER, CODE, BITS = "_n", "_code", "_bits"
 """Columns: a tuple's number (batch, then row), a key's code, a filter."""
 _EVER = np.iinfo(np.int64).max
+_DATED = frozenset({"sent", "told", "asked", "asking"})
+"""What is looked up by time, or by numbers that never come again: what is dead of it does no harm, and is as much as the living at most."""
 
 
 def window(stream: int) -> str:
@@ -65,6 +67,15 @@ def name_out(site: int) -> str:
     return f"@out {site}"
 
 
+def find_word(name: str) -> str:
+    """What a name says is kept; nothing for the window of a stream that arrives.
+
+    >>> find_word("2/@0 told 3 1,2"), find_word("a")
+    ('told', '')
+    """
+    return name.partition("@")[2].partition(" ")[2].partition(" ")[0]
+
+
 class Kept:
     """A unit's segments by name, in one turn."""
 
@@ -75,7 +86,8 @@ class Kept:
         """Forget what is dead, and merge small segments."""
         for name, cut in cuts.items():
             if name in self.manifest.segments:
-                settler = Settler(self.store, cut, retention.get(name, 0))
+                slack = 1 if find_word(name) in _DATED else SLACK
+                settler = Settler(self.store, cut, retention.get(name, 0), slack=slack)
                 self.manifest.segments[name] = settler.settle(self.manifest.segments[name], None)
 
     def segments(self, name: str) -> list[Segment]:
@@ -93,6 +105,21 @@ class Kept:
             self.store.remove(info)
         return tables
 
+    def take_before(self, name: str, mark: int) -> list[Segment]:
+        """What has a time before a mark, which is not kept any longer; what stays is not written again but for the rest of a segment."""
+        going, staying = list[Segment](), list[SegmentInfo]()
+        for info in self.manifest.segments.pop(name, []):
+            if info.min_ts >= mark:
+                staying.append(info)
+                continue
+            segment = self.store.read(info)
+            self.store.remove(info)
+            going += find_between(segment, info.min_ts, mark)
+            staying += [self.store.write(Segment.of(s.table)) for s in find_between(segment, mark, info.max_ts + 1)]
+        if staying:
+            self.manifest.segments[name] = compact(self.store, staying, find_alike, concat)
+        return going
+
     def put(self, name: str, table: pa.Table) -> None:
         """Something in place of what was there."""
         self.take(name)
@@ -107,6 +134,20 @@ class Kept:
             _, count = hash_window.probe(segment.index_by(column), codes, lo, hi)
             found |= count > 0
         return found
+
+
+def find_between(segment: Segment, begin: int, end: int) -> list[Segment]:
+    """The rows of a span of time, in a segment; none if there are none."""
+    if segment.max_ts < begin or segment.min_ts >= end:
+        return []
+    if segment.min_ts >= begin and segment.max_ts < end:
+        return [segment]
+    rows = np.flatnonzero((segment.ts >= begin) & (segment.ts < end))
+    if not len(rows):
+        return []
+    if rows[-1] - rows[0] + 1 == len(rows):  # in the order of time, as most come: nothing is copied
+        return [Segment(segment.id, segment.table.slice(rows[0], len(rows)))]
+    return [Segment.of(segment.table.take(pa.array(rows)))]
 
 
 def codes_table(codes: np.ndarray, times: np.ndarray | int) -> pa.Table:

@@ -12,6 +12,8 @@ Departs from the paper: values that were told or asked for end at a time instead
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
@@ -116,8 +118,9 @@ class Serving(PlanAtUnit):
             marked = codes_table(keys.column(CODE).to_numpy(), until)
             self.kept.add(self.name(name_keys("asked", leg.to, leg.classes, leg.at)), marked)
         found, until = list[tuple[Segment, np.ndarray]](), self.frontiers.of(leg.to)
+        asked = None if leg.is_bloom else _Asked.of(leg, keys)
         for segment in self.kept.segments(self.window(leg.to)):
-            rows = self._find_matching(leg, segment, keys)
+            rows = self._find_matching(leg, segment, keys, asked)
             found.append((segment, rows[segment.ts[rows] < until]))
         if leg.how in COPYING:
             self._send_tuples(leg.to, leg.at, found)
@@ -126,18 +129,16 @@ class Serving(PlanAtUnit):
         if wanted:
             self.send(leg.at, leg.channel("want"), self._keys(leg, np.unique(np.concatenate(wanted))))
 
-    def _find_matching(self, leg: Leg, segment: Segment, keys: pa.Table) -> np.ndarray:
+    def _find_matching(self, leg: Leg, segment: Segment, keys: pa.Table, asked: _Asked | None) -> np.ndarray:
         """The rows of a stored segment that have one of the keys, and are in the window of one of its heads."""
-        if leg.is_bloom:
+        if asked is None:
             return np.flatnonzero(find_passing(keys, self.key_codes(leg.to, segment, leg.classes)))
-        codes, first, latest = (integers(keys.column(name).combine_chunks()) for name in (CODE, FIRST, LATEST))
-        low = shift(first, -leg.reach_us)
-        # Of a value that was asked for once, later tuples come by themselves; what is here by now has to come, too.
-        high = np.full(len(low), LAST) if leg.how is Algorithm.SM_S2 else latest
+        if segment.max_ts < asked.earliest or segment.min_ts > asked.latest:
+            return np.empty(0, np.int64)
         if not leg.classes:
-            return np.flatnonzero((segment.ts >= low.min()) & (segment.ts <= high.max()))
+            return np.flatnonzero((segment.ts >= asked.earliest) & (segment.ts <= asked.latest))
         index = segment.index(key_columns(self.plan, leg.stream.keys, leg.classes))
-        found = pairs(*probe(index, codes, low, high), index.rows, _CHUNK)
+        found = pairs(*probe(index, asked.codes, asked.low, asked.high), index.rows, _CHUNK)
         return np.unique(np.concatenate([np.empty(0, np.int64), *(rows for _, rows in found)]))
 
     def _send_tuples(self, n: int, to: int, found: list[tuple[Segment, np.ndarray]]) -> None:
@@ -167,6 +168,24 @@ class Serving(PlanAtUnit):
         """How much longer than its last tuple a value is told to live: one that keeps coming is not told in every batch."""
         lasts = max(leg.reach_us for leg in self.paths.all if leg.to == n)
         return _FOR_EVER_US if lasts >= UNBOUNDED else max(lasts, 0) // 4
+
+
+class _Asked(NamedTuple):
+    """A question: keys, and for each the times of the tuples that its heads can meet."""
+
+    codes: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    earliest: int
+    latest: int
+
+    @classmethod
+    def of(cls, leg: Leg, keys: pa.Table) -> _Asked:
+        codes, first, latest = (integers(keys.column(name).combine_chunks()) for name in (CODE, FIRST, LATEST))
+        low = shift(first, -leg.reach_us)
+        # Of a value that was asked for once, later tuples come by themselves; what is here by now has to come, too.
+        high = np.full(len(low), LAST) if leg.how is Algorithm.SM_S2 else latest
+        return cls(codes, low, high, int(low.min()), int(high.max()))
 
 
 def end_of_asking(leg: Leg, asked: int) -> int:

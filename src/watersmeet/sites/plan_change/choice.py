@@ -43,8 +43,10 @@ MOST_UNCOUNTED = 64
 MOST_UNWATCHED, MOST_HELD = 8, 16
 """Batches after which the first plan does not wait any longer for the counts of watched values; and after which streams do not wait any longer for it."""
 MOST_AHEAD = 64.0
-MOVED = 0.05
-"""Figures that differ by less are as they were."""
+MOVED, MOVED_FAR = 0.05, 0.25
+"""Figures that differ by less are as they were. Those that differ by more are looked at in the next batch, however often a search has found nothing."""
+MOST_RESTING = 32
+"""Batches between two searches, at most: twice as many after every one that has found nothing."""
 RARER = 1.3
 """After every change, so many times the batches before the next one."""
 FORGETTING = 200
@@ -77,6 +79,10 @@ class Choice:
     """Whether something has been heard since it was last thought of a change."""
     figures: list[float] = field(default_factory=list)
     """What prices depended on at the last search."""
+    searched: int = 0
+    """The number of batches, of these, when that was."""
+    rests: int = 1
+    """Batches before the next one."""
     ahead: float = 2.0
     """Batches that a change is ahead of what is known; more after one that some stream had got to before."""
     proposed: int = 0
@@ -94,7 +100,7 @@ class Choice:
         if self.proposed and self.proposed <= newest:
             self.changes = [*self.changes, self.why][-MOST_CHANGES:]
         elif self.proposed:
-            self.ahead = min(2 * self.ahead, MOST_AHEAD)
+            self.ahead, self.figures = min(2 * self.ahead, MOST_AHEAD), []
         self.proposed = 0
 
     def hear(self, sender: str, news: Mapping[str, Any]) -> None:
@@ -279,6 +285,7 @@ class Outlook:
         assert placed is not None
         if choice.epoch != self.epoch:
             choice.epoch, choice.batches, choice.waits = self.epoch, 0, choice.waits * RARER
+            choice.searched, choice.rests = 0, 1
         choice.batches += 1
         facts = self.facts() if self._is_time() else None
         if facts is None or placed.search is None:
@@ -297,6 +304,7 @@ class Outlook:
             return None
         best = search.find(placed.plan, placed.search)
         if not self._pays(best, standing):
+            choice.rests = min(2 * choice.rests, MOST_RESTING)
             return None
         return Change(write_plan(best.plan), self.expect(best, facts), self._explain_change(best, standing))
 
@@ -320,13 +328,16 @@ class Outlook:
         return is_counted and choice.batches >= choice.waits
 
     def _has_moved(self, facts: Facts, standing: PricedPlan) -> bool:
-        """Whether prices may be others than those of the last search: under the same figures it would find the same."""
-        now, before = [*facts.list_figures(), standing.seconds], self.choice.figures
-        is_near = len(now) == len(before) and all(
-            abs(x - y) <= MOVED * max(abs(x), abs(y)) for x, y in zip(now, before, strict=True)
+        """Whether prices may be others than those of the last search: under the same figures it would find the same. Searches that find nothing become rarer, since figures move by chance, too."""
+        choice, now = self.choice, [*facts.list_figures(), standing.seconds]
+        is_known = len(now) == len(choice.figures)
+        by = max(
+            (abs(x - y) / max(abs(x), abs(y), 1e-12) for x, y in zip(now, choice.figures, strict=is_known)), default=0.0
         )
-        self.choice.figures = before if is_near else now
-        return not is_near
+        if is_known and by <= (MOVED if choice.batches >= choice.searched + choice.rests else MOVED_FAR):
+            return False
+        choice.figures, choice.searched = now, choice.batches
+        return True
 
     def _pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
         if write_plan(best.plan) == write_plan(standing.plan):

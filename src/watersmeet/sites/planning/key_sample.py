@@ -57,11 +57,14 @@ class KeySample:
 
     def write(self) -> list[Any]:
         """As it is kept and told, JSON: the bound, the number of values, and they as text. Gaps are small and most counts are one, so bytes of one rank are alike."""
-        gaps = np.diff(self.hashes, prepend=0).astype("<u4").view(np.uint8).reshape(-1, 4)
-        counts = np.minimum(self.counts, _MOST).astype("<u2").view(np.uint8).reshape(-1, 2)
-        planes = np.ascontiguousarray(np.hstack([gaps, counts]).T)
-        text = b64encode(zlib.compress(planes.tobytes(), _FASTEST)).decode() if len(gaps) else ""
-        return [self.below, len(gaps), text]
+        values = len(self.hashes)
+        if not values:
+            return [self.below, 0, ""]
+        gaps, planes = self.hashes.astype("<u4"), np.empty((6, values), np.uint8)
+        gaps[1:] -= self.hashes[:-1].astype("<u4")
+        planes[:4] = gaps.view(np.uint8).reshape(-1, 4).T
+        planes[4:] = np.minimum(self.counts, _MOST).astype("<u2").view(np.uint8).reshape(-1, 2).T
+        return [self.below, values, b64encode(zlib.compress(planes.tobytes(), _FASTEST)).decode()]
 
     @classmethod
     def join(cls, parts: Sequence[KeySample], most: int = SAMPLE) -> KeySample:

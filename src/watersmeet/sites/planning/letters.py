@@ -165,7 +165,7 @@ class Letters:
         item = ITEM_BYTES + COLUMN_BYTES * len(flow.members)
         different = sum(min(flow.rows, n) * streams[a].each for a, n in flow.members.items())
         repeated = sum(max(0.0, flow.rows - n) for n in flow.members.values()) * REPEAT_BYTES
-        return float(_any(np.array(flow.heads * interval))) / interval * item + different + repeated
+        return -math.expm1(-flow.heads * interval) / interval * item + different + repeated
 
     def classes(self, done: frozenset[str], to: str) -> tuple[int, ...]:
         """The keys that rows and a stream have in common."""
@@ -309,7 +309,7 @@ class OneWay:
         memory = self.letters.facts.streams[self.head].memory
         return _any(heads * seconds * _widen(seconds / memory))
 
-    @property
+    @cached_property
     def _known(self) -> np.ndarray:
         """The chance that a head's value is among those that the source was told of."""
         return self._come(self.span + self.kept * _SPARE / 2)
@@ -319,18 +319,18 @@ class OneWay:
         """Seconds that a tuple is stored: until the heads that it could meet have passed, which letters say two batches later."""
         return self.kept + 2 * self.interval
 
-    @property
+    @cached_property
     def _stored(self) -> np.ndarray:
         """The chance that a value is stored at the stream's home."""
         return self._come(self._life)
 
-    @property
+    @cached_property
     def _values(self) -> float:
         """Bytes of values that are told: each again when one comes after its time."""
         every = self.kept * _SPARE + np.maximum(1 / np.maximum(self.rate, 1e-12), self.stream.interval)
         return self._items(2, self._sum(np.where(self.rate > 0, 1 / every, 0.0)), self.stream.interval)
 
-    @property
+    @cached_property
     def _bloom(self) -> float:
         return self._filter(self._sum(self._stored) / self.stream.interval, self.stream.interval)
 
@@ -354,7 +354,7 @@ class OneWay:
     @staticmethod
     def _often(rows: float, interval: float) -> float:
         """Items per second, if so many rows per second are shipped."""
-        return float(_any(np.array(rows * interval))) / interval
+        return -math.expm1(-rows * interval) / interval
 
     def _tuples(self, share: np.ndarray, at_least: float = 0.0) -> float:
         """Bytes of the stream's tuples, of which each value's have a chance to be shipped."""

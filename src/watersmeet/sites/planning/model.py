@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from typing import NamedTuple
 
 from watersmeet.errors import OptionError, QueryError, UnknownNameError, WindowError
 
@@ -196,8 +197,7 @@ def _edge(text: str) -> KeyPair:
     return KeyPair((a, x), (b, y))
 
 
-@dataclass(frozen=True)
-class OneWayStep:
+class OneWayStep(NamedTuple):
     """One one-way join of a sequence: to which stream, and how."""
 
     to: str

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -39,9 +39,12 @@ NARROW = 5
 MOST_SIMPLE = 4
 """Of so many streams all sequences of simple joins are tried."""
 _SIMPLE = (Algorithm.SP_S, Algorithm.SP_D)
-_COPYING = AT_SOURCE
 
 Way = tuple[OneWayStep, ...]
+_Copy = tuple[str, str]
+"""A whole stream, by alias, at a site."""
+_Sent = tuple[str, str, str]
+"""Sender, receiver and kind of an item."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,9 @@ class PlanSearch:
         self._known: dict[str, float] = {}
         self._widths: dict[tuple[str, str], float] = {}
         self._cargo: dict[_Leg, _Cargo] = {}
-        self._routes: dict[tuple[str, Way], tuple[_Leg, ...]] = {}
+        self._routes: dict[tuple[str, Way], _Route] = {}
+        self._loads: dict[tuple[int, frozenset[_Copy]], _Load] = {}
+        self._prices: dict[tuple[int, ...], float] = {}
 
     def find(self, present: LinearPlan | TreePlan | None = None, kind: SearchKind = "auto") -> PricedPlan:
         """The cheapest plan that is found; `auto` looks at linear plans and at trees."""
@@ -131,7 +136,8 @@ class PlanSearch:
         begins = [{head: of_head[0] for head, of_head in ways.items()}, *self._gather(ways)]
         if present is not None:
             begins.append(dict(present.sequences))
-        best = min((self._descend(begin, ways) for begin in begins), key=lambda found: found[0])
+        routes = {head: [self._route(head, way) for way in of_head] for head, of_head in ways.items()}
+        best = min((self._descend(begin, routes) for begin in begins), key=lambda found: found[0])
         return self.price(LinearPlan(self.query, best[1]))
 
     def price(self, plan: LinearPlan | TreePlan) -> PricedPlan:
@@ -146,8 +152,10 @@ class PlanSearch:
 
     def _items(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[Item]:
         """All items, what is shared once."""
-        shared: dict[tuple[str, str, str], Item] = {}
-        for cargo in self._list_cargo(sequences):
+        shared: dict[_Sent, Item] = {}
+        routes = [self._route(head, tuple(steps)) for head, steps in sequences.items()]
+        whole = frozenset[_Copy]().union(*[route.whole for route in routes])
+        for cargo in self._list_cargo((leg for route in routes for leg in route.legs), whole):
             yield from cargo.own
             for key, _, item in cargo.shared:
                 if key not in shared or item.bytes > shared[key].bytes:
@@ -155,24 +163,40 @@ class PlanSearch:
         yield from shared.values()
         yield from self._results(sequences)
 
-    def _price_ways(self, ways: Mapping[str, Way]) -> float:
+    def _price_routes(self, routes: Sequence[_Route]) -> float:
         """The same as seconds of line, without a list of the items."""
-        total, shared = 0.0, dict[tuple[str, str, str], float]()
-        for cargo in self._list_cargo(ways):
-            total += cargo.seconds
-            for key, seconds, _ in cargo.shared:
-                shared[key] = max(shared.get(key, 0.0), seconds)
-        return total + sum(shared.values()) + sum(self._seconds(item) for item in self._results(ways))
+        key = tuple([route.number for route in routes])
+        if key not in self._prices:
+            whole = frozenset[_Copy]().union(*[route.whole for route in routes])
+            total, shared = 0.0, dict[_Sent, float]()
+            for route in routes:
+                load = self._load_route(route, whole)
+                total += load.seconds
+                for sent, seconds in load.shared:
+                    if seconds > shared.get(sent, 0.0):
+                        shared[sent] = seconds
+            results = self._results({route.head: route.way for route in routes})
+            self._prices[key] = total + sum(shared.values()) + sum(self._seconds(item) for item in results)
+        return self._prices[key]
 
-    def _list_cargo(self, sequences: Mapping[str, Sequence[OneWayStep]]) -> Iterator[_Cargo]:
+    def _load_route(self, route: _Route, whole: frozenset[_Copy]) -> _Load:
+        """What the legs of a route ship if these whole copies are there; the same in all plans in which they are."""
+        key = route.number, whole & route.uses
+        if key not in self._loads:
+            cargo = list(self._list_cargo(route.legs, whole))
+            self._loads[key] = _Load(
+                sum(one.seconds for one in cargo),
+                tuple((sent, seconds) for one in cargo for sent, seconds, _ in one.shared),
+            )
+        return self._loads[key]
+
+    def _list_cargo(self, legs: Iterable[_Leg], whole: Collection[_Copy]) -> Iterator[_Cargo]:
         """What every leg ships. A whole copy serves all legs to its stream from there, and heads set out from it."""
-        legs = [leg for head, steps in sequences.items() for leg in self._legs(head, tuple(steps))]
-        whole = {(leg.to, leg.at) for leg in legs if leg.how is Algorithm.SP_S}
         for leg in legs:
             if leg.number == 0 and leg.how not in AT_SOURCE and (leg.head, leg.there) in whole:
                 continue  # the head sets out from the copy
             yield self._load(
-                leg._replace(how=Algorithm.SP_S) if leg.how in _COPYING and (leg.to, leg.at) in whole else leg
+                leg._replace(how=Algorithm.SP_S) if leg.how in AT_SOURCE and (leg.to, leg.at) in whole else leg
             )
 
     def _load(self, leg: _Leg) -> _Cargo:
@@ -208,13 +232,18 @@ class PlanSearch:
             at = at if step.algorithm in AT_SOURCE else self.placement.sites[step.to]
         return at
 
-    def _legs(self, head: str, steps: Way) -> tuple[_Leg, ...]:
-        """The legs of a head that lead from one site to another."""
-        if (head, steps) not in self._routes:
-            self._routes[head, steps] = tuple(self._list_legs(head, steps))
-        return self._routes[head, steps]
+    def _route(self, head: str, way: Way) -> _Route:
+        if (head, way) not in self._routes:
+            legs = tuple(self._list_legs(head, way))
+            whole = frozenset((leg.to, leg.at) for leg in legs if leg.how is Algorithm.SP_S)
+            uses = {(leg.to, leg.at) for leg in legs if leg.how in AT_SOURCE} | {
+                (leg.head, leg.there) for leg in legs[:1]
+            }
+            self._routes[head, way] = _Route(len(self._routes), head, way, legs, whole, frozenset(uses))
+        return self._routes[head, way]
 
     def _list_legs(self, head: str, steps: Way) -> Iterator[_Leg]:
+        """Those that lead from one site to another."""
         at, done = self.placement.sites[head], frozenset({head})
         for number, step in enumerate(steps):
             there = self.placement.sites[step.to]
@@ -310,17 +339,19 @@ class PlanSearch:
             out += (at != site) + 100 * (step.algorithm not in _SIMPLE)
         return out
 
-    def _descend(self, begin: Mapping[str, Way], ways: Mapping[str, list[Way]]) -> tuple[float, dict[str, Way]]:
+    def _descend(self, begin: Mapping[str, Way], routes: Mapping[str, list[_Route]]) -> tuple[float, dict[str, Way]]:
         """Improve a plan, head by head."""
-        plan, best, is_better = dict(begin), self._price_ways(begin), True
+        plan, is_better = [self._route(head, begin[head]) for head in routes], True
+        best = self._price_routes(plan)
         while is_better:
             is_better = False
-            for head, of_head in ways.items():
-                for way in of_head:
-                    seconds = self._price_ways(plan | {head: way})
+            for n, of_head in enumerate(routes.values()):
+                for route in of_head:
+                    other = [*plan[:n], route, *plan[n + 1 :]]
+                    seconds = self._price_routes(other)
                     if seconds < best * (1 - 1e-9):
-                        plan, best, is_better = plan | {head: way}, seconds, True
-        return best, plan
+                        plan, best, is_better = other, seconds, True
+        return best, {route.head: route.way for route in plan}
 
 
 class _Leg(NamedTuple):
@@ -339,8 +370,29 @@ class _Cargo(NamedTuple):
     own: tuple[Item, ...]
     seconds: float
     """Of these."""
-    shared: tuple[tuple[tuple[str, str, str], float, Item], ...]
-    """What other legs may need, too: by sender, receiver and kind, with its seconds."""
+    shared: tuple[tuple[_Sent, float, Item], ...]
+    """What other legs may need, too, with its seconds."""
+
+
+class _Route(NamedTuple):
+    """A way of a head through sites."""
+
+    number: int
+    head: str
+    way: Way
+    legs: tuple[_Leg, ...]
+    whole: frozenset[_Copy]
+    """The whole copies that it has made."""
+    uses: frozenset[_Copy]
+    """The whole copies that make it ship less."""
+
+
+class _Load(NamedTuple):
+    """What a route ships, in seconds of line."""
+
+    seconds: float
+    shared: tuple[tuple[_Sent, float], ...]
+    """What other routes may need, too."""
 
 
 def _price(way: tuple[float, Way]) -> float:

@@ -52,7 +52,8 @@ class TreeSearch:
         self.delivered = letters
         self.placement = letters.placement
         # Inside a level the younger of two parts is the head, whatever the tuples of other streams.
-        self.letters = Letters(replace(letters.placement, spans=letters.placement.pairs), letters.facts)
+        spans, pairs = letters.placement.spans, letters.placement.pairs
+        self.letters = letters if spans == pairs else Letters(replace(letters.placement, spans=pairs), letters.facts)
         self._levels: dict[tuple[frozenset[str], str], Letters | None] = {}
         self._cargo: dict[tuple[frozenset[str], str, str, Algorithm, bool], _Cargo] = {}
 

@@ -47,7 +47,7 @@ def check_delays(lab: Lab) -> list[Claim]:
             f"{sum(right.values()):,} results, 25 ms, a delta of 25 ms: "
             + "; ".join(f"without {c} {m:,} missed and {d:,} too many" for c, (m, d) in wrong.items())
             + f"; with all three {sum(m + d for m, d in kept.values()):,}",
-            verdict([is_right, *(sum(w) > 0 for w in wrong.values()), *(sum(k) == 0 for k in kept.values())]),
+            verdict([*(sum(w) > 0 for w in wrong.values()), *(sum(k) == 0 for k in kept.values())], main=is_right),
             raw={"without": wrong, "with": kept},
         ),
         _heartbeats(lab, streams, right),
@@ -71,7 +71,7 @@ def _heartbeats(lab: Lab, streams: Streams, right: Pairs) -> Claim:
         "delta fails if the latency exceeds it abruptly",
         f"lines of 1 s under a delta of 25 ms: {min(lost.values()):,} to {max(lost.values()):,} of {sum(right.values()):,} results missed or doubled; under"
         f" heartbeats {max(wrong.values())}; {_range(beats)} of the letters bring nothing but a heartbeat",
-        verdict([not any(wrong.values()), all(lost.values())]),
+        verdict([all(lost.values())], main=not any(wrong.values())),
         f"the last result comes {_range(late)} s after the streams have ended",
         raw={"wrong": lost, "late_s": late, "heartbeats_per_letter": beats},
     )  # fmt: skip

@@ -13,6 +13,7 @@ from watersmeet.sites.planning.cost import Cost, LineCost, Setting
 from watersmeet.sites.planning.model import PAPER, Algorithm, OneWayStep
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, verdict
+from watersmeet_lab.reproduce.semijoin.answer import WrongAnswerError
 from watersmeet_lab.reproduce.semijoin.counting import Counter, OneWay
 from watersmeet_lab.reproduce.semijoin.data import Spec, query_of, streams_of
 from watersmeet_lab.reproduce.semijoin.lab import Lab
@@ -68,9 +69,15 @@ class Sweep:
 
 
 def check_figure7(lab: Lab) -> list[Claim]:
-    """Every trend of the text."""
+    """Every trend of the text; if an answer is wrong that alone, since nothing is counted then."""
     runs = Runs(lab)
+    try:
+        return _sweep_all(lab, runs)
+    except WrongAnswerError as error:
+        return [_answers(runs, str(error))]
 
+
+def _sweep_all(lab: Lab, runs: Runs) -> list[Claim]:
     def thin(values: Sequence[float]) -> tuple[float, ...]:
         return pick_values(values, lab.size.sweep)
 
@@ -152,10 +159,13 @@ class Runs:
         return self.done[key]
 
 
-def _answers(runs: Runs) -> Claim:
+def _answers(runs: Runs, wrong: str = "") -> Claim:
+    """Of all runs, the last of which has a `wrong` answer if there is one."""
     return Claim(
         "All six one-way joins give the same results", "appendix A", "the six algorithms are equivalent",
-        f"{len(runs.done) * len(PAPER)} one-way joins, {runs.results:,} results: count and checksum are DuckDB's in all", "yes",
+        f"{len(runs.done) * len(PAPER)} one-way joins, {runs.results:,} results: count and checksum are DuckDB's in "
+        + (f"these, but {wrong}" if wrong else "all"),
+        "no" if wrong else "yes",
     )  # fmt: skip
 
 
