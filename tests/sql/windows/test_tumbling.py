@@ -104,3 +104,19 @@ def test_the_fluent_form_says_the_same() -> None:
     r, s = make_stream(chance, 0, KINDS["zoned"]), make_stream(chance, 100, KINDS["zoned"])
     q = wm.join(r=wm.Stream(r, time="ts"), s=wm.Stream(s, time="ts")).on("r.k = s.k").tumble("4 s")
     assert "TUMBLING = 4 s" in str(q.explain())
+
+
+@pytest.mark.spark
+def test_windows_are_those_of_sparks_own_function(spark: Any) -> None:
+    """A static join on Spark, and Spark's SQL with window() on both sides; times before the epoch, too."""
+    times = pa.array([n * 1_300_000 for n in range(-30, 30)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": range(60), "k": [n % 3 for n in range(60)], "ts": times})
+    frame = spark.createDataFrame(rows.to_pandas())
+    given = {name: wm.Stream(frame, time="ts") for name in "rs"}
+    text = "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k"
+    found = wm.sql(f"{text} TUMBLING = 10 SECONDS", given).dataframe()
+    frame.createOrReplaceTempView("written")
+    spark.sql("SELECT id, k, window(ts, '10 seconds') AS w FROM written").createOrReplaceTempView("tumbled")
+    wanted = spark.sql(f"{text.replace('r, s', 'tumbled r, tumbled s')} AND r.w = s.w")
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, wanted.collect()))
+    assert wanted.count() > 60, "more than every row with itself"
