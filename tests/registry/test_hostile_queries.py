@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -130,6 +131,39 @@ def hurt_nobody(chance: random.Random, many: int, engine: str) -> None:
         for id in taken[number - LIVES] if number >= LIVES else ():
             subs.remove(id)
     assert {e.id for e in subs.list() if e.state == "running"} >= set(GOOD)
+
+
+def test_a_join_that_only_begins_is_suspended_and_those_that_begin_alike_are_not() -> None:
+    """Without a limit it would begin 100^5 combinations, of which none ends."""
+    begun = "a.k = b.k AND b.k = c.k"
+    good = {
+        "pair": "SELECT a.id AS x, b.id AS y FROM r a, r b WHERE a.k = b.k WINDOW = 1 SECOND",
+        "three": f"SELECT a.id AS x, c.id AS y FROM r a, r b, r c WHERE {begun} WINDOW = 1 SECOND",
+        "other": "SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k WINDOW = 2 SECONDS",
+    }
+    bad = f"SELECT a.id AS x FROM r a, r b, r c, r d, r e, s f WHERE {begun} AND c.k = d.k AND d.k = e.k AND e.id = f.k"
+    streams = {n: wm.Stream(SCHEMA.empty_table(), time="ts") for n in SPECS}
+    subs, twin = (
+        wm.local.subscriptions(streams, quotas=wm.Quotas(combinations=most), units=1) for most in (20_000, 10**9)
+    )
+    for one in (subs, twin):
+        one.add_all(good)
+    for number in range(3):
+        if number == 1:
+            subs.add(bad, id="bad")
+        rows = [(1_000 + n, 7, (1_700_000_000 + n) * 1_000_000) for n in range(50 * number, 50 * number + 50)]
+        batch = {
+            n: pa.table(dict(zip(SCHEMA.names, zip(*rows, strict=True), strict=True)), schema=SCHEMA) for n in SPECS
+        }
+        out, want = (
+            Counter(zip(made["query"].to_pylist(), made["answer"].to_pylist(), strict=True))
+            for made in (subs.push(batch), twin.push(batch))
+        )
+        assert {id for id, _ in want} == set(good)
+        assert out == want
+    assert {e.id: e.state for e in subs.list()} == {**dict.fromkeys(good, "running"), "bad": "suspended"}
+    (entry,) = (e for e in subs.list() if e.id == "bad")
+    assert "more than 20,000 combinations in one micro-batch" in str(entry.reason)
 
 
 def test_a_long_list_inside_a_condition_is_read_at_once() -> None:

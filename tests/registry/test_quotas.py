@@ -87,8 +87,8 @@ def test_a_query_that_shares_nothing_has_quotas(query: str, quotas: wm.Quotas, r
 def test_what_leaves_is_not_joined_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def count(*args: Any) -> Any:
-        for templates, tuples in walk(*args):
+    def count(*args: Any, **named: Any) -> Any:
+        for templates, tuples in walk(*args, **named):
             made.append(len(templates))
             yield templates, tuples
 

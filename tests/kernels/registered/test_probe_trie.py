@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.kernels.hash_window import address
-from watersmeet.kernels.registered.probe_trie import SCANNED, _lower_bound, walk
+from watersmeet.kernels.registered.probe_trie import SCANNED, TRIED, _lower_bound, silence, walk
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH, RegistryPlan
-from watersmeet.registry.shared.probe_trie import TrieBuilder
+from watersmeet.registry.shared.probe_trie import Trie, TrieBuilder
 from watersmeet.registry.shared.visible import Layout, Visible
 from watersmeet.registry.template import Template
 from watersmeet.storage.segment import Segment
@@ -41,9 +41,13 @@ def segment(rows: list[Row]) -> Segment:
     )
 
 
+def _apart(aliases: int, window: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(0 if x == y else window for y in range(aliases)) for x in range(aliases))
+
+
 def templates(window: int) -> list[Template]:
     tight, wide = ((0, window), (window, 0)), ((0, UNBOUNDED), (0, 0))
-    three = tuple(tuple(0 if x == y else window for y in range(3)) for x in range(3))
+    three = _apart(3, window)
     return [
         Template(("r", "s"), ((0, "k", 1, "k", "integer"),), tight),
         Template(("r", "s"), ((0, "k", 1, "k", "integer"),), wide),
@@ -56,10 +60,27 @@ def templates(window: int) -> list[Template]:
 def found(
     window: int, old: dict[str, list[list[Row]]], new: dict[str, list[Row]], limit: int
 ) -> Counter[tuple[int, ...]]:
+    builder = build(templates(window))
+    return walk_all(builder, builder.build(), old, new, limit)[0]
+
+
+def build(known: list[Template]) -> TrieBuilder:
+    """Streams and columns have the same numbers, whatever the templates."""
     builder = TrieBuilder()
-    for template in templates(window):
+    for stream in PLAN.streams:
+        builder.streams[stream] = len(builder.streams)
+        for column in ("k", "j"):
+            builder.column(stream, column, "integer")
+    for template in known:
         builder.add(template)
-    trie = builder.build()
+    return builder
+
+
+def walk_all(
+    builder: TrieBuilder, trie: Trie, old: dict[str, list[list[Row]]], new: dict[str, list[Row]], limit: int
+) -> tuple[Counter[tuple[int, ...]], np.ndarray]:
+    """The combinations, and the tuples that every node tried."""
+    tried = np.zeros(len(trie.nodes), np.int64)
     stored = {s: [segment(rows) for rows in parts if rows] for s, parts in old.items()}
     fresh = {s: segment(rows) if rows else None for s, rows in new.items()}
     layout = Layout(PLAN, list(builder.streams), builder.columns, set(builder.columns.values()))
@@ -67,12 +88,13 @@ def found(
     offset = np.cumsum([0, *(0 if s is None else s.rows for s in visible.segments)]).tolist()
     out: Counter[tuple[int, ...]] = Counter()
     for number in range(len(builder.streams)):
-        for which, tuples in walk(trie, builder.width, visible.kernel, number, visible.new_rows(number), limit):
-            assert len(which) <= max(limit, len(templates(window)))
+        rows = visible.new_rows(number)
+        for which, tuples in walk(trie, builder.width, visible.kernel, number, rows, limit, tried=tried):
+            assert len(which) <= max(limit, len(builder.templates))
             for t, members in zip(which.tolist(), tuples.tolist(), strict=True):
                 named = [offset[m >> 32] + (m & 0xFFFFFFFF) for m in members if m >= 0]
                 out[t, *named] += 1
-    return out
+    return out, tried
 
 
 def expected(window: int, old: dict[str, list[list[Row]]], new: dict[str, list[Row]]) -> Counter[tuple[int, ...]]:
@@ -138,6 +160,72 @@ def test_templates_that_begin_alike_share_their_probes() -> None:
     trie = builder.build()
     assert len(trie.nodes) == 2
     assert len(trie.leaf_template) == 2 * 99
+
+
+@given(
+    st.lists(st.booleans(), min_size=10, max_size=10),
+    st.lists(st.booleans(), min_size=10, max_size=10),
+    st.tuples(ROWS, ROWS),
+    st.tuples(ROWS, ROWS),
+    st.sampled_from((1, 7, 1000)),
+)
+def test_who_is_silenced_leaves_no_trace(
+    first: list[bool], then: list[bool], old: tuple[list[Row], ...], new: tuple[list[Row], ...], limit: int
+) -> None:
+    """Combinations and tuples that are tried are those of a trie that is built of the living templates alone."""
+    stored, fresh = {"r": [old[0]], "s": [old[1]]}, {"r": new[0], "s": new[1]}
+    known = [*templates(1), *templates(4)]
+    alive = np.array(first)
+    whole = build(known)
+    trie = whole.build()
+    for living in (alive, alive & np.array(then)):
+        silence(trie.nodes, trie.leaf_template, trie.leaf_high, trie.leaf_tests, living)
+        numbers = np.flatnonzero(living).tolist()
+        made, tried = walk_all(whole, trie, stored, fresh, limit)
+        anew = build([known[n] for n in numbers])
+        want, least = walk_all(anew, anew.build(), stored, fresh, limit)
+        assert made == Counter({(numbers[t], *named): n for (t, *named), n in want.items()})
+        assert sorted(tried[tried > 0]) == sorted(least[least > 0])
+
+
+def test_a_walk_that_finds_nothing_comes_back() -> None:
+    """Its node has tried a multiple of the chunk's size by then."""
+    rows: list[Row] = [(0, n, n) for n in range(60)]
+    builder = build(
+        [Template(("r", "s"), ((0, "k", 1, "k", "integer"), (0, "j", 1, "j", "integer")), ((0, 99), (99, 0)))]
+    )
+    layout = Layout(PLAN, list(builder.streams), builder.columns, set(builder.columns.values()))
+    visible = Visible(
+        PLAN, layout, {"r": [], "s": [segment([(0, -1, n) for n in range(60)])]}, {"r": segment(rows), "s": None}
+    )
+    tried = np.zeros(2, np.int64)
+    trie = builder.build()
+    seen = [
+        (len(which), int(tried.sum()))
+        for which, _ in walk(trie, builder.width, visible.kernel, 0, visible.new_rows(0), 10, tried=tried)
+    ]
+    assert [count for count, _ in seen] == [0] * len(seen)
+    assert len(seen) > 0
+    assert seen[0][1] <= TRIED * 10
+    assert tried.sum() > seen[-1][1]
+
+
+def test_the_widest_below_a_node_that_tries_too_much() -> None:
+    def chain(window: int, streams: tuple[str, ...]) -> Template:
+        edges = tuple((x, "k", x + 1, "k", "integer") for x in range(len(streams) - 1))
+        return Template(streams, edges, _apart(len(streams), window))
+
+    known = [chain(5, ("r", "s")), chain(9, ("r", "s", "s")), chain(UNBOUNDED, ("r", "s", "s")), chain(7, ("r", "s"))]
+    trie = build(known).build()
+    first, tried = int(trie.roots[0, 0]), np.zeros(len(trie.nodes), np.int64)
+    assert trie.find_widest(tried, 3).tolist() == []
+    tried[first] = 4
+    assert trie.find_widest(tried, 4).tolist() == []
+    assert trie.find_widest(tried, 3).tolist() == [2]
+    silence(trie.nodes, trie.leaf_template, trie.leaf_high, trie.leaf_tests, np.array([True, True, False, True]))
+    assert trie.find_widest(tried, 3).tolist() == [1]
+    silence(trie.nodes, trie.leaf_template, trie.leaf_high, trie.leaf_tests, np.array([True, False, False, True]))
+    assert trie.find_widest(tried, 3).tolist() == [3]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 31, 1000])

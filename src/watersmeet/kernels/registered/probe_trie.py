@@ -13,6 +13,9 @@ memory, and nodes that are opened one after the other ask for the same ones. Oth
 A match must come before the driving tuple: be stored, or come before it in the batch by (time, stream, row); or be the driving
 tuple itself where the node allows that. So every combination is made once, by its last member.
 
+A node may have very many matches though no template ever ends: the tuples that every node tries are counted, and the walk comes back after some millions of
+them, so that the caller can stop it.
+
 Invariant: chunks laid end to end hold every combination once; a full chunk ends before a match, and the walk resumes there.
 Implements: successive probes as Hammad, Aref, Elmagarmid (2002), section 3.1, for many templates at once.
 """
@@ -37,6 +40,8 @@ INDEX_FIELDS = 7
 hints: where in every group the last look-up ended. Times move on slowly, so the next one ends near."""
 SCANNED = 24
 """Up to so many rows are compared rather than looked up."""
+TRIED = 32
+"""The walk comes back when it has tried so many times the tuples that a chunk holds combinations: some millions."""
 
 
 class Segments(NamedTuple):
@@ -65,12 +70,15 @@ def walk(
     order: np.ndarray,
     limit: int = LIMIT,
     driving: int | None = None,
+    tried: np.ndarray | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Chunks of (template, tuples by alias) that tuples of a stream make: rows of one of its segments, the last without a word, in this order.
 
-    Any order gives the same combinations; by time is the fastest.
+    Any order gives the same combinations; by time is the fastest. To `tried` the tuples are added that every node tries. Chunks may be empty, so that the
+    caller can look at it.
     """
     nodes = trie[1]
+    tried = np.zeros(len(nodes), np.int64) if tried is None else tried
     driver = int(segments.first[stream + 1]) - 1 if driving is None else driving
     if trie[0][stream, 0] == trie[0][stream, 1] or len(order) == 0:
         return
@@ -82,9 +90,9 @@ def walk(
     templates, tuples = np.empty(capacity, np.int64), np.empty((capacity, width), np.int64)
     while True:
         count = _walk(
-            *trie, *segments, stream, driver, order, stack, ranges, members, times, control, templates, tuples
+            *trie, *segments, stream, driver, order, stack, ranges, members, times, control, templates, tuples, tried
         )
-        if count:
+        if count or control[0] < len(order):
             yield templates[:count].copy(), tuples[:count].copy()
         if control[0] >= len(order):
             return
@@ -117,19 +125,29 @@ _FROM, _TO, _FIRST, _BEYOND, _WIDE = range(5)
 
 @kernel("void(int64[:,::1], int64[::1], int64[:,:,::1], uint8[::1], boolean[::1])")
 def silence(nodes, leaf_template, leaf_high, leaf_tests, alive):  # type: ignore[no-untyped-def]
-    """Have a walk pass over what leads to templates that are not alive: their periods are empty from now on."""
+    """Have a walk make the combinations of templates that are alive: a node's period is the hull of theirs from now on, and empty without any."""
     width = (nodes.shape[1] - _PERIOD) // 2
-    needed = np.zeros(len(nodes), np.bool_)
-    for node in range(len(nodes) - 1, -1, -1):  # children come after their parents
-        for leaf in range(nodes[node, _LEAVES], nodes[node, _LEAVES + 1]):
-            if alive[leaf_template[leaf]]:
-                needed[node] = True
-            else:
-                leaf_tests[leaf], leaf_high[leaf, 0, 0] = 1, -1
+    parent, depth = np.full(len(nodes), -1, np.int64), np.ones(len(nodes), np.int64)
+    for node in range(len(nodes)):  # children come after their parents
         for child in range(nodes[node, _CHILDREN], nodes[node, _CHILDREN + 1]):
-            needed[node] |= needed[child]
-        if not needed[node]:
-            nodes[node, _PERIOD], nodes[node, _PERIOD + width] = 1, -1
+            parent[child], depth[child] = node, depth[node] + 1
+        nodes[node, _PERIOD], nodes[node, _PERIOD + width] = 1, -1
+    needed = np.zeros(len(nodes), np.bool_)
+    for end in range(len(nodes)):
+        for leaf in range(nodes[end, _LEAVES], nodes[end, _LEAVES + 1]):
+            if not alive[leaf_template[leaf]]:
+                leaf_tests[leaf], leaf_high[leaf, 0, 0] = 1, -1
+                continue
+            node = end
+            while node >= 0:
+                slot = depth[node]
+                for x in range(slot):
+                    low, high = -leaf_high[leaf, slot, x], leaf_high[leaf, x, slot]
+                    if needed[node]:
+                        low, high = min(low, nodes[node, _PERIOD + x]), max(high, nodes[node, _PERIOD + width + x])
+                    nodes[node, _PERIOD + x], nodes[node, _PERIOD + width + x] = low, high
+                needed[node] = True
+                node = parent[node]
 
 
 @kernel("int64(int64, int64, int64, int64, int64)", inline="always")
@@ -170,16 +188,17 @@ def _next_equal(codes_at, valid_at, key, at, end):  # type: ignore[no-untyped-de
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,:,::1], uint8[::1], "
     "int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint8[::1], int64[:,::1], int64[:,::1], int64[:,:,::1], "
-    "int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])",
+    "int64, int64, int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1])",
 )
 def _walk(  # type: ignore[no-untyped-def]
     roots, nodes, more, leaf_template, leaf_alias, leaf_high, leaf_tests,
     seg_first, seg_ts, seg_min, seg_max, seg_rows, is_new, codes, valid, index,
-    stream, driving, order, stack, ranges, members, times, control, out_template, out_tuple,
+    stream, driving, order, stack, ranges, members, times, control, out_template, out_tuple, tried,
 ):  # fmt: skip
     width, capacity = len(members), len(out_template)
     driver_ts = int64s(seg_ts[driving])
     turn, depth, count = control[0], control[1], int64(0)
+    left = int64(TRIED * capacity)
     while True:
         # 1. The next driving tuple.
         if depth == 0:
@@ -277,11 +296,13 @@ def _walk(  # type: ignore[no-untyped-def]
                 continue
             stack[depth, _SEGMENT] = segment
         # 4. One match: before the driving tuple, and equal in the further columns.
-        if count + nodes[node, _LEAVES + 1] - nodes[node, _LEAVES] > capacity:
+        if left == 0 or count + nodes[node, _LEAVES + 1] - nodes[node, _LEAVES] > capacity:
             stack[depth, _AT] = at
             control[0], control[1] = turn, depth
             return count
         stack[depth, _AT] = at + 1
+        left -= 1
+        tried[node] += 1
         match = at if stack[depth, _SCANS] != 0 else int64s(index[column, segment, 3])[at]
         when = int64s(seg_ts[segment])[match]
         if is_new[segment] != 0 and when == times[0]:

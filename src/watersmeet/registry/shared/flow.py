@@ -132,7 +132,8 @@ class Answer:
         if all(new[s] is None for s in block.streams) and not is_due(block, clock):
             return
         visible = Visible(self.plan, block.lay_out(self.plan), old, new)
-        found = gather(meter.count_combinations(block, self._combinations(block, visible)), LIMIT // 2)
+        made = meter.count_combinations(block, block.trie, lambda tried: self._combinations(block, visible, tried))
+        found = gather(made, LIMIT // 2)
         chunks = (pairs for templates, tuples in found for pairs in self._fan_out(block, visible, templates, tuples))
         if block.outer:
             preserved = Unmatched(block, visible, clock, meter)
@@ -143,11 +144,13 @@ class Answer:
         first = block.index.start[templates]
         return fan_out(block, visible, tuples, first, block.index.start[templates + 1] - first)
 
-    def _combinations(self, block: Block, visible: Visible) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _combinations(
+        self, block: Block, visible: Visible, tried: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """What the tries find; a new tuple by itself is one for the queries that watch its stream alone."""
         for number, stream in enumerate(block.streams):
             rows = visible.new_rows(number)
-            yield from walk(block.trie, block.width, visible.kernel, number, rows)
+            yield from walk(block.trie, block.width, visible.kernel, number, rows, tried=tried)
             for begin in range(0, len(rows) if stream in block.alone else 0, LIMIT):
                 part = rows[begin : begin + LIMIT]
                 tuples = np.full((len(part), block.width), -1, np.int64)

@@ -1,6 +1,7 @@
 """What each query takes of a unit in one turn: it is told, and who takes more than its quota is named.
 
-    combinations of a template --count_combinations--> the same, or QuotaError with all queries of a template that has too many
+    combinations of a template --count_combinations--> the same, or QuotaError with all queries of a template that has too many, or for which a node
+                                                       of the trie tries too many tuples
     pairs of a combination and a query --count--> the same pairs, or QuotaError with the queries that have too many
     after the batch: tuples that a query's windows still reach, and its rows of DISTINCT --weigh--> nothing, or QuotaError
 
@@ -17,7 +18,7 @@ Invariant: counting changes nothing; the error names queries of this unit alone,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import process_time
 
 import numpy as np
@@ -32,6 +33,7 @@ from watersmeet.registry.plan import QUERY
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
 from watersmeet.registry.shared.distinct import QUERY_OF_ROW
 from watersmeet.registry.shared.fan_out import Pairs
+from watersmeet.registry.shared.probe_trie import Trie
 from watersmeet.registry.template import Template, hull
 from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import SegmentInfo, SegmentStore
@@ -89,16 +91,26 @@ class Meter:
             self._refuse([block.ids[n] for n in over.tolist()], "answers")
             yield pairs
 
-    def count_combinations(self, block: Block, chunks: Iterable[Combinations]) -> Iterator[Combinations]:
-        """The same combinations, until a template has more than the quota of its queries."""
-        counts = np.zeros(block.templates, np.int64)
-        for templates, tuples in chunks:
+    def count_combinations(
+        self, block: Block, trie: Trie, make: Callable[[np.ndarray], Iterable[Combinations]]
+    ) -> Iterator[Combinations]:
+        """The combinations that are made, until a template has more than the quota of its queries, whole or begun; `make` is given where to count those that a node tries."""
+        counts, tried = np.zeros(block.templates, np.int64), np.zeros(len(trie.nodes), np.int64)
+        most = self.quotas.combinations
+        for templates, tuples in make(tried):
             found = np.bincount(templates, minlength=block.templates)
             counts += found
-            if counts.max(initial=0) > self.quotas.combinations:
-                self._refuse(block.list_ids(np.flatnonzero(counts > self.quotas.combinations)), "combinations")
+            if counts.max(initial=0) > most:
+                self._refuse(block.list_ids(np.flatnonzero(counts > most)), "combinations")
+            self._look(block, trie, tried)
             self._tally(block).combinations += found
-            yield templates, tuples
+            if len(templates):
+                yield templates, tuples
+        self._look(block, trie, tried)
+
+    def _look(self, block: Block, trie: Trie, tried: np.ndarray) -> None:
+        if tried.max(initial=0) > self.quotas.combinations:
+            self._refuse(block.list_ids(trie.find_widest(tried, self.quotas.combinations)), "combinations")
 
     def weigh(self, blocks: Sequence[Block], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]) -> None:
         """Raise if some query keeps more than its quota."""

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from watersmeet.plan.types import Kind
+from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.gates import Gate
 from watersmeet.registry.template import Template
 
@@ -60,6 +61,37 @@ class Trie(NamedTuple):
     leaf_high: np.ndarray
     """By leaf and pair of slots the largest difference of times; tested if `leaf_tests`."""
     leaf_tests: np.ndarray
+
+    def find_widest(self, tried: np.ndarray, most: int) -> np.ndarray:
+        """The templates for which nodes try more than so many tuples: of those below such a node that are alive, the ones with the widest period there.
+
+        Nodes below another such node are left out: they may have so many because of templates that do not lead to them.
+        """
+        out = [np.empty(0, np.int64)]
+        parents = self._find_parents()
+        over = tried > most
+        for node in np.flatnonzero(over).tolist():
+            path = [node]
+            while path[-1] >= 0:
+                path.append(int(parents[path[-1]]))
+            if not over[path[1:-1]].any():
+                out.append(self._find_widest_below(node, len(path) - 1))
+        return np.unique(np.concatenate(out))
+
+    def _find_parents(self) -> np.ndarray:
+        """By node its parent; -1 at depth 1. The nodes of a level lie in the order of their parents."""
+        children = np.repeat(np.arange(len(self.nodes)), self.nodes[:, 6] - self.nodes[:, 5])
+        return np.concatenate([np.full(len(self.nodes) - len(children), -1), children])
+
+    def _find_widest_below(self, node: int, depth: int) -> np.ndarray:
+        below, leaves = [node], list[int]()
+        for one in below:
+            below += range(*self.nodes[one, 5:7].tolist())
+            leaves += range(*self.nodes[one, 7:9].tolist())
+        high = np.minimum(self.leaf_high[leaves], UNBOUNDED).astype(np.float64)
+        widths = (high[:, depth, :depth] + high[:, :depth, depth]).min(axis=1)
+        widths[high[:, 0, 0] < 0] = -np.inf  # silenced
+        return self.leaf_template[leaves][widths == widths.max(initial=0)]
 
 
 class TrieBuilder:

@@ -31,6 +31,7 @@ from watersmeet.registry.plan import wire_name
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.fan_out import Pairs, fan_out, find_held, gather, take
 from watersmeet.registry.shared.meter import Meter
+from watersmeet.registry.shared.probe_trie import Trie
 from watersmeet.registry.shared.visible import Visible
 from watersmeet.registry.template import Template
 
@@ -146,21 +147,24 @@ class Unmatched:
 
     def _find_partners(self, asked: np.ndarray, segments: Segments, *, ends: bool) -> Iterator[Held]:
         """Chunks of tuples that have a partner, and the queries for which they have it."""
-        block, start = self.block, self.block.index.start
-        for templates, tuples in self.meter.count_combinations(block, self._combine(asked, segments)):
+        block, start, trie = self.block, self.block.index.start, self.block.partners
+        assert trie is not None
+        made = self.meter.count_combinations(block, trie, lambda tried: self._combine(trie, asked, segments, tried))
+        for templates, tuples in made:
             if ends:
                 templates, tuples = self._keep_ending(templates, tuples)
             first = start[templates]
             for combination, rule in find_held(block, self.visible, tuples, first, start[templates + 1] - first):
                 yield tuples[combination, block.preserved[rule]], block.owner[rule]
 
-    def _combine(self, asked: np.ndarray, segments: Segments) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _combine(
+        self, trie: Trie, asked: np.ndarray, segments: Segments, tried: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """What tuples make with those that may be seen, by templates."""
-        assert self.block.partners is not None
         for at in np.unique(asked >> 32):
             rows = asked[asked >> 32 == at] & 0xFFFFFFFF
             stream = self.visible.stream_of[at]
-            yield from walk(self.block.partners, self.block.width, segments, stream, rows, driving=int(at))
+            yield from walk(trie, self.block.width, segments, stream, rows, driving=int(at), tried=tried)
 
     def _keep_ending(self, templates: np.ndarray, tuples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The combinations of templates in which the preserved tuple's wait ends."""
