@@ -320,7 +320,10 @@ def test_a_site_that_begins_anew_while_others_go_on_is_refused(tmp_path: Path, a
     paris, tokyo = both(tmp_path, address)
     paris.play(10)
     tokyo.play(10)
-    says = "site paris has run with this exchange before, .* start it with that checkpoint, or begin anew at all sites"
+    says = (
+        "site paris has run with this exchange before, .* start it with that checkpoint "
+        r"\(if this is it, restore .*new-paris/watersmeet/letters/run\), or begin anew at all sites"
+    )
     with pytest.raises(StreamError, match=says):
         Site(tmp_path, address, "paris", checkpoint="new")
     assert tokyo.play(20) == []  # the others go on as before, and so does the site with its own checkpoint
