@@ -16,7 +16,7 @@ import watersmeet as wm
 from watersmeet.errors import OptionError
 from watersmeet.runtime.across import AcrossSites
 from watersmeet.runtime.local import LocalRun
-from watersmeet.sites.plan_change.choice import MOST_HELD, Choice
+from watersmeet.sites.plan_change.choice import MOST_HELD, Change, Choice, name_plan
 from watersmeet.sites.plan_change.survey import Survey
 from watersmeet.sites.planning.key_sample import ALL, KeySample
 from watersmeet.sites.planning.letters import OneWay, Step
@@ -190,8 +190,10 @@ def test_what_does_not_pay_is_taken_back_and_not_tried_again(monkeypatch: pytest
 
 
 def test_surveys_stay_small_over_a_thousand_batches() -> None:
-    chance, survey, told, sizes = np.random.default_rng(5), Survey(), 0, []
+    chance, survey, told, sizes, asked = np.random.default_rng(5), Survey(), 0, [], 0
     for batch in range(1000):
+        is_asked = "a" not in survey.find_measured().asleep
+        asked += is_asked
         hashes = np.where(chance.random(200) < 0.7, 12345, chance.integers(0, ALL, 200))
         values, counts = np.unique(hashes, return_counts=True)
         seen, top = KeySample.of(values, counts), np.argsort(-counts)[:48]
@@ -205,7 +207,7 @@ def test_surveys_stay_small_over_a_thousand_batches() -> None:
             "high": 1,
             "each": 100.0,
             "item": 500.0,
-            "keys": {"0": {**key, "code": 4.0, "watched": [[12345, 140]]}},
+            "keys": {"0": {**key, "code": 4.0, "watched": [[12345, 140]]}} if is_asked else {},
         }
         survey.note([{"a": measured}], {"a": batch * 1_000_000}, 10.0)
         survey.follow(0, -1, batch * 1_000_000, 1_000_000, 10e6)
@@ -215,6 +217,40 @@ def test_surveys_stay_small_over_a_thousand_batches() -> None:
     assert max(sizes[500:]) < 1.1 * max(sizes[100:500])
     assert max(sizes) < 20_000
     assert told / 1000 < 60  # bytes per batch, before compression
+    assert 200 < asked < 400
+
+
+def test_keys_that_are_seldom_measured_are_measured_at_once_when_the_stream_changes() -> None:
+    survey, time = Survey(), iter(range(10_000))
+    seen = {"sample": sample(range(100)).write(), "heavy": [], "watched": [], "code": 4.0}
+
+    def note(rows: int) -> bool:
+        """A batch; whether its keys were asked for."""
+        is_asked = "a" not in survey.find_measured().asleep
+        keys = {"0": seen} if is_asked else {}
+        measured = {"rows": rows, "low": 0, "high": 1, "each": 100.0, "item": 500.0, "keys": keys}
+        survey.note([{"a": measured}], {"a": next(time) * 1_000_000}, 5.0)
+        survey.tell()
+        return is_asked
+
+    def wait(rows: int) -> int:
+        """Batches until keys are asked for."""
+        waited = 0
+        while not note(rows):
+            waited += 1
+        return waited
+
+    assert all(note(100) for _ in range(40))
+    for rows, least, most in ((100, 25, 30), (1000, 1, 12)):
+        for _ in range(2):  # whenever that happens
+            assert sum(note(100) for _ in range(80)) == 20
+        while note(100):
+            pass
+        assert least <= wait(rows) <= most
+    while note(1000):
+        pass
+    survey.watch({"0": [7]}, survey.wanted)
+    assert note(1000)
 
 
 @pytest.mark.parametrize("decider", ["rome", "", 3])
@@ -242,14 +278,37 @@ def test_lines_that_are_given_are_used_as_they_are() -> None:
     assert 0.25 < seen.latency_s < 1.0
 
 
+def test_two_plans_that_cost_about_the_same_do_not_follow_each_other() -> None:
+    """What was counted may take back the first change; after that a plan must be clearly cheaper."""
+    _, across = begin_badly()
+    for _ in batches(HOT.run, across, HOT.tables, 12):
+        pass
+    decider = across.sites[HOT.run.plan.site_names[0]]
+    outlook = decider.station.look(decider.state)
+    facts = outlook.facts()
+    assert facts is not None
+    query = outlook.plan.sites.query  # type: ignore[union-attr]
+    search = outlook.search(facts)
+    one, other = (
+        replace(search.price(LinearPlan.of(query, {"a": f"b {how}", "b": f"a {how}"})), seconds=seconds)
+        for how, seconds in (("SM-D1", 1.0), ("SM-D2", 0.95))
+    )
+    decider.state.choice.factors = {item.name: [1.0, 0.0] for item in (*one.items, *other.items)}
+    decider.state.choice.left = {}
+    assert outlook.pays(other, one)
+    decider.state.choice.left = {name_plan(one): 0.0, name_plan(other): 0.0}
+    assert not outlook.pays(other, one)
+    assert outlook.pays(replace(other, seconds=0.85), one)
+
+
 def test_a_change_that_is_withdrawn_is_not_noted_and_the_next_one_is_further_ahead() -> None:
     made = Choice()
-    made.propose(3, "to another plan")
+    made.propose(3, Change({}, {}, "to another plan"))
     made.follow(2)
     assert (made.changes, made.ahead) == ([], 2 * Choice().ahead)
-    made.propose(4, "to another plan")
+    made.propose(4, Change({}, {}, "to another plan", ("this", 7.0)))
     made.follow(4)
-    assert made.changes == ["to another plan"]
+    assert (made.changes, made.left) == (["to another plan"], {"this": 7.0})
     made.follow(4)
     assert len(made.changes) == 1
 

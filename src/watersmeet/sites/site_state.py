@@ -111,7 +111,9 @@ _LEAVES = frozenset({int, float, str, bool, type(None)})
 
 
 def clone(state: T) -> T:
-    """The same JSON, apart: what happens to one does not happen to the other. Lists in lists, such as pairs of a sketch, are never changed, so both have them."""
+    """The same JSON, apart: what happens to one does not happen to the other. Lists in lists, such as pairs of a sketch, and what a choice remembers are never changed, so both have them."""
+    if isinstance(state, Choice):
+        return copy(state)
     if isinstance(state, dict):
         return {n: v if type(v) in _LEAVES else clone(v) for n, v in state.items()}  # type: ignore[return-value]
     if isinstance(state, list):

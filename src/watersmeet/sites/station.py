@@ -254,9 +254,9 @@ class Station:
         if change is not None:
             self.propose(state, change.sequences, round(outlook.ahead_us), change.expects)
             if state.agreement.proposed is not None:
-                state.choice.propose(state.agreement.proposed.number, change.why)
+                state.choice.propose(state.agreement.proposed.number, change)
             elif state.newest > before:
-                state.choice.propose(state.newest, change.why)
+                state.choice.propose(state.newest, change)
 
     def look(self, state: SiteState, now_s: float = 0.0) -> Outlook:
         """What the site knows of plans."""
@@ -361,7 +361,7 @@ class Station:
         asked, told = {"watch": state.survey.watched, "wanted": state.survey.wanted}, state.choice.watch_told
         if self.name != self.decider or asked == told.get(to, {"watch": {}, "wanted": TOLD}):
             return {}
-        told[to] = asked
+        state.choice.watch_told = {**told, to: asked}
         return dict(asked)
 
     def _more(self, state: SiteState, to: str) -> dict[str, Any]:

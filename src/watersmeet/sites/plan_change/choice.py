@@ -5,7 +5,8 @@
     counts of all sites  --> counted / expected, item by item --> corrections
 
 A plan that has been under way for a window has been counted, item by item, and so has every plan before it: their prices are what they have shipped. So a change that
-does not pay is taken back, and not tried again until its corrections are forgotten; a plan that has never run must promise more than one that has.
+does not pay is taken back, and not tried again until its corrections are forgotten; a plan that has never run must promise more than one that has. A plan that was left
+and taken up again stays unless another one is clearly cheaper: counts differ by chance, too, and two plans that cost about the same would follow each other for ever.
 
 A change costs: the new plan's copies and values are filled anew. It must bring that back within PAYBACK of the longest windows. Changes become rarer.
 
@@ -15,6 +16,7 @@ Implements: Tran and Lee (2010), section 7's adaptivity.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,7 +34,7 @@ from watersmeet.sites.planning.trees import TreePlan
 from watersmeet.sites.planning.values import KeyShares, Values, choose_watched, want_values
 
 MARGIN, COUNTED_MARGIN = 0.9, 0.97
-"""A change must bring the price below this share of what it is; if all of the other plan has been counted, below that."""
+"""A change must bring the price below this share of what it is; if all of the other plan has been counted and this one was never left before, below that."""
 PAYBACK = 20.0
 FIRST_BATCHES = 4
 """Batches before the first change."""
@@ -51,7 +53,7 @@ RARER = 1.3
 """After every change, so many times the batches before the next one."""
 FORGETTING = 200
 """Windows after which a correction is forgotten."""
-MOST_FACTORS, MOST_CHANGES = 256, 8
+MOST_FACTORS, MOST_CHANGES, MOST_LEFT = 256, 8, 16
 LEAST_FACTOR, MOST_FACTOR = 0.05, 20.0
 FINER, SAMPLING_SHARE = 2.0, 0.02
 """A larger sample is asked for if it is so many times larger. Of what a plan ships until a change must have paid, so much may be spent on it."""
@@ -63,7 +65,7 @@ _SMALL_BYTES = 50.0
 
 @dataclass
 class Choice:
-    """What the deciding site remembers; JSON. Other sites have an empty one."""
+    """What the deciding site remembers; JSON. Other sites have an empty one. Values of fields are replaced, never changed, so a copy of it is another one."""
 
     heard: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By site: what it said of its streams, of its counts and of its lines."""
@@ -85,30 +87,36 @@ class Choice:
     """Batches before the next one."""
     ahead: float = 2.0
     """Batches that a change is ahead of what is known; more after one that some stream had got to before."""
+    left: dict[str, float] = field(default_factory=dict)
+    """Plans that others have followed, as JSON, and the event time in seconds when that was."""
+    leaving: list[Any] = field(default_factory=list)
+    """The same of the present one, if what is proposed is adopted."""
     proposed: int = 0
     """The number of the change that is proposed; 0: none."""
     why: str = ""
     changes: list[str] = field(default_factory=list)
     """The last ones, in words, the newest last."""
 
-    def propose(self, number: int, why: str) -> None:
+    def propose(self, number: int, change: Change) -> None:
         """A change has been proposed."""
-        self.proposed, self.why = number, why
+        self.proposed, self.why, self.leaving = number, change.why, list(change.leaves)
 
     def follow(self, newest: int) -> None:
         """See what has become of it, the newest plan being this: adopted, or withdrawn since some stream had got there before. Then the next one is further ahead."""
         if self.proposed and self.proposed <= newest:
             self.changes = [*self.changes, self.why][-MOST_CHANGES:]
+            if self.leaving:
+                self.left = {**self.left, self.leaving[0]: self.leaving[1]}
         elif self.proposed:
             self.ahead, self.figures = min(2 * self.ahead, MOST_AHEAD), []
-        self.proposed = 0
+        self.proposed, self.leaving = 0, []
 
     def hear(self, sender: str, news: Mapping[str, Any]) -> None:
         """What a letter says for the first time."""
-        known = self.heard.setdefault(sender, {"streams": {}})
-        known["streams"] |= news.get("streams", {})
-        known |= {name: news[name] for name in ("counts", "lines") if name in news}
-        self.is_new = True
+        known = self.heard.get(sender, {"streams": {}})
+        said = {name: news[name] for name in ("counts", "lines") if name in news}
+        said["streams"] = {**known["streams"], **news.get("streams", {})}
+        self.heard, self.is_new = {**self.heard, sender: {**known, **said}}, True
 
 
 class Change(NamedTuple):
@@ -118,6 +126,8 @@ class Change(NamedTuple):
     expects: dict[str, float]
     """By 'sender>receiver' the bytes per second of its letters."""
     why: str
+    leaves: tuple[str, float] | tuple[()] = ()
+    """The plan that it follows, as JSON, and the event time in seconds; none: nothing has set out under that."""
 
 
 @dataclass(frozen=True)
@@ -254,14 +264,17 @@ class Outlook:
         counts, choice = self.counts(), self.choice
         assert self.plan.sites is not None
         expected = self.search(facts, corrected=False).price(self.plan.sites.plan)
+        factors = dict(choice.factors)
         for item in expected.items:
             if item.sender in counts:
                 counted = counts[item.sender]["kinds"].get(item.receiver, {}).get(item.kind, 0.0)
                 factor = (counted + _SMALL_BYTES) / (item.bytes + _SMALL_BYTES)
-                choice.factors[item.name] = [min(max(factor, LEAST_FACTOR), MOST_FACTOR), self.now_s]
-        fresh = {n: f for n, f in choice.factors.items() if self.now_s - f[1] < FORGETTING * self.longest_s}
+                factors[item.name] = [min(max(factor, LEAST_FACTOR), MOST_FACTOR), self.now_s]
+        fresh = {n: f for n, f in factors.items() if self.now_s - f[1] < FORGETTING * self.longest_s}
         newest = sorted(fresh.items(), key=lambda item: (-item[1][1], item[0]))
         choice.factors = dict(newest[:MOST_FACTORS])
+        left = sorted(choice.left.items(), key=lambda one: (-one[1], one[0]))[:MOST_LEFT]
+        choice.left = {text: s for text, s in left if self.now_s - s < FORGETTING * self.longest_s}
 
     def begin(self) -> Change | None:
         """The cheapest plan, before a tuple has set out; None: too little is known yet."""
@@ -303,10 +316,11 @@ class Outlook:
         if not self._has_moved(facts, standing):
             return None
         best = search.find(placed.plan, placed.search)
-        if not self._pays(best, standing):
+        if not self.pays(best, standing):
             choice.rests = min(2 * choice.rests, MOST_RESTING)
             return None
-        return Change(write_plan(best.plan), self.expect(best, facts), self._explain_change(best, standing))
+        why, leaves = self._explain_change(best, standing), (name_plan(standing), self.now_s)
+        return Change(write_plan(best.plan), self.expect(best, facts), why, leaves)
 
     def expect(self, priced: PricedPlan, facts: Facts) -> dict[str, float]:
         """By 'sender>receiver' the bytes per second of a plan's letters, with what surveys take: they are told after twice as many batches each time."""
@@ -321,7 +335,7 @@ class Outlook:
     def _is_time(self) -> bool:
         """Whether there is something new to see, and it might lead to something: a plan that has begun is left alone until it has been counted."""
         choice = self.choice
-        is_new = choice.is_new or choice.batches % 8 == 0 or not choice.heard
+        is_new = choice.is_new or choice.batches % max(8, choice.rests) == 0 or not choice.heard
         if not self.epoch or not is_new:
             return is_new
         is_counted = len(self.counts()) == len(self.plan.site_names) or choice.batches >= MOST_UNCOUNTED
@@ -339,11 +353,12 @@ class Outlook:
         choice.figures, choice.searched = now, choice.batches
         return True
 
-    def _pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
+    def pays(self, best: PricedPlan, standing: PricedPlan) -> bool:
+        """Whether a plan is worth leaving the present one for it."""
         if write_plan(best.plan) == write_plan(standing.plan):
             return False
-        is_counted = all(item.name in self.choice.factors for item in best.items)
-        if best.seconds > (COUNTED_MARGIN if is_counted else MARGIN) * standing.seconds:
+        is_taken_back = self._is_counted(best) and name_plan(standing) not in self.choice.left
+        if best.seconds > (COUNTED_MARGIN if is_taken_back else MARGIN) * standing.seconds:
             return False
         is_tree = isinstance(best.plan, TreePlan)  # its levels are made anew of what windows have
         filled = sum(item.bytes for item in best.items if is_tree or item.kind.startswith("@"))
@@ -351,13 +366,21 @@ class Outlook:
         fill_s = best.seconds * share * self.longest_s
         return fill_s <= (standing.seconds - best.seconds) * PAYBACK * self.longest_s
 
+    def _is_counted(self, priced: PricedPlan) -> bool:
+        """Whether all that a plan ships has been counted, under this plan or others."""
+        return all(item.name in self.choice.factors for item in priced.items)
+
     def _explain_change(self, best: PricedPlan, standing: PricedPlan) -> str:
-        is_back = all(item.name in self.choice.factors for item in best.items)
-        why = "which was counted to be cheaper" if is_back else "which is expected to be cheaper"
+        why = "which was counted to be cheaper" if self._is_counted(best) else "which is expected to be cheaper"
         return (
             f"to {best.plan}, {why}: {best.seconds:.3g} s of line per second of the streams instead of {standing.seconds:.3g}"
             f" ({best.bytes:,.0f} bytes/s instead of {standing.bytes:,.0f})"
         )
+
+
+def name_plan(priced: PricedPlan) -> str:
+    """The plan as JSON, to know it again."""
+    return json.dumps(write_plan(priced.plan), sort_keys=True, separators=(",", ":"))
 
 
 def _find_memory(said: Mapping[str, Any]) -> float:

@@ -5,7 +5,8 @@
     exchange --time--> lines       seconds for so many bytes
 
 What is old fades: a tuple counts for half after two of the longest windows, or after eight batches if these are longer. Samples of keys are of the last one or two spans of that length, and
-forget no tuple of these: how many values match depends on those that come once.
+forget no tuple of these: how many values match depends on those that come once. When some spans have been sampled, one in a few is: streams change slowly, and measuring costs. A stream
+that changes all the same, or of which something else is asked, is measured from the next batch on.
 
 Invariant: a survey is JSON and bounded. It is a function of what the site's batches have measured, so a batch that is repeated has the same.
 """
@@ -39,6 +40,8 @@ SETTLING_BATCHES = 16
 """A plan is counted when it has been under way for the longest window, or for so many batches if that is longer."""
 _TRANSFER_FADING, _LEAST_TRANSFERS, _LEAST_SPREAD = 0.98, 8, 0.2
 """Of sizes: what they differ by, over their mean, if a bandwidth is to follow from them."""
+AWAKE, ASLEEP = 4, 3
+"""The keys of a stream are measured for so many spans of time; after that in one span, not in so many, and again."""
 LEAST_COUNTED = 4
 """Batches that are counted before anybody is told of them."""
 
@@ -53,6 +56,8 @@ class Measured:
     """Streams whose tuples need not be weighed."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By alias and class of keys, the bound of hashes that are sampled; none: all may be."""
+    asleep: Collection[str] = ()
+    """Streams whose keys need not be measured."""
 
 
 def measure(plan: Plan, position: int, new: Segment, asked: Measured) -> dict[str, Any]:
@@ -60,14 +65,14 @@ def measure(plan: Plan, position: int, new: Segment, asked: Measured) -> dict[st
     alias = plan.aliases[position]
     weighs, limits = alias not in asked.weighed, asked.limits.get(alias, {})
     own, keys = plan.inputs[position].keys, dict[str, Any]()
-    for c in own:
+    for c in own if alias not in asked.asleep else ():
         codes = new.key(key_columns(plan, own, [c]))
         keys[str(c)] = _measure_key(codes, asked.watched.get(str(c), ()), limits.get(str(c), ALL))
         if weighs:
             keys[str(c)]["code"] = _weigh_code(codes)
     out = {"rows": new.rows, "low": new.min_ts, "high": new.max_ts, "keys": keys}
-    part = new.table.slice(0, _count_weighed(new.table))
-    if part.num_rows > 1 and weighs:
+    part = new.table.slice(0, _count_weighed(new.table) if weighs else 0)
+    if part.num_rows > 1:
         one, whole = (len(write_item(part.slice(0, n))) for n in (1, part.num_rows))
         each = max(1.0, (whole - one) / (part.num_rows - 1))
         out |= {"each": each, "item": max(0.0, one - each)}
@@ -113,7 +118,11 @@ class StreamSurvey:
     """By class of keys, the bytes of a code."""
     keys: dict[str, Sketch] = field(default_factory=dict)
     spanned: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    """Seconds and batches of the span of time whose values are sampled now."""
+    """Seconds and batches of the span of time that is under way."""
+    awake: int = AWAKE
+    """Spans of time in which keys are measured, this one included; 0: they are not."""
+    asleep: int = 0
+    """Spans in which they are not; 0: they are."""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> StreamSurvey:
@@ -123,7 +132,7 @@ class StreamSurvey:
         """A batch: what units have measured, and the event time that it covers."""
         factor = max(0.5 ** (seconds / max(HALVING_WINDOWS * longest_s, 1e-6)), 0.5 ** (1 / HALVING_BATCHES))
         self.rows, self.seconds, self.batches = (x * factor for x in (self.rows, self.seconds, self.batches))
-        for sketch in self.keys.values():
+        for sketch in () if self.asleep else self.keys.values():
             sketch.fade(factor)
         self.seconds, self.batches = self.seconds + seconds, self.batches + 1
         for seen in measures:
@@ -139,12 +148,29 @@ class StreamSurvey:
         self._turn(seconds, longest_s)
 
     def _turn(self, seconds: float, longest_s: float) -> None:
-        """A batch of so many seconds is over: see whether another span of time begins, whose values are sampled whatever the bound was."""
+        """A batch of so many seconds is over: see whether another span of time begins."""
         self.spanned = [self.spanned[0] + seconds, self.spanned[1] + 1]
         if self.spanned[0] >= HALVING_WINDOWS * longest_s and self.spanned[1] >= HALVING_BATCHES:
             self.spanned = [0.0, 0.0]
-            for sketch in self.keys.values():
-                sketch.turn()
+            if self.asleep:
+                self.asleep -= 1
+                self.awake = 0 if self.asleep else 1
+            else:
+                self.awake -= 1
+                self.asleep = 0 if self.awake else ASLEEP
+            if self.awake:
+                self._sample()
+
+    def wake(self) -> None:
+        """See that keys are measured again, as in the beginning."""
+        if self.asleep:
+            self.spanned, self.awake, self.asleep = [0.0, 0.0], AWAKE, 0
+            self._sample()
+
+    def _sample(self) -> None:
+        """A span begins whose values are sampled, whatever the bound was."""
+        for sketch in self.keys.values():
+            sketch.turn()
 
     @property
     def is_known(self) -> bool:
@@ -163,13 +189,14 @@ class StreamSurvey:
 
 def is_news(told: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether what was told of a stream has changed so that a plan may depend on it."""
-    figures = ("rate", "each", "interval")
-    if (
-        any(not 0.85 < now[f] / max(told[f], 1e-12) < 1.18 for f in figures)
-        or now["keys"].keys() != told["keys"].keys()
-    ):
+    if has_moved(told, now) or now["keys"].keys() != told["keys"].keys():
         return True
     return any(KeyShares(**now["keys"][c]).differs(KeyShares(**told["keys"][c])) for c in now["keys"])
+
+
+def has_moved(told: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether tuples come more or less often, in other batches or in other sizes. That is known of a stream whose keys are not measured, too."""
+    return any(not 0.85 < now[f] / max(told[f], 1e-12) < 1.18 for f in ("rate", "each", "interval"))
 
 
 def _without_samples(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,7 +333,8 @@ class Survey:
         """What units should measure in the next batch. Sizes are known, and change slowly; sampled is what is below the bound of the sample so far."""
         known = {a for a, seen in self.streams.items() if seen.each > 0} if self.batches % WEIGHING else set()
         limits = {a: {c: sketch.limit for c, sketch in seen.keys.items()} for a, seen in self.streams.items()}
-        return Measured(self.watched, known, limits)
+        asleep = {a for a, seen in self.streams.items() if seen.asleep}
+        return Measured(self.watched, known, limits, asleep)
 
     def note(self, measures: Iterable[Mapping[str, Any]], arrived: Mapping[str, int], longest_s: float) -> None:
         """A batch: what units have measured of streams by alias, and the watermark that each stream has come to, whether or not its tuples have set out."""
@@ -344,6 +372,8 @@ class Survey:
         soon = self.batches + (2 if watched != self.watched else 0)
         self.watched, self.wanted = dict(watched), wanted
         self.tells_at, self.told = min(self.tells_at, soon), {}
+        for seen in self.streams.values():
+            seen.wake()
 
     def time(self, sender: str, receiver: str, size: int, seconds: float) -> None:
         """A letter has taken so long, to the exchange or from there."""
@@ -367,6 +397,8 @@ class Survey:
         }
         if is_due:
             self.tells_at = 2 * self.tells_at if self.tells_at <= 64 else self.batches + HALVING_BATCHES
+        for alias in (a for a, said in news.items() if a in self.told and has_moved(self.told[a], said)):
+            self.streams[alias].wake()
         if news:
             self.told |= {alias: _without_samples(said) for alias, said in news.items()}
             out["streams"] = news
