@@ -106,6 +106,26 @@ def search(run: LocalRun) -> PlanSearch:
     return outlook.search(facts)
 
 
+def test_a_stream_is_shipped_to_a_level_that_has_no_results(run: LocalRun) -> None:
+    """Found by seed 1002 of `bench skewed-sites`: a and b had no value in common, and all that c ships seemed to be for nothing."""
+    tables = make_tables()
+    apart = tables["a"].set_column(1, "k", pa.array(np.full(tables["a"].num_rows, 1000)))
+    columns = {"id": "bigint", "k": "bigint", "j": "bigint", "note": "string", "ts": "timestamp"}
+    specs = {a: StreamSpec(a, columns, "ts", 0) for a in PLACES}
+    sites = wm.Sites(PLACES, latency="25 ms", bandwidth=128_000)
+    text = TEXT.replace("SELECT a.id", "SELECT a.note, b.note AS bn, c.note AS cn, a.id")
+    lone = LocalRun(parse(text, specs), {**tables, "a": apart}, Options(units=1, sites=sites))
+    found = search(lone)
+    assert lone.plan.sites is not None
+    of = {
+        how: found.price(TreePlan.of(lone.plan.sites.query, f"a, b SM-D1/SM-S1, c {how}")).bytes
+        for how in ("SP-D/SP-S", "SP-S/SP-D", "SM-D1/SM-S1")
+    }
+    assert of["SP-D/SP-S"] > 150 * 60  # c's tuples to where results would be
+    assert of["SM-D1/SM-S1"] < 0.2 * of["SP-D/SP-S"]
+    assert of["SP-S/SP-D"] < 0.2 * of["SP-D/SP-S"]
+
+
 def any_trees(run: LocalRun, count: int) -> Iterator[TreePlan]:
     assert run.plan.sites is not None
     chance, query = random.Random(1), run.plan.sites.query

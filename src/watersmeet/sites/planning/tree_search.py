@@ -30,6 +30,8 @@ LEAST_STREAMS = 3
 MOST_STREAMS = 6
 _BELOW = "*"
 """The name of the results below a level, among aliases."""
+_LEAST_RATE = 1e-6
+"""Results per second of a level that is not expected to have any: the stream that it is joined with is shipped all the same."""
 _HERE = tuple(a for a in Algorithm if a in AT_SOURCE)
 _THERE = tuple(a for a in Algorithm if a not in AT_SOURCE)
 
@@ -153,9 +155,9 @@ class TreeSearch:
         base, facts = self.letters.placement, self.letters.facts
         heads = [h for h in sorted(done) if all((h, x) in base.spans for x in done - {h})]
         flows = {h: self.letters.flow(h, done) for h in heads}
-        rate = sum(flow.rows for flow in flows.values())
-        if rate <= 0:
+        if not heads:
             return None
+        rate = max(sum(flow.rows for flow in flows.values()), _LEAST_RATE)
         spans = dict(base.spans)
         down = {h: base.spans[h, to] for h in heads if (h, to) in base.spans}
         if down:
@@ -166,7 +168,7 @@ class TreeSearch:
         repeated = sum(max(0.0, f.rows - n) for f in flows.values() for n in f.members.values()) * REPEAT_BYTES
         stream = StreamFacts(
             rate,
-            (different + repeated) / rate,
+            (different + repeated) / rate if rate > _LEAST_RATE else sum(facts.streams[a].each for a in done),
             sum(facts.streams[a].item for a in done),
             min(facts.streams[h].interval for h in heads),
             min(facts.streams[a].memory for a in done),
