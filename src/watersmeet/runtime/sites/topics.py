@@ -6,7 +6,7 @@
 A record's key is the letter's number and which part of how many it is. A sender that is not sure that a letter has come sends it again. The receiver drops parts of letters that
 it has taken. Records are deleted when letters have been taken; until then nothing ends them: topics are made without retention.
 
-Invariant: letters of a pair are in the topic in the order of their numbers, where each comes first. No call waits longer than `PATIENCE_S` for a broker.
+Invariant: letters of a pair are in the topic in the order of their numbers, where each comes first. No call waits longer than `PATIENCE_S` for a broker, but the first one for topics that are new.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from watersmeet.runtime.kafka.probe import require_broker
 from watersmeet.runtime.sites.exchange import Parts, split
 
 PATIENCE_S = 20.0
+READY_S = 60.0
+"""How long topics that have just been made may have no leader."""
 WAIT_MS = 500
 """How long a broker that has nothing new keeps the question: an idle line carries two small requests a second."""
 _AHEAD = 4
@@ -99,6 +101,21 @@ class TopicExchange:
                     raise OptionError(
                         f"{shown}: topic {name} cannot be made ({_say(error)}); let the client make topics, or make {', '.join(wanted)}, each with one partition and retention.ms=-1"
                     ) from error
+        self._await_leaders(wanted, shown)
+
+    def _await_leaders(self, topics: Collection[str], shown: str) -> None:
+        """A topic that has just been made, here or by another site, has no leader yet; a broker that has just started takes its time to choose one."""
+        deadline = time.monotonic() + READY_S
+        while True:
+            there = self._ask(lambda: self._admin.list_topics(timeout=PATIENCE_S)).topics
+            waiting = [n for n in topics if n not in there or not _has_leader(there[n])]
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                raise OptionError(
+                    f"{shown}: topic {waiting[0]} has had no leader for {READY_S:.0f} s; see that all brokers of {self._topic.servers} run"
+                )
+            time.sleep(0.2)
 
     def greet(self, site: str, who: Mapping[str, Any]) -> None:
         self._send(f"{self._topic.name}.{_SITES}", [(site.encode(), json.dumps(who).encode())])
@@ -238,6 +255,10 @@ class _Log:
         if found is None:
             raise OSError(f"the topic {self.topic} cannot be read (no answer)")
         return found
+
+
+def _has_leader(topic: Any) -> bool:
+    return bool(topic.partitions) and all(part.leader >= 0 for part in topic.partitions.values())
 
 
 def _read_key(record: Any) -> tuple[int, int, int]:
