@@ -23,7 +23,6 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -268,7 +267,7 @@ class Protocol:
         writes: bool,
     ) -> tuple[BatchManifest, Account]:
         """The rounds alone: the state after them. What becomes files is written only if the sink will name them."""
-        after = deepcopy(before)
+        after = before.copy()
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
         decisions: dict[str, Any] = {"routing": intent.routing, "spread": intent.spread, "shipping": intent.shipping}
