@@ -28,8 +28,8 @@ import hashlib
 import json
 import os
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -47,6 +47,8 @@ INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments
 LETTERS, UPGRADES = "letters", "upgrades"
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """As Arrow calls them."""
+_SAVING = ThreadPoolExecutor(4, "watersmeet-saving")
+"""Of all queries of a driver; it has no thread before the first document, and a thread that is there need not be waited for."""
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -166,10 +168,11 @@ class StateFolder:
         blob = seal(document.to_json(), f"{kind}/{name}.json")
         self.write(kind, f"{name}.json", blob, durably=durably, is_new=is_new)
 
-    def save_beside(self, kind: str, number: int, document: Document) -> Saving:
-        """Write a document that is to be new, durably, in a thread of its own: a disk takes milliseconds for that."""
-        blob = seal(document.to_json(), f"{kind}/{number}.json")
-        return Saving(lambda: self.write(kind, f"{number}.json", blob, durably=True, is_new=True))
+    def save_beside(self, kind: str, number: int, document: Document) -> Future[None]:
+        """Write a document that is to be new, durably, in another thread: a disk takes milliseconds for that."""
+        name = f"{number}.json"
+        blob = seal(document.to_json(), f"{kind}/{name}")
+        return _SAVING.submit(self.write, kind, name, blob, durably=True, is_new=True)
 
     def create(self, kind: str, name: int, document: Document) -> bool:
         """Write a document whose name nobody has taken; False if somebody has."""
@@ -179,28 +182,6 @@ class StateFolder:
     def delete(self, kind: str, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
         self.files.delete(self.path(kind, name))
-
-
-class Saving:
-    """A file that is being written."""
-
-    def __init__(self, write: Callable[[], None]) -> None:
-        self._write = write
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="watersmeet-saving")
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:
-            self._error = error
-
-    def wait(self) -> None:
-        """Until the file is there; raises what kept it from being."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
 
 
 def map_file(path: str) -> pa.Buffer:

@@ -25,6 +25,7 @@ import typing
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -44,7 +45,6 @@ from watersmeet.runtime.rounds.checkpoint import (
     MANIFESTS,
     METADATA,
     PROGRESS,
-    Saving,
     SparkLogs,
     StateFolder,
 )
@@ -132,7 +132,7 @@ class Protocol:
         self.keep = keep
         """How many batches can be gone back to: the state after each of the last so many stays."""
         self.collection = Collection(folder)
-        self._saving: Saving | None = None
+        self._saving: Future[None] | None = None
         """The intent of this batch, or its manifest, while it is being written."""
         self._repeats = False
         """Whether this batch has been tried before: its failed attempts may have left files among the results."""
@@ -227,7 +227,7 @@ class Protocol:
         """Go on when the disk has the intent, or the manifest."""
         if self._saving is not None:
             saving, self._saving = self._saving, None
-            saving.wait()
+            saving.result()
 
     def _amend(self, intent: Intent) -> Intent:
         """The intent of a batch that is repeated, without queries that have left since."""
