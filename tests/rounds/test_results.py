@@ -287,3 +287,40 @@ def test_every_query_has_a_folder_of_its_own() -> None:
     assert names == [f"query_folder={sub_folder(id)}" for id in ids * 2]
     assert len({name.casefold() for name in names}) == len(ids)
     assert max(map(len, names)) <= 200
+
+
+def test_what_a_sink_remembers_of_its_batches_is_what_the_folder_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = FileSink(str(tmp_path))
+    to.files(columns(("x", T.LongType()), ("s", T.StringType())))
+    listed: list[str] = []
+    names = SinkFolder._names
+    monkeypatch.setattr(
+        SinkFolder, "_names", lambda self, *parts: (listed.append("/".join(parts)), names(self, *parts))[1]
+    )
+    for batch in range(12):  # entry 9 is compacted
+        listed.clear()
+        assert not to.has(batch, None)
+        to.take_batches([], batch)
+        assert to.has(batch, None)
+        mark = to.mark(batch)
+        if batch not in (0, 9):
+            assert listed == [LOG], "once, for the interval"
+        assert mark == to.folder.mark(batch) is not None
+
+
+def test_a_sink_whose_commit_failed_asks_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    to = FileSink(str(tmp_path))
+    to.files(columns(("x", T.LongType()), ("s", T.StringType())))
+    to.take_batches([], 0)
+
+    def fail(*_: Any) -> None:
+        raise OSError("after the entry was written")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SinkFolder, "list_marks", fail)
+        with pytest.raises(OSError, match="after the entry"):
+            to.take_batches([], 1)
+    assert to.has(1, None)
+    assert not to.has(2, None)

@@ -100,11 +100,6 @@ def cuts(widths: int | np.ndarray, rows: int, limit: int) -> Iterator[tuple[int,
         begin = end
 
 
-def is_fixed(kind: pa.DataType) -> bool:
-    """Whether all values of a type are equally wide."""
-    return not (_is_text(kind) or pa.types.is_nested(kind))
-
-
 def row_widths(column: pa.Array | pa.ChunkedArray) -> int | np.ndarray:
     """The bytes of every value; one number if all are equally wide.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from copy import deepcopy
 from dataclasses import fields
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ FORMAT = 7
 READABLE = (6, FORMAT)
 """The formats that are read: a document of an earlier one lacks fields, which then have their defaults."""
 REMEDY = "restore the checkpoint as it was, or start with a new one"
+_SHARED = {str, int, float, bool, type(None)}
 _SEAL = re.compile(rb', "checksum": (\d{1,10})\}\Z')
 
 
@@ -51,6 +53,23 @@ class Document:
     def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
         """The values of fields, where JSON has made something else of them."""
         return raw
+
+
+def copy_json(value: Any) -> Any:
+    """What a document holds, apart from the original, in a fraction of the time of `deepcopy`, which looks for what is there twice.
+
+    >>> first = {"a": [1, {"b": 2}]}
+    >>> second = copy_json(first)
+    >>> second["a"][1]["b"] = 3
+    >>> first, second
+    ({'a': [1, {'b': 2}]}, {'a': [1, {'b': 3}]})
+    """
+    kind = type(value)
+    if kind is dict:
+        return {key: item if type(item) in _SHARED else copy_json(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) in _SHARED else copy_json(item) for item in value]
+    return value if kind in _SHARED else deepcopy(value)
 
 
 def seal(text: str, name: str) -> bytes:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Protocol
 
 from watersmeet.errors import CheckpointError
 from watersmeet.plan.fingerprint import find_differences, parts_of
-from watersmeet.storage.document import REMEDY, Document
+from watersmeet.storage.document import REMEDY, Document, copy_json
 from watersmeet.storage.segment import SegmentInfo
 
 OTHER = ":"
@@ -198,6 +198,10 @@ class BatchManifest(Document):
         manifest = cls(**raw)
         manifest.late(), manifest.files()
         return raw
+
+    def copy(self) -> BatchManifest:
+        """The same state, apart."""
+        return replace(self, **{f.name: copy_json(getattr(self, f.name)) for f in fields(self)})
 
     def state_of(self, unit: int) -> str | None:
         """A unit's manifest as JSON; None if it has never run."""

@@ -33,7 +33,6 @@ from watersmeet.columns.arrow import (
     enlarge,
     floats,
     integers,
-    is_fixed,
     row_widths,
     slice_by_bytes,
     widest_value,
@@ -75,6 +74,8 @@ class Segment:
     table: pa.Table
     derived: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     """Codes and indexes, by what they are of."""
+    _weighed: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)
+    """How many of these have been weighed, and their bytes."""
 
     @classmethod
     def of(cls, table: pa.Table) -> Segment:
@@ -121,13 +122,9 @@ class Segment:
             return order_floats(-floats(column))
         return floats(column) if kind == "double" else codes(column, kind)  # type: ignore[arg-type]
 
-    def widest(self, name: str) -> int:
-        """The bytes of the widest value of a wire column."""
-        kind = self.table.schema.field(name).type
-        return int(row_widths(pa.nulls(0, kind)) if is_fixed(kind) else self._find_widest(name))
-
     @_derive
-    def _find_widest(self, name: str) -> np.int64:
+    def widest(self, name: str) -> np.int64:
+        """The bytes of the widest value of a wire column."""
         return np.int64(widest_value(self.column(name)))
 
     @_derive
@@ -203,9 +200,16 @@ class Segment:
         """One code for the keys of several classes."""
         return code_together([self.codes(name, kind) for name, kind in columns])
 
+    @cached_property
+    def table_bytes(self) -> int:
+        return int(self.table.nbytes)
+
     @property
     def nbytes(self) -> int:
-        return int(self.table.nbytes) + sum(d.nbytes for d in self.derived.values() if d is not None)
+        """With all that is derived; what was weighed before does not change."""
+        if self._weighed[0] != len(self.derived):
+            self._weighed = len(self.derived), sum(d.nbytes for d in self.derived.values() if d is not None)
+        return self.table_bytes + self._weighed[1]
 
     def with_column(self, name: str, values: pa.Array) -> Segment:
         """A new segment with a column more, or with another one of this name; what is derived from the others holds for it."""
@@ -225,7 +229,7 @@ def name_anew() -> str:
 
 def weigh_indexes(segments: Sequence[Segment]) -> float:
     """How many times their own bytes segments take with their indexes."""
-    own = sum(int(s.table.nbytes) for s in segments)
+    own = sum(s.table_bytes for s in segments)
     return sum(s.nbytes for s in segments) / own if own else 1.0
 
 
@@ -261,7 +265,7 @@ class SegmentStore(Protocol):
 
 def info_of(segment: Segment) -> SegmentInfo:
     """The manifest's entry of a segment."""
-    return SegmentInfo(segment.id, segment.rows, int(segment.table.nbytes), segment.min_ts, segment.max_ts)
+    return SegmentInfo(segment.id, segment.rows, segment.table_bytes, segment.min_ts, segment.max_ts)
 
 
 def damage(blob: bytes | pa.Buffer, info: SegmentInfo) -> str | None:

@@ -51,6 +51,8 @@ class VisibleSide:
         self.segments = old if new is None else [*old, new]
         self.offsets = np.cumsum([0, *(s.rows for s in self.segments)])
         self._arrays: dict[tuple[str, str], np.ndarray] = {}
+        self._wholes: dict[str, pa.Array] = {}
+        """Columns of all segments together, of those that were worth it."""
         self._scratch = np.empty(0, np.int32)
 
     @cached_property
@@ -66,6 +68,7 @@ class VisibleSide:
         self.new = new
         self.__dict__.pop("new_idx", None)
         self.segments = [*self.segments, new]
+        self._wholes.clear()
         self.offsets = np.append(self.offsets, self.offsets[-1] + new.rows)
         for (name, kind), array in self._arrays.items():
             self._arrays[name, kind] = np.concatenate([array, new.codes(name, kind) if name else new.ts])
@@ -93,12 +96,14 @@ class VisibleSide:
 
     def widest(self, name: str) -> int:
         """The bytes of the widest value of a column."""
-        return max((s.widest(name) for s in self.segments), default=0)
+        return int(max((s.widest(name) for s in self.segments), default=0))
 
     def take(self, name: str, row_idx: np.ndarray) -> pa.Array:
         """The values of a column at these rows; costs what it returns, not what is stored."""
         if len(self.segments) == 1 or len(row_idx) == 0:
             return self.segments[0].column(name).take(pa.array(row_idx))
+        if (whole := self._join_segments(name, len(row_idx))) is not None:
+            return whole.take(pa.array(row_idx))
         lowest, highest = np.searchsorted(self.offsets, (row_idx.min(), row_idx.max()), side="right") - 1
         if lowest == highest:
             return self.segments[lowest].column(name).take(pa.array(row_idx - self.offsets[lowest]))
@@ -110,6 +115,15 @@ class VisibleSide:
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return self._pieces(name, row_idx[order], segment_of).take(pa.array(back))
+
+    def _join_segments(self, name: str, rows: int) -> pa.Array | None:
+        """A column of all segments, if that is short beside the rows that are taken of it: a copy of it costs less than a take from each."""
+        if name not in self._wholes:
+            stored = int(self.offsets[-1])
+            if stored > MOST_STORED * rows or stored * self.widest(name) > WHOLE_BYTES:
+                return None
+            self._wholes[name] = pa.concat_arrays([s.column(name) for s in self.segments])
+        return self._wholes[name]
 
     def _pieces(self, name: str, row_idx: np.ndarray, segment_of: np.ndarray) -> pa.Array:
         """The values at rows that stand segment by segment."""
@@ -238,6 +252,8 @@ def in_blocks(members: Mapping[str, Member], bound: Bound, columns: Columns) -> 
         yield {alias: idx[begin:end] for alias, idx in bound.items()}
 
 
+WHOLE_BYTES, MOST_STORED = 2**20, 16
+"""Segments are joined to take from them where a column has at most so many bytes, and so many rows for each that is taken."""
 OFTEN = 4
 """Texts of members leave as a dictionary if a member is in so many combinations of a chunk, on average."""
 FIXED = 16

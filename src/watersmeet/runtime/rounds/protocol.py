@@ -9,6 +9,9 @@
     5  commit manifest n
     6  collect files that neither the last `keep` manifests (2, if the user wants no more) nor an open intent name
 
+The disk takes some milliseconds for an intent or a manifest. They are written beside what may go on meanwhile: the intent is there before the sink, or a
+manifest, shows anything of the batch; the manifest is there before the batch is over, and before the folder is looked through.
+
 Spark writes its offset log before a batch and its commit log after it, and repeats the batch that stands between them.
 So wherever the process dies, the next one repeats batch n from the same input and the same manifest n-1.
 
@@ -22,8 +25,8 @@ import typing
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -39,29 +42,24 @@ from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.progress import Figures, Progress, QueryFigures, write_figures
 from watersmeet.runtime.rounds.checkpoint import (
     INTENTS,
-    MAIL,
     MANIFESTS,
     METADATA,
     PROGRESS,
-    SEGMENTS,
-    UPGRADES,
     SparkLogs,
     StateFolder,
 )
+from watersmeet.runtime.rounds.collection import Collection
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.running import Account, Batch, Batches, Rows
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, TakesBatches, mark_of
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.runtime.rounds.upgrades import list_held
 from watersmeet.runtime.spark.failures import Striking, run_without_culprits
 from watersmeet.storage.document import REMEDY
 from watersmeet.storage.manifest import REWRITTEN, BatchManifest, Identity, Intent
 
-SWEEP_EVERY = 100
-"""After so many batches the whole folder is looked through for files of attempts that failed."""
 KEPT_PROGRESS = 100
-PHASES = ("intent", "rounds and sink", "commit", "collection")
-"""What the time of a batch goes to."""
+PHASES = ("intent", "rounds and sink", "collection", "commit")
+"""What the time of a batch goes to; the disk gets the intent during the rounds, and the manifest during the collection."""
 KEPT, MOST_KEPT = 2, 100
 """Batches whose state stays: unless the user says otherwise, and at most; Spark keeps its own logs as long."""
 
@@ -133,11 +131,9 @@ class Protocol:
         self.latest: BatchManifest | None = None
         self.keep = keep
         """How many batches can be gone back to: the state after each of the last so many stays."""
-        self._kept: dict[int, set[str]] = {}
-        """Files that the manifests name which have not been deleted, by batch."""
-        self._held: dict[int, tuple[int, set[str]]] = {}
-        """Upgrades that can be undone, see `upgrades.list_held`."""
-        self._swept = False
+        self.collection = Collection(folder)
+        self._saving: Future[None] | None = None
+        """The intent of this batch, or its manifest, while it is being written."""
         self._repeats = False
         """Whether this batch has been tried before: its failed attempts may have left files among the results."""
 
@@ -146,6 +142,8 @@ class Protocol:
             self._batch(entered, batch_id)
         except BaseException as error:
             self.error = error
+            with suppress(BaseException):  # who starts anew finds the file, or none
+                self._await_saved()
             raise
 
     def _batch(self, entered: DataFrame, batch_id: int) -> None:
@@ -161,8 +159,12 @@ class Protocol:
         after, account = self.attempt(entered, before, intent)
         marks.append(time.monotonic())
         self.commit(after)
+        if self.collection.sweeps(batch_id):
+            self._await_saved()
+        self.collect(before, after, account)
         marks.append(time.monotonic())
-        self.collect(before, after)
+        self._await_saved()
+        self._go_on_from(after)
         marks.append(time.monotonic())
         phases = {name: end - begin for name, begin, end in zip(PHASES, marks, marks[1:], strict=False)}
         self._tell(before, after, account, phases)
@@ -216,8 +218,16 @@ class Protocol:
             required={i.alias: list_required(i) for i in self.plan.inputs} if isinstance(self.plan, Plan) else None,
             **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
-        self.folder.save(INTENTS, batch_id, intent, is_new=True)
+        self._saving = self.folder.save_beside(INTENTS, batch_id, intent)
+        if self.registered is not None:
+            self._await_saved()
         return intent
+
+    def _await_saved(self) -> None:
+        """Go on when the disk has the intent, or the manifest."""
+        if self._saving is not None:
+            saving, self._saving = self._saving, None
+            saving.result()
 
     def _amend(self, intent: Intent) -> Intent:
         """The intent of a batch that is repeated, without queries that have left since."""
@@ -228,7 +238,7 @@ class Protocol:
         return intent if queries == intent.queries else self._intend_anew(replace(intent, queries=queries))
 
     def _intend_anew(self, intent: Intent) -> Intent:
-        self._swept, self._repeats = False, True  # failed attempts have left files
+        self.collection.is_untidy = self._repeats = True  # failed attempts have left files
         self.folder.save(INTENTS, intent.batch, intent)
         return intent
 
@@ -268,7 +278,7 @@ class Protocol:
         writes: bool,
     ) -> tuple[BatchManifest, Account]:
         """The rounds alone: the state after them. What becomes files is written only if the sink will name them."""
-        after = deepcopy(before)
+        after = before.copy()
         after.batch, after.queries, after.spark = intent.batch, intent.queries, intent.spark
         attempt = f"{intent.batch}-{uuid.uuid4().hex[:12]}"
         decisions: dict[str, Any] = {"routing": intent.routing, "spread": intent.spread, "shipping": intent.shipping}
@@ -284,6 +294,7 @@ class Protocol:
 
     def deliver(self, rows: Rows, batch_id: int) -> None:
         """Results to the sink; if it has them already, they are computed for the state alone."""
+        self._await_saved()
         sink = NoopSink() if self.sink.has(batch_id, self.steps.spark) else self.sink
         if isinstance(rows, Batches):
             assert isinstance(sink, TakesBatches)
@@ -298,54 +309,24 @@ class Protocol:
             self.late.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
-        self.folder.save(MANIFESTS, after.batch, after, is_new=True)
+        """Begin to write the manifest; the batch is committed when it is there."""
+        self._await_saved()
+        self._saving = self.folder.save_beside(MANIFESTS, after.batch, after)
+
+    def _go_on_from(self, after: BatchManifest) -> None:
         self.latest = after
         self.decider.after_commit(after)
         if self.registered is not None:
             after.queries = self.registered.commit(after.queries)
 
-    def collect(self, before: BatchManifest, after: BatchManifest) -> None:
+    def collect(self, before: BatchManifest, after: BatchManifest, account: Account) -> None:
         """Delete what none of the last manifests names, and what failed attempts have left among the results."""
-        number = after.batch
         if self._repeats:
             self._repeats = False
             for to in (self.sink, self.late):
                 if isinstance(to, FileSink):
-                    to.sweep(number)
-        self._kept |= {before.batch: before.files(), after.batch: after.files()}
-        sweeps = not self._swept or number % SWEEP_EVERY == 0
-        if not self._swept:
-            self._kept |= self._name_older(before.batch)
-            self._held = list_held(self.folder)
-        self._swept = True
-        gone = [batch for batch in self._kept if batch <= number - self.keep]
-        old = set[str]().union(*(self._kept.pop(batch) for batch in gone), *self._let_go(number - self.keep))
-        needed = set[str]().union(*self._kept.values(), *(files for _, files in self._held.values()))
-        for name in (set(self.folder.names(SEGMENTS)) if sweeps else old) - needed:
-            self.folder.delete(SEGMENTS, name)
-        for name in self.folder.names(MAIL):
-            self.folder.delete(MAIL, name)
-        living = {f"{batch}.json" for batch in self._kept}
-        for kind in (INTENTS, MANIFESTS):
-            for name in self.folder.names(kind):
-                if name not in living:  # older, or a part that was never renamed
-                    self.folder.delete(kind, name)
-
-    def _let_go(self, batch: int) -> list[set[str]]:
-        """Forget upgrades that a batch follows from so far that they can be undone no more; the files that they held."""
-        gone = [number for number, (after, _) in self._held.items() if after <= batch]
-        for number in gone:
-            self.folder.delete(UPGRADES, f"{number}.json")
-        return [self._held.pop(number)[1] for number in gone]
-
-    def _name_older(self, last: int) -> dict[int, set[str]]:
-        """What the manifests name that an earlier run has kept; one that cannot be read is not kept."""
-        found: dict[int, set[str]] = {}
-        for batch in self.folder.numbers(MANIFESTS):
-            if last - self.keep < batch < last:
-                with suppress(CheckpointError):
-                    found[batch] = self.folder.load(MANIFESTS, batch, BatchManifest).files()
-        return found
+                    to.sweep(after.batch)
+        self.collection.collect(before, after, self.keep, account.attempt)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
         if self.registered is not None:

@@ -87,6 +87,8 @@ class Account:
     """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
     tasks: int = 1
     """Source tasks."""
+    attempt: str = ""
+    """What the names of its files begin with."""
 
     @property
     def results(self) -> int:
@@ -151,7 +153,7 @@ class Running:
         self.entered, self.state, self.attempt = batch.entered, batch.state, batch.attempt
         self.flow = steps.flows.under(batch.decisions)
         self.rounds: Rounds[Letter] = Rounds(self.flow, most=steps.most_rounds)
-        self.account = Account()
+        self.account = Account(attempt=batch.attempt)
         self.posted: list[Parcel] = []
         """Results of rounds that were not the last."""
         self.lost: list[Parcel] = []

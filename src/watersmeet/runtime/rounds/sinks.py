@@ -158,6 +158,10 @@ class FileSink:
         self.path, self.format, self.by, self.option = path, format, tuple(by), option
         """`by`: columns whose values have sub-folders of their own."""
         self._files: PartFiles | None = None
+        self._written: int | None = None
+        """The latest batch, once this process has written one."""
+        self._mark: str | None = None
+        """What it has left in the folder's log, if it told."""
         self.interval = INTERVAL
         """After so many batches the log is compacted."""
 
@@ -166,8 +170,12 @@ class FileSink:
         return SinkFolder(self.path, self.option)
 
     def has(self, batch_id: int, spark: Any) -> bool:
-        latest = self.folder.latest()
+        latest = self.folder.latest() if self._written is None else self._written
         return latest is not None and batch_id <= latest
+
+    def mark(self, batch_id: int) -> str | None:
+        """What a batch has left; None if nothing."""
+        return self._mark if self._written == batch_id and self._mark is not None else self.folder.mark(batch_id)
 
     def files(self, schema: StructType) -> PartFiles:
         """How rows of these columns become files; raises if they cannot."""
@@ -176,18 +184,22 @@ class FileSink:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         """Commit the files that the rows name."""
-        self.commit(batch_id, [Part(*row) for row in rows.collect()], self.interval)
+        self._put(batch_id, [Part(*row) for row in rows.collect()])
 
     def take_batches(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> None:
         """Commit the files that were written in this process."""
-        parts = [Part(*row.values()) for batch in batches for row in batch.to_pylist()]
-        self.commit(batch_id, parts, self.interval)
+        self._put(batch_id, [Part(*row.values()) for batch in batches for row in batch.to_pylist()])
 
-    def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> None:
+    def _put(self, batch_id: int, parts: Sequence[Part]) -> None:
+        self._written = self._mark = None  # should it fail, the folder is asked
+        self._mark = self.commit(batch_id, parts, self.interval)
+        self._written = batch_id
+
+    def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> str | None:
         """Let readers see the files of a batch; before the first rows there is a file without any, which tells them the columns."""
         if batch_id == 0 and not parts and self._files is not None and not (self._files.is_text or self._files.folders):
             parts = [write_empty(self._files, f"part-{batch_id}-{uuid.uuid4().hex[:12]}-0-0")]
-        SinkLog(self.folder, interval).put(batch_id, parts)
+        return SinkLog(self.folder, interval).put(batch_id, parts)
 
     def sweep(self, batch_id: int) -> None:
         """Delete files that failed attempts of a committed batch have left."""
@@ -212,8 +224,9 @@ class TableSink(FileSink):
     def attach(self, logs: SparkLogs) -> None:
         self._table = replace(self._table, logs=logs)
 
-    def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> None:
+    def commit(self, batch_id: int, parts: Sequence[Part], interval: int = INTERVAL) -> str | None:
         self.folder.put(batch_id, self._schema, self.by, parts)
+        return None
 
     def sweep(self, batch_id: int) -> None:
         """Others write to the table's folder, too: what no version names is deleted by the table's own means."""
@@ -276,7 +289,7 @@ def check_names(to: Sink, names: Sequence[str]) -> None:
 
 def mark_of(sink: Sink, batch_id: int) -> str | None:
     """What a batch has left in a folder of results; None where the sink is none."""
-    return sink.folder.mark(batch_id) if isinstance(sink, FileSink) else None
+    return sink.mark(batch_id) if isinstance(sink, FileSink) else None
 
 
 class FunctionSink:

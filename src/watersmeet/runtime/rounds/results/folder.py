@@ -100,14 +100,15 @@ class SinkFolder:
         return marks[0] if marks else None
 
     def _marks(self, batch: int) -> list[str]:
-        """The marks of a batch's entry: of a compacted one that of its own lines, since others may be merged later, and that of all, which earlier versions took."""
+        """The marks of a batch's entry."""
         found = self.entry_of(batch)
-        if found is None:
-            return []
-        blob = self.read_log(found)
+        return [] if found is None else self.list_marks(found, self.read_log(found), batch)
+
+    def list_marks(self, name: str, blob: bytes, batch: int) -> list[str]:
+        """The marks of an entry: of a compacted one that of the batch's own lines, since others may be merged later, and that of all, which earlier versions took."""
         lines = blob.decode().split("\n")
         own = "\n".join([lines[0], *(line for line in lines[1:] if self.is_of(line, batch))]).encode()
-        return [hashlib.sha256(b).hexdigest()[:16] for b in ((own, blob) if found.endswith(".compact") else (blob,))]
+        return [hashlib.sha256(b).hexdigest()[:16] for b in ((own, blob) if name.endswith(".compact") else (blob,))]
 
     @staticmethod
     def is_of(line: str, batch: int) -> bool:

@@ -87,13 +87,16 @@ class SinkLog:
         compacted = [int(n.removesuffix(".compact")) for n in self.folder.log_names() if n.endswith(".compact")]
         return interval_of(compacted, self.default)
 
-    def put(self, batch: int, parts: Iterable[Part]) -> None:
-        """Commit a batch: from now on readers see these files of it."""
+    def put(self, batch: int, parts: Iterable[Part]) -> str:
+        """Commit a batch: from now on readers see these files of it. The entry's mark, see `SinkFolder.mark`."""
         interval = self.interval
+        name = name_of(batch, interval)
         lines = [*self._lines_before(batch, interval), *self.describe(list(parts))]
-        self._create(name_of(batch, interval), "\n".join([VERSION, *lines]).encode())
+        blob = "\n".join([VERSION, *lines]).encode()
+        self._create(name, blob)
         if is_compacted(batch, interval):
             self._forget(batch - interval)
+        return self.folder.list_marks(name, blob, batch)[0]
 
     def list_files(self, batch: int) -> set[str]:
         """The names of the files, without folders, that the entry of a batch names."""
