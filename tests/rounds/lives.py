@@ -5,6 +5,7 @@ Protocol, programs, segments, mail, orders and reports are the runtime's own; `m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.checkpoints.upgrade import Sinks, end_upgrade, upgrade
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import files, running, sinks, worker
+from watersmeet.runtime.rounds import files, running, sinks, systems, worker
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
@@ -32,7 +33,8 @@ from watersmeet.runtime.rounds.results.folder import SinkFolder
 from watersmeet.runtime.rounds.running import Account, Batch, Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
-from watersmeet.runtime.subscriptions.log import FolderLog
+from watersmeet.runtime.subscriptions.feed import TakeIn
+from watersmeet.runtime.subscriptions.log import FEED, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
 from watersmeet.storage.cache import CACHE
 
@@ -115,6 +117,10 @@ class Life:
     def frame(self, taken: list[int]) -> Any:
         return SimpleNamespace(files=taken)
 
+    def rows(self) -> Counter[Any]:
+        """All that has been found."""
+        return self.sink.rows()
+
 
 class Registered(Life):
     """The same of registered queries."""
@@ -133,6 +139,28 @@ class Registered(Life):
     def frame(self, taken: list[int]) -> Any:
         tables = {n: pa.concat_tables([batch_of(f)[n] for f in taken]) for n in SPECS}
         return SimpleNamespace(tables=tables)
+
+
+class Fed(Registered):
+    """The same of queries most of which come by a feed: a row for every file, and what it says holds from the batch of that file on."""
+
+    def made(self, seconds: int) -> Protocol:
+        protocol = super().made(seconds)
+        assert isinstance(protocol.registered, Registry)
+        self.seconds, self.take_in = seconds, TakeIn(protocol.registered, FolderLog(self.folder))
+        self.take_in.log.check_feed()
+        return protocol
+
+    def run(self, files: int, dies: str = "") -> None:
+        for there in range(1, files + 1):
+            feed = MiniSpark(self.checkpoint / FEED, most=1)
+            feed.run(lambda taken, batch, _: self.take_in(self.requests(taken), batch), there)  # type: ignore[arg-type]
+            super().run(there, dies if there == files else "")
+
+    def requests(self, taken: list[int]) -> Any:
+        rows = [(f"fed{f}", "add", sql(self.seconds + f)) for f in taken]
+        rows += [(f"fed{f - 2}", "remove", None) for f in taken if f > 1]
+        return SimpleNamespace(collect=lambda: rows)
 
 
 class Upgraded(Life):
@@ -155,3 +183,4 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (files, worker):
         monkeypatch.setattr(module, "TaskContext", None)
     monkeypatch.setattr(log_module, "MOST_CHANGES", 3)
+    monkeypatch.setattr(systems.os, "fsync", lambda handle: None)  # the machine lives on, and disks are slow

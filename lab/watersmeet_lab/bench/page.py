@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -32,6 +32,8 @@ from watersmeet_lab.bench.soak import make_query, write_stream
 
 THREADS = ("watersmeet observer", "watersmeet page", "process_request_thread")
 """How the page's threads are called: who looks for batches, who listens, and those who answer."""
+PATIENCE_S = 60.0
+"""Longer nobody waits for a page beyond the time that its batches take."""
 STREAMS = ("a", "b", "c")
 _READER = """
 import sys, threading, time, urllib.request
@@ -47,7 +49,7 @@ for line in urllib.request.urlopen(sys.argv[1].replace("/?", "/events?")):
 
 def command(
     batches: Annotated[int, typer.Option(help="Micro-batches.", min=5)] = 40,
-    rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 20_000,
+    rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 2_000,
     played: Annotated[
         float | None, typer.Option(help="No Spark: batches of so many seconds that are played.", show_default=False)
     ] = None,
@@ -83,8 +85,7 @@ def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[floa
         handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / name, trigger="availableNow")
         with handle.serve() as page, look_at(page, is_open=is_open):
             handle.await_termination()
-            while page.hub.status == "running":
-                time.sleep(0.05)
+            await_end(page)
             told = page.hub.totals
         await_threads()
     history = list(handle.history())
@@ -99,8 +100,7 @@ def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[floa
     with count_cpu() as used:
         page = serve(source, {"title": "played", "query": ""}, [[(s, 0) for s in STREAMS]])
         with page, look_at(page, is_open=is_open):
-            while page.hub.status == "running":
-                time.sleep(0.05)
+            await_end(page, source.end_s)
             assert page.hub.totals.batches == batches
         await_threads()
     return batches * every_s, sum(s for n, s in used.items() if any(t in n for t in THREADS))
@@ -161,10 +161,26 @@ def look_at(page: Page, *, is_open: bool) -> Iterator[None]:
             looking.wait()
 
 
+def await_end(page: Page, expected_s: float = 0.0) -> None:
+    """Until a page has told of the end of its query."""
+    _await(lambda: page.hub.status != "running", expected_s, "the page has not noticed the end of its query")
+
+
 def await_threads() -> None:
     """Until all threads of a page have noticed that it is closed, and are counted."""
-    while any(part in thread.name for thread in threading.enumerate() for part in THREADS):
-        time.sleep(0.1)
+    _await(
+        lambda: not any(part in thread.name for thread in threading.enumerate() for part in THREADS),
+        0.0,
+        "threads of a closed page go on",
+    )
+
+
+def _await(is_so: Callable[[], bool], expected_s: float, complaint: str) -> None:
+    deadline = time.monotonic() + expected_s + PATIENCE_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{complaint} after {PATIENCE_S:.0f} s")
+        time.sleep(0.05)
 
 
 @contextmanager

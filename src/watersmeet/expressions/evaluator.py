@@ -216,23 +216,26 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
                 con.unregister(name)
 
 
-def runs(table: pa.Table, expression: str, timezone: str) -> bool:
-    """Whether an expression has a value for every row.
+def attempt(table: pa.Table, expression: str, timezone: str) -> pa.ChunkedArray | None:
+    """The values of an expression, or of the first of several; None if one has none for some row. Nobody looks for that row.
 
-    >>> runs(pa.table({"s": ["1"]}), "CAST(s AS INTEGER)", "UTC"), runs(pa.table({"s": ["x"]}), "CAST(s AS INTEGER)", "UTC")
-    (True, False)
+    >>> attempt(pa.table({"s": ["1"]}), "CAST(s AS INTEGER)", "UTC").to_pylist()
+    [1]
+    >>> attempt(pa.table({"s": ["1", "x"]}), "CAST(s AS INTEGER)", "UTC")
     """
     con = connection(timezone)
     import duckdb
 
     try:
         con.register(ROWS, table)
-        con.sql(f"SELECT {expression} FROM {ROWS}").to_arrow_table()
-        return True
-    except duckdb.Error:
-        return False
+        return con.sql(f"SELECT {expression} FROM {ROWS}").to_arrow_table().column(0)
+    except duckdb.Error as error:
+        if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
+            _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
+        return None
     finally:
-        con.unregister(ROWS)
+        with suppress(duckdb.Error):
+            con.unregister(ROWS)
 
 
 def _find_culprit(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> int:

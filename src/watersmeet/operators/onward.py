@@ -27,7 +27,7 @@ from watersmeet.columns.arrow import fold
 from watersmeet.columns.row_hash import by_hash, row_hash
 from watersmeet.dataflow.contract import Aside, Message, Pause, Yielded, first_unit
 from watersmeet.expressions.broken import find_broken, find_true
-from watersmeet.expressions.evaluator import mask, runs
+from watersmeet.expressions.evaluator import attempt, mask
 from watersmeet.operators.enter import route, send_lone, split
 from watersmeet.operators.finish.aggregate import group_hash
 from watersmeet.operators.finish.distinct import LEFT, add_buckets, first_of_each
@@ -87,7 +87,8 @@ def ask_conditions(plan: Plan, table: pa.Table, conditions: Pieces) -> tuple[np.
 def _find_broken(plan: Plan, table: pa.Table, columns: Pieces) -> Broken:
     """Which rows break an expression of SELECT."""
     found, seen = Broken(), np.zeros(table.num_rows, bool)
-    if not columns or not table.num_rows or runs(table, ", ".join(text for text, _ in columns), plan.timezone):
+    together = ", ".join(text for text, _ in columns)
+    if not columns or not table.num_rows or attempt(table, together, plan.timezone) is not None:
         return found
     for text, shown in columns:
         breaks = find_broken(table, text, plan.timezone) & ~seen

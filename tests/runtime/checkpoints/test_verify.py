@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from tests.rounds.mini_spark import SparkError
 from tests.rounds.test_damage import (
+    COMMON,
     DAMAGES,
     ENDS,
     LIVES,
+    LONG,
     built,
     damaged_copy,
     expected,
@@ -62,7 +64,11 @@ def test_what_is_whole_is_called_whole(kind: str, end: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "damage"),
-    [*(("query", damage) for damage in DAMAGES), *(("registered", damage) for damage in ("half", "flip", "gone"))],
+    [
+        *(("query", damage) for damage in DAMAGES),
+        *(("registered", damage) for damage in COMMON),
+        *(pytest.param(kind, damage, marks=pytest.mark.thorough) for kind in LONG for damage in COMMON),
+    ],
 )
 def test_every_file_is_named_or_harmless(kind: str, damage: str) -> None:
     end = ENDS[DAMAGES.index(damage) % len(ENDS)]

@@ -36,7 +36,7 @@ from watersmeet.runtime.rounds.checkpoint import (
 )
 from watersmeet.runtime.rounds.upgrades import UpgradeRecord, list_held
 from watersmeet.runtime.sites.mailbox import TAKEN, list_waiting, read_run, read_sent, read_taken
-from watersmeet.runtime.subscriptions.log import FEED, REGISTRY, SNAPSHOTS, FolderLog
+from watersmeet.runtime.subscriptions.log import REGISTRY, SNAPSHOTS, FolderLog
 from watersmeet.storage.document import Document
 from watersmeet.storage.manifest import BatchManifest, Intent, check_query
 from watersmeet.storage.segment import Segment, SegmentInfo
@@ -133,7 +133,7 @@ class _Verification:
     def _check_registry(self, log: FolderLog) -> Iterator[Finding]:
         """That all its files are whole and its own, from the oldest snapshot on, and that the latest batch's queries can be read."""
         latest = max(self.folder.numbers(MANIFESTS), default=None)
-        checks: list[Callable[[], Any]] = [log.check, self._check_feed]
+        checks: list[Callable[[], Any]] = [log.check, log.check_feed]
         checks += [lambda n=n: log.snapshot(n) for n in self.folder.numbers(SNAPSHOTS)]  # type: ignore[misc]
         checks += [lambda n=n: list(log.changes(n - 1, n)) for n in self.folder.numbers(REGISTRY)]  # type: ignore[misc]
         checks.append(lambda: list(log.past()))
@@ -141,12 +141,6 @@ class _Verification:
             checks.append(lambda: read_version(log, self.folder.load(MANIFESTS, latest, BatchManifest).queries))
         for check in checks:
             yield from self._ask(self._below(SNAPSHOTS), check)
-
-    def _check_feed(self) -> None:
-        """That the feed's own logs are those that it was taken in with."""
-        fed = FolderLog(self.folder).read_fed()
-        if fed is not None:
-            SparkLogs.beside(self.folder, FEED).check(fed.spark)
 
     def _check_state(self, number: int, *, is_latest: bool) -> Iterator[Finding]:
         try:

@@ -11,8 +11,11 @@ receiver has said that it has taken it for good. A carrier that cannot be reache
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
+
+from watersmeet.errors import StreamError
 
 PART_BYTES = 900_000
 """Less than what a broker of Kafka takes in one message unless it was told otherwise."""
@@ -52,6 +55,21 @@ def split(blob: bytes) -> list[bytes]:
     [900000, 1]
     """
     return [blob[begin : begin + PART_BYTES] for begin in range(0, max(len(blob), 1), PART_BYTES)]
+
+
+def read_greeting(blob: bytes, where: str, remedy: str) -> dict[str, Any]:
+    """What a site has said of itself; where that lies, and what to do if it is damaged, are for the error.
+
+    >>> read_greeting(b'{"run": "7f"}', "exchange/sites/paris.json", "delete it")
+    {'run': '7f'}
+    """
+    try:
+        found = json.loads(blob)
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise StreamError(f"{where} is damaged: it does not say what the site runs; {remedy}")
 
 
 class Parts:

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from watersmeet.errors import OptionError
 from watersmeet.runtime.rounds.systems import check_reach, open_files
-from watersmeet.runtime.sites.exchange import split
+from watersmeet.runtime.sites.exchange import read_greeting, split
 
 
 class FolderExchange:
@@ -49,7 +49,10 @@ class FolderExchange:
         for name in self._files.lengths(f"{self._root}/sites"):
             if name.endswith(".json") and not name.startswith("."):
                 blob = self._files.read(f"{self._root}/sites/{name}").to_pybytes()
-                out[unquote(name.removesuffix(".json"))] = json.loads(blob)
+                where = f"{self.address.rstrip('/')}/sites/{name}"
+                out[unquote(name.removesuffix(".json"))] = read_greeting(
+                    blob, where, "delete it, and start that site again, which writes it anew"
+                )
         return out
 
     def find_unsent(self, sender: str, to: str, numbers: Collection[int]) -> list[int]:

@@ -30,7 +30,7 @@ from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.plan.fingerprint import find_differences
-from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
+from watersmeet.runtime.rounds.checkpoint import LETTERS, MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites.exchange import Exchange
@@ -94,11 +94,12 @@ class Correspondence:
 
     def _begin(self) -> None:
         me, names = self.station.name, self.folder.names(LETTERS)
-        run = read_run(self.folder) if RUN in names else uuid.uuid4().hex
+        has_run = RUN in names or bool(self.folder.numbers(MANIFESTS))
+        run = read_run(self.folder) if has_run else uuid.uuid4().hex
         before = self.exchange.greetings()
         if before.get(me, {}).get(RUN, run) != run and len(before) > 1:
             raise StreamError(
-                f"site {me} has run with this exchange before, from another checkpoint, and other sites go on from there: start it with that checkpoint (if this is it, restore {self.folder.path(LETTERS, RUN)}), or begin anew at all sites, with a new exchange and new checkpoints"
+                f"site {me} has run with the exchange {self.exchange.address} before, from another checkpoint, and other sites go on from there: start it with that checkpoint (if this is it, restore {self.folder.path(LETTERS, RUN)}), or begin anew at all sites, with a new exchange and new checkpoints"
             )
         self.folder.write(LETTERS, RUN, run.encode(), durably=True)
         self.who[RUN] = run

@@ -20,7 +20,7 @@ from typing import Any
 from watersmeet.errors import OptionError
 from watersmeet.runtime.kafka.address import Topic, topic_of
 from watersmeet.runtime.kafka.probe import require_broker
-from watersmeet.runtime.sites.exchange import Parts, split
+from watersmeet.runtime.sites.exchange import Parts, read_greeting, split
 
 PATIENCE_S = 20.0
 READY_S = 60.0
@@ -122,7 +122,11 @@ class TopicExchange:
 
     def greetings(self) -> dict[str, dict[str, Any]]:
         for record in self._logs[_SITES].read():
-            self._known[record.key().decode()] = json.loads(record.value())
+            site = record.key().decode()
+            where = f"what the topic {self._logs[_SITES].topic} has of site {site}"
+            self._known[site] = read_greeting(
+                record.value(), where, "let nobody but sites write to it, and begin anew with another prefix"
+            )
         return dict(self._known)
 
     def find_unsent(self, sender: str, to: str, numbers: Collection[int]) -> list[int]:

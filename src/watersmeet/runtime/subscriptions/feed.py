@@ -19,12 +19,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.errors import CheckpointError, StreamError
-from watersmeet.runtime.rounds.checkpoint import METADATA, OFFSETS, SparkLogs
+from watersmeet.errors import StreamError
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.subscriptions.log import FEED, Fed, FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
-from watersmeet.storage.document import REMEDY
 
 COLUMNS = ("id", "action", "sql")
 
@@ -39,16 +37,15 @@ class Feed:
         if not frame.isStreaming:
             raise StreamError("feed=: give a streaming DataFrame; add_all() takes queries that are at hand")
         self.frame = frame.select(*(F.col(c).cast("string").alias(c) for c in COLUMNS))
-        self.registry, self.log, self.checkpoint = registry, log, f"{checkpoint.rstrip('/')}/{FEED}"
-        self.logs = SparkLogs.beside(log.folder, FEED)
+        self.checkpoint = f"{checkpoint.rstrip('/')}/{FEED}"
         self._query: Any = None
-        self._take_in = TakeIn(registry, log, self.logs)
+        self._take_in = TakeIn(registry, log)
 
     def start(self, trigger: dict[str, Any]) -> None:
         """Start; with 'availableNow' all that is there has been taken in when this returns."""
         if self._query is not None and self._query.isActive:
             return
-        self.check()
+        self._take_in.log.check_feed()
         writer = self.frame.writeStream.foreachBatch(self._take_in).option("checkpointLocation", self.checkpoint)
         self._query = writer.trigger(**trigger).start()
         if trigger.get("availableNow"):
@@ -56,21 +53,6 @@ class Feed:
                 self._query.awaitTermination()
             except Exception as error:
                 raise_unwrapped(error, self._take_in.raised)
-
-    def check(self) -> None:
-        """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
-        self.registry.refresh()
-        fed = self.log.read_fed()
-        query_id, begun = self.logs.query_id(), self.logs.latest(OFFSETS)
-        if fed is not None and query_id != fed.query_id:
-            raise CheckpointError(
-                f"the registry was fed by Spark query {fed.query_id}, and {self.logs.path(METADATA)} names {query_id}; {REMEDY}"
-            )
-        if self.registry.feed >= 0 and (begun is None or begun < self.registry.feed):
-            raise CheckpointError(
-                f"{self.logs.path(f'{OFFSETS}/{self.registry.feed}')} is missing, and the registry has taken that batch in; {REMEDY}"
-            )
-        self.logs.check({} if fed is None else fed.spark)
 
     def stop(self) -> None:
         if self._query is not None:
@@ -88,13 +70,13 @@ class TakeIn:
 
     registry: Registry
     log: FolderLog
-    logs: SparkLogs
     raised: BaseException | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         try:
             self.registry.take_in([tuple(row) for row in rows.collect()], batch)
-            self.log.note_fed(Fed(str(self.logs.query_id()), batch, self.logs.digests(batch)))
+            logs = self.log.feed_logs
+            self.log.note_fed(Fed(str(logs.query_id()), batch, logs.digests(batch)))
         except BaseException as error:
             self.raised = error
             raise

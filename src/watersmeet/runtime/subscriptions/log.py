@@ -22,11 +22,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from watersmeet.errors import CheckpointError
 from watersmeet.registry.versions import Change, QueryVersion, Snapshot
-from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
+from watersmeet.runtime.rounds.checkpoint import MANIFESTS, METADATA, OFFSETS, SparkLogs, StateFolder
 from watersmeet.storage.document import REMEDY, Document
 
 REGISTRY, SNAPSHOTS, SCHEMAS = "registry", "snapshots", "schemas"
@@ -154,6 +155,27 @@ class FolderLog:
     def read_fed(self) -> Fed | None:
         """What was taken in of the feed last; None before the first batch."""
         return self.folder.load(SNAPSHOTS, _FEED, Fed) if self._has(_FEED) else None
+
+    @cached_property
+    def feed_logs(self) -> SparkLogs:
+        """Spark's own logs of the feed."""
+        return SparkLogs.beside(self.folder, FEED)
+
+    def check_feed(self) -> None:
+        """Raise if the feed's checkpoint is not the one that the registry has been fed from."""
+        fed, logs, base = self.read_fed(), self.feed_logs, self.latest()
+        taken = max([self.snapshot(base).feed, *(feed for _, _, feed in self.changes(base))])
+        query_id, begun = logs.query_id(), logs.latest(OFFSETS)
+        if fed is not None and query_id != fed.query_id:
+            said = self.folder.path(SNAPSHOTS, f"{_FEED}.json")
+            raise CheckpointError(
+                f"{logs.path(METADATA)} names Spark query {query_id}, and {said} says that the registry was fed by {fed.query_id}; {REMEDY}"
+            )
+        if taken >= 0 and (begun is None or begun < taken):
+            raise CheckpointError(
+                f"{logs.path(f'{OFFSETS}/{taken}')} is missing, and the registry has taken that batch in; {REMEDY}"
+            )
+        logs.check({} if fed is None else fed.spark)
 
     def note_fed(self, fed: Fed) -> None:
         self.folder.save(SNAPSHOTS, _FEED, fed)
