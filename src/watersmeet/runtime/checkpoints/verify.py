@@ -154,11 +154,10 @@ class _Verification:
     def _check_letters(self, latest: int) -> Iterator[Finding]:
         """That a site has the letters that others have not taken yet, and those that a batch has taken that is not committed."""
         checks: list[Callable[[], Any]] = [lambda: read_run(self.folder)]
-        begun = [n for n in self.folder.numbers(INTENTS) if n >= latest]
         with suppress(CheckpointError):  # named already
-            intents = [self.folder.load(INTENTS, number, Intent) for number in begun]
+            intents = [self.folder.load(INTENTS, number, Intent) for number in self.folder.numbers(INTENTS)]
             me = next((str(intent.plan["at"]) for intent in intents), "")
-            waiting = {} if latest < 0 else list_waiting(self.folder.load(MANIFESTS, latest, BatchManifest))
+            waiting = {} if latest < 0 or not me else list_waiting(self.folder.load(MANIFESTS, latest, BatchManifest))
             checks += [lambda t=t, n=n: read_sent(self.folder, me, t, n) for t, wait in waiting.items() for n in wait]  # type: ignore[misc]
             taken = [one for intent in intents if intent.batch > latest for one in intent.sites[TAKEN]]
             checks += [lambda s=s, n=n: read_taken(self.folder, s, me, n) for s, n in taken]  # type: ignore[misc]

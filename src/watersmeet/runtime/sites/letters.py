@@ -34,7 +34,17 @@ from watersmeet.runtime.rounds.checkpoint import LETTERS, MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites.exchange import Exchange
-from watersmeet.runtime.sites.mailbox import RUN, RUNS, STATE, TAKEN, list_waiting, read_run, read_sent, read_taken
+from watersmeet.runtime.sites.mailbox import (
+    RUN,
+    RUNS,
+    STATE,
+    TAKEN,
+    list_waiting,
+    read_run,
+    read_sent,
+    read_taken,
+    write_run,
+)
 from watersmeet.sites.letter import Letter
 from watersmeet.sites.one_way.kept import name_out
 from watersmeet.sites.one_way.unit import read_out
@@ -101,7 +111,7 @@ class Correspondence:
             raise StreamError(
                 f"site {me} has run with the exchange {self.exchange.address} before, from another checkpoint, and other sites go on from there: start it with that checkpoint (if this is it, restore {self.folder.path(LETTERS, RUN)}), or begin anew at all sites, with a new exchange and new checkpoints"
             )
-        self.folder.write(LETTERS, RUN, run.encode(), durably=True)
+        write_run(self.folder, run)
         self.who[RUN] = run
         self.exchange.greet(me, self.who)  # the others refuse it, too, if it is not what they are
         self.check_others()

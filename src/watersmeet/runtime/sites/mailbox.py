@@ -10,6 +10,7 @@ Invariant: a letter is the one that its name says, or an error that names the fi
 from __future__ import annotations
 
 import re
+import zlib
 
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
@@ -48,9 +49,19 @@ def read_run(folder: StateFolder) -> str:
     if RUN not in folder.names(LETTERS):
         raise CheckpointError(f"{folder.path(LETTERS, RUN)} is missing; {REMEDY}")
     blob = folder.read(LETTERS, RUN).to_pybytes()
-    if re.fullmatch(rb"[0-9a-f]{32}", blob) is None:
+    found = re.fullmatch(rb"([0-9a-f]{32})(?: [0-9a-f]{8})?", blob)
+    if found is None or (len(blob) > 32 and blob != _seal_run(found[1])):
         raise CheckpointError(f"{folder.path(LETTERS, RUN)} is damaged: it has no name of a run; {REMEDY}")
-    return blob.decode()
+    return found[1].decode()
+
+
+def write_run(folder: StateFolder, run: str) -> None:
+    """Keep the name of the run, with a checksum: one with another letter would be another run's."""
+    folder.write(LETTERS, RUN, _seal_run(run.encode()), durably=True)
+
+
+def _seal_run(run: bytes) -> bytes:
+    return run + f" {zlib.crc32(run):08x}".encode()
 
 
 def list_waiting(after: BatchManifest) -> dict[str, range]:
