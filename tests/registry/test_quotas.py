@@ -60,7 +60,7 @@ def test_a_join_that_explodes_is_suspended_though_it_answers_nothing(engine: str
 
 def test_who_has_the_most_rewritten_queries_is_suspended() -> None:
     """Those of `long` wait for a third tuple that never comes."""
-    subs, twin = (registry(quotas, "rjoin") for quotas in (wm.Quotas(rewritten=60), wm.Quotas()))
+    subs, twin = (registry(quotas, "rjoin") for quotas in (wm.Quotas(rewritten_bytes=8_000), wm.Quotas()))
     waits = "SELECT a.id AS x FROM r a, r b, s WHERE a.k = b.k AND b.id = s.id AND s.k = a.id AND a.id > 3 WINDOW = {} SECONDS"
     for one in (subs, twin):
         one.add_all({"small": sql(4), "short": waits.format(1)})
@@ -69,8 +69,8 @@ def test_who_has_the_most_rewritten_queries_is_suspended() -> None:
         assert of(subs.push(batch_of(number))) == of(twin.push(batch_of(number)))
     assert {e.id: e.state for e in subs.list()} == {"small": "running", "short": "running", "long": "suspended"}
     reason = next(str(e.reason) for e in subs.list() if e.id == "long")
-    assert "has the most of more than 60 rewritten queries at one unit" in reason
-    assert "rewritten=" in reason
+    assert "has the most of more than 8,000 bytes of rewritten queries at one unit" in reason
+    assert "rewritten_bytes=" in reason
 
 
 @ENGINES
@@ -79,7 +79,7 @@ def test_who_has_the_most_rewritten_queries_is_suspended() -> None:
 def test_whatever_the_quotas_who_is_not_suspended_is_answered_as_without_them(engine: str, data: st.DataObject) -> None:
     """And who is suspended was answered in full until then."""
     most = st.integers(5, 60)
-    quotas = wm.Quotas(answers=data.draw(most), combinations=data.draw(most), rewritten=data.draw(most))
+    quotas = wm.Quotas(answers=data.draw(most), combinations=data.draw(most), rewritten_bytes=150 * data.draw(most))
     subs, twin = (registry(q, engine) for q in (quotas, wm.Quotas()))
     forms = [
         sql(1),

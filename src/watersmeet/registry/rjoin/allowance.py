@@ -1,7 +1,7 @@
 """What registered queries may take of a node in one round: tuples that they try, and rows that it holds for them.
 
     tried    pairs of a row and a tuple under its key, by template: quota `combinations`
-    held     rewritten queries that wait at the node, come to it or are made there, all templates together: quota `rewritten`
+    held     rewritten queries that wait at the node, come to it or are made there, all templates together: quota `rewritten_bytes`
 
 Rows are arrays in memory and not chunks of a stream, so it is their number in all that must be bounded: whoever has the most of them goes first.
 
@@ -28,7 +28,8 @@ class Allowance:
         size = len(templates.catalogue)
         held = [rows[rows[:, BOUND] != 0, TEMPLATE] for rows in (state.rows, *come)]
         self._held = np.bincount(np.concatenate(held), minlength=size)
-        self._spent = Spent.begin(size, quotas.combinations, quotas.rewritten - int(self._held.sum()))
+        most = quotas.rewritten_bytes // (8 * state.rows.shape[1])
+        self._spent = Spent.begin(size, quotas.combinations, most - int(self._held.sum()))
         self._check(0)
 
     def meet_tuples(self, tuples: np.ndarray) -> np.ndarray:
@@ -50,7 +51,7 @@ class Allowance:
         limits[MADE] -= made
         if limits[MADE] < 0:
             has = self._held + counts[:, MADE]
-            self._refuse(np.flatnonzero(has == has.max()), "rewritten")
+            self._refuse(np.flatnonzero(has == has.max()), "rewritten_bytes")
 
     def _refuse(self, over: np.ndarray, quota: str) -> None:
         refuse_more(self.quotas, self.templates.list_ids(over), quota)

@@ -157,7 +157,10 @@ def refuse_more(quotas: Quotas, ids: list[str], quota: str) -> None:
 
 _WORDS = {
     "state": ("takes more than {:,} tuples and rows of state", "give it smaller windows"),
-    "rewritten": ("has the most of more than {:,} rewritten queries at one unit", "narrow its conditions or windows"),
+    "rewritten_bytes": (
+        "has the most of more than {:,} bytes of rewritten queries at one unit",
+        "narrow its conditions or windows",
+    ),
 }
 
 
