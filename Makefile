@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 BENCH ?= --quick
+FUZZ ?=
 SPARKS ?=
 TESTS ?=
 # Tests without Spark use one core each. Those with it wait for each other's processes most of the time: two at once are faster than one.
@@ -14,7 +15,7 @@ SPARK_WORKERS ?= --numprocesses 2 --dist worksteal
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster s3 sites kafka page crash bench demo docs clean
+.PHONY: help setup python java fmt check test test-fast test-spark test-all matrix cluster s3 sites kafka page crash fuzz bench demo docs clean
 
 help:
 	@echo "make demo       watch three live streams join on a local Spark"
@@ -28,6 +29,7 @@ help:
 	@echo "make sites      one application for each site, on hosts of its own (root): fifty kills, by a folder and by Kafka's topics, and a line that is cut"
 	@echo "make page       the live page in a real browser, Debian's chromium through Playwright"
 	@echo "make crash      fifty kills of a running query, on each runtime, and of subscriptions"
+	@echo "make fuzz       5,000 hostile queries added to running subscriptions, under both engines; goes on where it was ended"
 	@echo "make check      ruff and mypy       make fmt    format"
 	@echo "make bench      a quick benchmark against Spark's own join; all of it: make bench BENCH="
 	@echo "make docs       the documentation as a site, with the API reference, in site/"
@@ -115,6 +117,10 @@ crash: java $(READY)
 	@CRASH_KILLS=50 $(BIN)/python -m pytest -m spark tests/crash
 	@CRASH_KILLS=50 CRASH_ENGINE=rjoin $(BIN)/python -m pytest -m spark tests/crash/test_subscriptions.py
 	@echo "make crash: all passed"
+
+fuzz: $(READY)
+	@$(BIN)/python -m tests.registry.fuzz $(FUZZ)
+	@echo "make fuzz: all passed"
 
 bench: java $(READY)
 	@$(BIN)/watersmeet bench spark $(BENCH)

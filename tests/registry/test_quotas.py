@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests.rounds.test_subscriptions import SCHEMA, SPECS, Life, Sink, answers, batch_of, in_memory, sql
@@ -45,14 +47,56 @@ def test_a_query_with_too_many_answers_is_suspended_and_the_others_are_answered(
     assert [e.id for e in subs.list()] == ["small"]
 
 
-def test_a_join_that_explodes_is_suspended_though_it_answers_nothing() -> None:
-    subs = registry(wm.Quotas(combinations=50))
+@ENGINES
+def test_a_join_that_explodes_is_suspended_though_it_answers_nothing(engine: str) -> None:
+    subs = registry(wm.Quotas(combinations=50), engine)
     where = " AND ".join(f"a.k = {x}.k" for x in "bcdefgh")
     bomb = f"SELECT a.id AS x FROM {', '.join(f'r {x}' for x in 'abcdefgh')} WHERE {where} AND a.id + b.id < 0"
     subs.add_all({"small": sql(1), "bomb": f"{bomb} WINDOW = 100 SECONDS", "other": f"{bomb} WINDOW = 99 SECONDS"})
     assert {id for id, _ in of(subs.push(batch_of(0)))} == {"small"}
     assert {e.id: e.state for e in subs.list()} == {"small": "running", "bomb": "suspended", "other": "suspended"}
     assert "more than 50 combinations in one micro-batch" in str(subs.list()[-1].reason)
+
+
+def test_who_has_the_most_rewritten_queries_is_suspended() -> None:
+    """Those of `long` wait for a third tuple that never comes."""
+    subs, twin = (registry(quotas, "rjoin") for quotas in (wm.Quotas(rewritten_bytes=8_000), wm.Quotas()))
+    waits = "SELECT a.id AS x FROM r a, r b, s WHERE a.k = b.k AND b.id = s.id AND s.k = a.id AND a.id > 3 WINDOW = {} SECONDS"
+    for one in (subs, twin):
+        one.add_all({"small": sql(4), "short": waits.format(1)})
+    subs.add(waits.format(50), id="long")
+    for number in range(12):
+        assert of(subs.push(batch_of(number))) == of(twin.push(batch_of(number)))
+    assert {e.id: e.state for e in subs.list()} == {"small": "running", "short": "running", "long": "suspended"}
+    reason = next(str(e.reason) for e in subs.list() if e.id == "long")
+    assert "has the most of more than 8,000 bytes of rewritten queries at one unit" in reason
+    assert "rewritten_bytes=" in reason
+
+
+@ENGINES
+@settings(max_examples=8)
+@given(st.data())
+def test_whatever_the_quotas_who_is_not_suspended_is_answered_as_without_them(engine: str, data: st.DataObject) -> None:
+    """And who is suspended was answered in full until then."""
+    most = st.integers(5, 60)
+    quotas = wm.Quotas(answers=data.draw(most), combinations=data.draw(most), rewritten_bytes=150 * data.draw(most))
+    subs, twin = (registry(q, engine) for q in (quotas, wm.Quotas()))
+    forms = [
+        sql(1),
+        sql(9),
+        CROSS,
+        CROSS.replace("100 S", "3 S"),
+        CROSS.replace("z.k", "z.id"),
+        CROSS.replace("SELECT", "SELECT DISTINCT"),
+    ]
+    for number in range(data.draw(st.integers(2, 4))):
+        for form in data.draw(st.lists(st.sampled_from(forms), max_size=3)):
+            for one in (subs, twin):
+                one.add(form, id=f"{number}-{forms.index(form)}") if form not in [e.sql for e in one.list()] else None
+        out, want = of(subs.push(batch_of(number))), of(twin.push(batch_of(number)))
+        running = {e.id for e in subs.list() if e.state == "running"}
+        assert out == Counter({p: n for p, n in want.items() if p[0] in running})
+    assert {e.state for e in subs.list()} <= {"running", "suspended"}
 
 
 @pytest.mark.parametrize(

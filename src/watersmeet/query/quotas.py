@@ -38,7 +38,9 @@ class Quotas:
     answers: int = 10_000_000
     """Answers in one micro-batch, before DISTINCT."""
     combinations: int = 1_000_000_000
-    """Combinations of tuples that its join makes in one micro-batch, whether its other conditions hold or not, and tuples that one step of the join tries; under engine 'shared'."""
+    """Combinations of tuples that its join makes in one micro-batch, whether its other conditions hold or not, and tuples that one step of the join tries; under engine 'rjoin', tuples that its rewritten queries try at one unit in one round."""
+    rewritten_bytes: int = 1 << 30
+    """Memory of the rewritten queries at one unit in one round, of all queries together, under engine 'rjoin': beyond it, the query that has the most is suspended."""
     state: int | None = None
     """Stored tuples that its windows still reach, and rows that DISTINCT keeps for it; None: any number."""
 

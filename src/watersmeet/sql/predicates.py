@@ -63,7 +63,7 @@ def sort_conjuncts(nodes: Iterable[Any], scope: Scope) -> Bound:
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
-    """The operands of the outermost ANDs; a BETWEEN across streams is two of them."""
+    """The operands of the outermost ANDs, if they are conditions; a BETWEEN across streams is two of them."""
     node = node.unnest()
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
@@ -71,7 +71,14 @@ def conjuncts(node: Any) -> Iterator[Any]:
     elif (halves := _halves(node)) and _difference(node.this) is None:
         yield from halves
     elif not (isinstance(node, exp.Boolean) and node.this):
+        _refuse_value(node)
         yield node
+
+
+def _refuse_value(node: Any) -> None:
+    kind = None if isinstance(node, _TRUTHS) else type_of(node)
+    if kind is not None and kind.kind not in ("boolean", "null"):
+        raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")
 
 
 def _halves(node: Any) -> list[Any]:
@@ -83,9 +90,6 @@ def _halves(node: Any) -> list[Any]:
 
 
 def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
-    kind = None if isinstance(node, _TRUTHS) else type_of(node)
-    if kind is not None and kind.kind not in ("boolean", "null"):
-        raise QueryError(f"the condition {show(node)} is {kind.kind}, not true or false: compare it with something")
     halves = _halves(node)
     if any(time_condition(half, scope) for half in halves):
         for half in halves:

@@ -12,6 +12,9 @@ tuples up and is stored: each pair of the two meets once, whichever comes first.
     row + tuple -> row     if the stream is the alias', published since the query took effect; known slots agree, none is
                            NULL; for every bound b: -hi(a, b) <= tuple.ts - b.ts <= hi(b, a)
 
+Very many rows may be made though no combination is ever complete, and the rows of a key may be very many though none matches. So what a template tries
+and makes is counted (SPENT), and a loop stops where a template tries, or all together make, more than they may; the caller finds that in the counts.
+
 Invariant: a row is stored under one key and a tuple once under each of its keys, so each combination of tuples is made
 on one way only (theorem 2). KEY is a hash; everything that it stands for is checked, so collisions are harmless.
 Implements: Idreos, Liarou, Koubarakis (2008), procedures 1 to 3, section 5 (windows).
@@ -47,6 +50,9 @@ CONSTANT = 1 << 62
 """In SLOT_ALIASES: the slot has its value from the query's text."""
 NULL = -(2**63)
 ROWS, TUPLES, ENTRIES = range(3)
+TRIED, MADE = range(2)
+"""Columns of SPENT: pairs of a row and a tuple that were tried, by template, and rows that they made. Of the limits: how many a template may try, and how many rows
+all together may make in one call."""
 
 Block = int64[:, ::1]
 Catalogue = types.UniTuple(Block, 6)
@@ -136,8 +142,8 @@ def longer(block):  # type: ignore[no-untyped-def]
     return out
 
 
-@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1]))
-def arrive_tuples(inbox, blocks, slots, counts, cat, lay):  # type: ignore[no-untyped-def]
+@kernel(Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], Block, int64[::1]))
+def arrive_tuples(inbox, blocks, slots, counts, cat, lay, spent, limits):  # type: ignore[no-untyped-def]
     """Procedure 2: tuples meet the rows of their keys, and are stored. NEXT of a new row is the position in the inbox."""
     rows, tuples, entries = blocks[ROWS], blocks[TUPLES], blocks[ENTRIES]
     out, n = np.empty((1024, rows.shape[1]), np.int64), 0
@@ -152,9 +158,14 @@ def arrive_tuples(inbox, blocks, slots, counts, cat, lay):  # type: ignore[no-un
         while r != -1:
             if n == len(out):
                 out = longer(out)
+            t = rows[r, TEMPLATE]
+            spent[t, TRIED] += 1
             if rewrite(out, n, rows, r, tuples, e, lay, cat):
                 out[n, NEXT] = i
                 n += 1
+                spent[t, MADE] += 1
+            if spent[t, TRIED] > limits[TRIED] or n > limits[MADE]:
+                return out[:n]
             r = rows[r, NEXT]
     return out[:n]
 
@@ -196,9 +207,12 @@ def entries_of(tuples, count, slots, entries):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    Block(Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]),
-)
-def arrive_rows(inbox, blocks, slots, counts, cat, lay, marks, order, begin, times):  # type: ignore[no-untyped-def]
+    Block(
+        Block, Blocks, int64[::1], int64[::1], Catalogue, int64[::1], Block, int64[::1],
+        int64[::1], int64[::1], int64[::1], int64[::1],
+    ),
+)  # fmt: skip
+def arrive_rows(inbox, blocks, slots, counts, cat, lay, spent, limits, marks, order, begin, times):  # type: ignore[no-untyped-def]
     """Procedure 3, for posed queries too: rows meet the tuples of their keys, and are stored if a tuple of the watermarks or later
     can match. Tuples are sorted by key and time: `order` are their places, `times` their times, and those of entry k begin at begin[k].
     NEXT of a new row is the position in the inbox."""
@@ -228,9 +242,13 @@ def arrive_rows(inbox, blocks, slots, counts, cat, lay, marks, order, begin, tim
         while at < end and times[at] <= high:
             if n == len(out):
                 out = longer(out)
+            spent[t, TRIED] += 1
             if rewrite(out, n, rows, r, tuples, order[at], lay, cat):
                 out[n, NEXT] = i
                 n += 1
+                spent[t, MADE] += 1
+            if spent[t, TRIED] > limits[TRIED] or n > limits[MADE]:
+                return out[:n]
             at += 1
     return out[:n]
 

@@ -29,6 +29,7 @@ from watersmeet.kernels.registered import next_key
 from watersmeet.kernels.registered.rewriting import ALIASES, BOUND, INFO, KEY, TEMPLATE, TUPLE_KEY
 from watersmeet.plan.model import TIME
 from watersmeet.registry.plan import BATCH, RegistryPlan
+from watersmeet.registry.rjoin.allowance import Allowance
 from watersmeet.registry.rjoin.index import ID, collect_rates, count_rates
 from watersmeet.registry.rjoin.memory import INDEXED, RATES, RingMemory
 from watersmeet.registry.rjoin.owner import answer_rows
@@ -63,12 +64,14 @@ class RingNode:
         if turn.round == 0:
             memory.settle(manifest, store, before, stream_cuts(templates.hull, before), turn.batch)
         memory.recall(manifest, store, turn.batch)
-        held = len(memory.state.rows)
+        held, come = len(memory.state.rows), self._read_rows(turn, REWRITE)
+        complete = self._read_rows(turn, ANSWER)
+        allowance = Allowance(self.plan.quotas, templates, memory.state, come, complete)
         leaving = {unit: _Leaving() for unit in range(self.plan.units)}
         if turn.round == 0:
             copies = self._enter(turn, stream_cuts(templates.hull, after))
             self._tell(turn, copies)
-            made = memory.state.meet_tuples(copies)
+            made = allowance.meet_tuples(copies)
             if len(templates.fresh(turn.batch, turn.unit)):
                 yield write_words(turn.unit, {"pose": turn.batch})
         else:
@@ -76,8 +79,8 @@ class RingNode:
             made = (
                 templates.fresh(turn.batch, turn.unit) if WORDS in turn.inbox else templates.catalogue.layout.no_rows()
             )
-        leaving[turn.unit].complete.append(self._read_rows(turn, ANSWER))
-        self._rewrite(turn, made, self._read_rows(turn, REWRITE), leaving)
+        leaving[turn.unit].complete.append(complete)
+        self._rewrite(turn, allowance, made, come, leaving)
         memory.store_rows(manifest, store, memory.state.rows[held:])
         own = leaving.pop(turn.unit)
         distinct = AnsweredRows(manifest, store)
@@ -88,13 +91,15 @@ class RingNode:
         memory.is_whole = True
         self._account(turn, after)
 
-    def _rewrite(self, turn: Turn, made: np.ndarray, rows: np.ndarray, leaving: dict[int, _Leaving]) -> None:
+    def _rewrite(
+        self, turn: Turn, allowance: Allowance, made: np.ndarray, rows: np.ndarray, leaving: dict[int, _Leaving]
+    ) -> None:
         """Rows that were made choose where they wait next. Those that wait here, and those that have come, meet the tuples, which makes others."""
         rates = self._rates(turn)
         marks = np.array([turn.clock.after[s] for s in self.templates.index.streams], np.int64)
         while len(made) or len(rows):
             rows = np.concatenate([rows, self._sort(made, rates, leaving, turn.unit)])
-            made, rows = self.memory.state.meet_rows(rows, marks), rows[:0]
+            made, rows = allowance.meet_rows(rows, marks), rows[:0]
 
     # ---------------------------------------------------------------- what arrives
 

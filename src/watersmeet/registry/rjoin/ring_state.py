@@ -8,6 +8,8 @@ Invariant: `reserve` before a compiled loop stores; no table of slots is more th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from watersmeet.kernels.registered import key_table, rewriting
@@ -15,6 +17,17 @@ from watersmeet.kernels.registered.rewriting import ENTRIES, ROWS, TUPLES
 from watersmeet.registry.rjoin.catalogue import TemplateCatalogue
 
 FEW = 1024
+
+
+class Spent(NamedTuple):
+    """What templates have tried and made, and how much they may (`kernels.registered.rewriting`)."""
+
+    counts: np.ndarray
+    limits: np.ndarray
+
+    @classmethod
+    def begin(cls, templates: int, tried: int = 2**62, made: int = 2**62) -> Spent:
+        return cls(np.zeros((templates, 2), np.int64), np.array([tried, made], np.int64))
 
 
 class RingState:
@@ -41,19 +54,19 @@ class RingState:
     def tuples(self) -> np.ndarray:
         return self._blocks[TUPLES][: self.counts[TUPLES]]
 
-    def meet_tuples(self, tuples: np.ndarray) -> np.ndarray:
-        """Let tuples arrive, copies under one key each: the rows that they make of those that wait."""
+    def meet_tuples(self, tuples: np.ndarray, spent: Spent | None = None) -> np.ndarray:
+        """Let tuples arrive, copies under one key each: the rows that they make of those that wait, unless that is more than may be spent."""
         self.reserve(0, len(tuples))
-        return rewriting.arrive_tuples(tuples, self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay)
+        where = self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay
+        return rewriting.arrive_tuples(tuples, *where, *(spent or Spent.begin(len(self.catalogue))))
 
-    def meet_rows(self, rows: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    def meet_rows(self, rows: np.ndarray, marks: np.ndarray, spent: Spent) -> np.ndarray:
         """Let rows arrive: those that they make with stored tuples. A row that no tuple of the watermarks or later can match does not wait."""
         self.reserve(len(rows), 0)
         if self._order is None:
             self._order = self._sort()
-        return rewriting.arrive_rows(
-            rows, self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay, marks, *self._order
-        )
+        where = self.blocks, self.slots, self.counts, self.catalogue.arrays, self.lay
+        return rewriting.arrive_rows(rows, *where, *spent, marks, *self._order)
 
     def _sort(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The tuples by key and time: their places, where those of an entry begin, their times. It holds as long as no tuple comes."""

@@ -91,6 +91,11 @@ class Templates:
         self.indexed = index_columns(living)
         self.mask = self.index.mask(self.indexed)
 
+    def list_ids(self, numbers: np.ndarray) -> list[str]:
+        """The queries of shapes with these numbers."""
+        asked = set(numbers.tolist())
+        return [id for id, known in self._queries.items() if asked and self._numbered[known.shape] in asked]
+
     # ---------------------------------------------------------------- rows
 
     def fresh(self, batch: int, unit: int) -> np.ndarray:

@@ -61,8 +61,12 @@ class Compiled:
         try:
             self._become(queries)
         except BaseException:
-            self.blocks, self._where, self._hull, self._streams, self.stands_for = [], {}, {}, set(), None
+            self.forget()
             raise
+
+    def forget(self) -> None:
+        """Hold nothing. Blocks keep parts of queries that have left; if a turn breaks, one of them may be why, and the next turn should not have it."""
+        self.blocks, self._where, self._hull, self._streams, self.stands_for = [], {}, {}, set(), None
 
     def _become(self, queries: Mapping[str, Registered]) -> None:
         gone = [id for id, (_, known) in self._where.items() if (q := queries.get(id)) is not known and q != known]

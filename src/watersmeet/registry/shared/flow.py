@@ -25,6 +25,7 @@ from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Clock, Seen, stream_cuts
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
 from watersmeet.dataflow.report import add_figures
+from watersmeet.errors import QuotaError
 from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
@@ -99,8 +100,17 @@ class Answer:
 
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
         """Yields tables of answers; when exhausted, state and store are those after the batch."""
-        state, store = turn.state, turn.store
         compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
+        try:
+            yield from self._answer_compiled(turn, compiled)
+        except QuotaError:
+            raise
+        except Exception:
+            compiled.forget()
+            raise
+
+    def _answer_compiled(self, turn: Turn, compiled: Compiled) -> Iterator[Yielded]:
+        state, store = turn.state, turn.store
         used, fill = compiled.streams, Backfill.find(self.plan, self.registry, self.queries, compiled, turn)
         if fill is not None:
             fill.replace_stored(turn)

@@ -88,7 +88,7 @@ class Meter:
         for pairs in chunks:
             found = tally.add(pairs)
             over = found[tally.pairs[found] > self.quotas.answers]
-            self._refuse([block.ids[n] for n in over.tolist()], "answers")
+            refuse_more(self.quotas, [block.ids[n] for n in over.tolist()], "answers")
             yield pairs
 
     def count_combinations(
@@ -101,7 +101,7 @@ class Meter:
             found = np.bincount(templates, minlength=block.templates)
             counts += found
             if counts.max(initial=0) > most:
-                self._refuse(block.list_ids(np.flatnonzero(counts > most)), "combinations")
+                refuse_more(self.quotas, block.list_ids(np.flatnonzero(counts > most)), "combinations")
             self._look(block, trie, tried)
             self._tally(block).combinations += found
             if len(templates):
@@ -110,7 +110,7 @@ class Meter:
 
     def _look(self, block: Block, trie: Trie, tried: np.ndarray) -> None:
         if tried.max(initial=0) > self.quotas.combinations:
-            self._refuse(block.list_ids(trie.find_widest(tried, self.quotas.combinations)), "combinations")
+            refuse_more(self.quotas, block.list_ids(trie.find_widest(tried, self.quotas.combinations)), "combinations")
 
     def weigh(self, blocks: Sequence[Block], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]) -> None:
         """Raise if some query keeps more than its quota."""
@@ -127,7 +127,7 @@ class Meter:
                 reached[template] = sum(_count_since(manifest.segments.get(s, []), c, store) for s, c in cuts.items())
             if reached[template] + own[registered.id] > most:
                 over.append(registered.id)
-        self._refuse(over, "state")
+        refuse_more(self.quotas, over, "state")
 
     def _count_distinct(self, manifest: Manifest, store: SegmentStore) -> Counter[str]:
         """Rows of DISTINCT by query."""
@@ -138,15 +138,30 @@ class Meter:
                 out.update(dict(zip(*(found.field(n).to_pylist() for n in (0, 1)), strict=True)))
         return out
 
-    def _refuse(self, ids: list[str], quota: str) -> None:
-        if not ids:
-            return
-        most = getattr(self.quotas, quota)
-        what = f"{most:,} tuples and rows of state" if quota == "state" else f"{most:,} {quota} in one micro-batch"
-        remedy = "give it smaller windows" if quota == "state" else "narrow its conditions or windows"
-        raise QuotaError.of(
-            ids, f"it takes more than {what}: {remedy}, or raise the quota ({quota}=), and add it again"
-        )
+
+def refuse_more(quotas: Quotas, ids: list[str], quota: str) -> None:
+    """Raise if there are queries that take more than a quota.
+
+    >>> refuse_more(Quotas(answers=5), ["q"], "answers")
+    Traceback (most recent call last):
+    watersmeet.errors.QuotaError: ["q"] it takes more than 5 answers in one micro-batch: narrow its conditions or windows, or raise the quota (answers=), and add it again
+    """
+    if not ids:
+        return
+    words, remedy = _WORDS.get(
+        quota, (f"takes more than {{:,}} {quota} in one micro-batch", "narrow its conditions or windows")
+    )
+    found = words.format(getattr(quotas, quota))
+    raise QuotaError.of(ids, f"it {found}: {remedy}, or raise the quota ({quota}=), and add it again")
+
+
+_WORDS = {
+    "state": ("takes more than {:,} tuples and rows of state", "give it smaller windows"),
+    "rewritten_bytes": (
+        "has the most of more than {:,} bytes of rewritten queries at one unit",
+        "narrow its conditions or windows",
+    ),
+}
 
 
 class _Tally:
