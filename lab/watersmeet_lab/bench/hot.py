@@ -206,14 +206,14 @@ def time_watching() -> Iterator[list[float]]:
     plain = [getattr(owner, name) for owner, name in watches]
 
     def measure(called: Any) -> Any:
-        def timed(*args: Any, **named: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             began = time.perf_counter()
             try:
                 return called(*args, **named)
             finally:
                 spent.append(time.perf_counter() - began)
 
-        return timed
+        return call
 
     try:
         for (owner, name), called in zip(watches, plain, strict=True):

@@ -56,7 +56,7 @@ PAYS = 0.15
 PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 22.0, 8.0, 25.0, 4.0
 """A new tuple's probe of one other side; and of a sweep every tuple, every one that has partners, every pair in the window. As
 measured by `watersmeet bench sweep`; only their ratios matter."""
-LOOKUP_NS, TURN_NS = 110_000.0, 150_000.0
+LOOKUP_NS, TURN_NS = 110_000.0, 220_000.0
 """What every driver's look-ups take at least, however few tuples it has, and what a sweep takes: it is one call for all drivers. So small batches of many
 streams are swept."""
 
