@@ -200,7 +200,7 @@ def _prepare(load: Load, routing: str, units: int) -> LocalRun:
 
 @contextmanager
 def time_watching() -> Iterator[list[float]]:
-    """The seconds of every call of what watches, while the context is open. Not in CPU time: to ask for that takes longer than most of them."""
+    """The seconds of every call of what watches, while the context is open. By the wall clock; the thread's CPU clock tells of several times as much, and why is not known."""
     spent: list[float] = []
     watches = ((JoinUnits, "_watch"), (Balance, "settle"))
     plain = [getattr(owner, name) for owner, name in watches]
