@@ -4,6 +4,8 @@ Shapes with one unit force `kernel=`, those with several `routing=`. All run in 
 that takes more than GIVEN_UP times as long as `auto` in its first run is not run again: it is not the best. The others run in turn, `repeat` times, and those that are
 within CLOSE of the best twice as often again, or until each has run for LONG_ENOUGH seconds: noise only adds, and what takes milliseconds has most of it. The answer of every run, count and checksum, must be `auto`'s.
 
+`--drawn N --seed S` takes N shapes that are drawn by chance instead, and `--longer K` streams K times as long: what a run costs once, such as planning, weighs less then, and a wrong choice more.
+
 The figure is CPU time, the least of all runs of a choice. The bar: `auto` is within NEAR of the best in OFTEN of the shapes, and within FAR in all.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json as json_format
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,7 @@ from rich.table import Table
 
 import watersmeet as wm
 from watersmeet.errors import OptionError
+from watersmeet_lab.bench.drawn_shapes import draw_shapes
 from watersmeet_lab.bench.machine import describe
 from watersmeet_lab.bench.shapes import Shape, list_shapes
 from watersmeet_lab.bench.sweep import answer
@@ -56,17 +59,23 @@ class Outcome:
 def command(
     repeat: Annotated[int, typer.Option(help="Runs of each choice that is not given up.", min=1)] = 3,
     only: Annotated[str | None, typer.Option(help="Shapes whose names contain this.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write raw results to this file.")] = None,
+    drawn: Annotated[int, typer.Option(help="So many shapes, drawn by chance.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Of shapes that are drawn, and of all data.", min=0)] = SEED,
+    longer: Annotated[int, typer.Option(help="Streams are so many times as long.", min=1)] = 1,
+    json: Annotated[Path | None, typer.Option(help="Write raw results to this file, shape by shape.")] = None,
 ) -> None:
     """`auto` over the best forced choice, in CPU time, shape by shape; every answer checked."""
     console = Console()
-    shapes = [shape for shape in list_shapes() if only is None or only in shape.name]
+    shapes = [s for s in (draw_shapes(drawn, seed) if drawn else list_shapes()) if only is None or only in s.name]
+    shapes = [replace(s, rows=longer * s.rows) for s in shapes]
+    outcomes, machine = list[Outcome](), describe()
     with console.status("") as status:
-        outcomes = [measure(shape, repeat, status.update) for shape in shapes]
+        for shape in shapes:
+            outcomes.append(measure(shape, repeat, seed, status.update))
+            if json is not None:  # after every shape, so that a run that is stopped has not run in vain
+                raw = {"seed": seed, "machine": machine, "shapes": [asdict(o) for o in outcomes]}
+                json.write_text(json_format.dumps(raw, indent=1))
     console.print(_table(outcomes))
-    if json is not None:
-        raw = {"seed": SEED, "machine": describe(), "shapes": [asdict(o) for o in outcomes]}
-        json.write_text(json_format.dumps(raw, indent=1))
     near, worst = sum(o.ratio <= NEAR for o in outcomes), max(o.ratio for o in outcomes)
     holds = near >= OFTEN * len(outcomes) and worst <= FAR
     console.print(
@@ -76,10 +85,10 @@ def command(
         raise typer.Exit(1)
 
 
-def measure(shape: Shape, repeat: int, say: Callable[[str], None]) -> Outcome:
+def measure(shape: Shape, repeat: int, seed: int, say: Callable[[str], None]) -> Outcome:
     """Check all answers, then time the choices in turn."""
     option, forced = ("kernel", KERNELS) if shape.units == 1 else ("routing", ROUTINGS)
-    tables, text = shape.tables(SEED), shape.sql()
+    tables, text = shape.tables(seed), shape.sql()
 
     def run(choice: str) -> tuple[pa.Table, float]:
         began, chosen = time.process_time(), dict[str, Any]({option: choice})

@@ -59,6 +59,7 @@ from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.tree import Node
+from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.spread import Spread
 from watersmeet.storage.segment import Segment, Settler, weigh_indexes
 
@@ -178,13 +179,14 @@ class JoinUnits:
         return found
 
     def _watch(self, turn: Turn, spec: model.Side, found: Segment, *, stores: bool) -> None:
-        """Report which keys, or which values, are frequent; nothing if none are."""
-        if is_due(turn, spec.name, found.rows):
+        """Report which keys, or of a biclique which values, are frequent; nothing if none are."""
+        if isinstance(self.spec.routing, Biclique):
+            if stores and (values := sample_range(self.plan, self.spec, found.table, spec)):
+                turn.report.values[spec.name] = values
+        elif is_due(turn, spec.name, rows := found.rows):
             frequent = count_frequent(self.plan, self.spec, found, spec)
-            remember_look(turn, spec.name, found.rows, found_any=bool(frequent))
+            remember_look(turn, spec.name, rows, found_any=bool(frequent))
             turn.report.frequent |= {spec.name: frequent} if frequent else {}
-        if stores and (values := sample_range(self.plan, self.spec, found.table, spec)):
-            turn.report.values[spec.name] = values
 
     def _find_copies(self, number: int, unit: int) -> FindCopies | None:
         if not isinstance(self.spec.routing, Spread):

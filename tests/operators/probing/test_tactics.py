@@ -38,12 +38,15 @@ def stream(rate: float, seconds: float, seed: int) -> pa.Table:
     return pa.table({"k": rng.integers(0, 50, len(ts)), "ts": pa.array(ts, pa.timestamp("us", tz="UTC"))})
 
 
-def run(rates: tuple[float, ...], window: str, **options: Any) -> tuple[int, wm.Counts]:
+def run(rates: tuple[float, ...], window: str, batch_rows: int = 1000, **options: Any) -> tuple[int, wm.Counts]:
     """Results, and the counts, of a join of streams of these rates on one key."""
     tables = {f"s{n}": stream(rate, 4, n) for n, rate in enumerate(rates)}
     same = " AND ".join(f"s0.k = {name}.k" for name in list(tables)[1:])
     result = wm.local.run(
-        f"SELECT s0.ts AS t FROM {', '.join(tables)} WHERE {same} WINDOW = {window}", tables, batch_rows=1000, **options
+        f"SELECT s0.ts AS t FROM {', '.join(tables)} WHERE {same} WINDOW = {window}",
+        tables,
+        batch_rows=batch_rows,
+        **options,
     )
     return result.num_rows, wm.local.counts(result)
 
@@ -56,6 +59,19 @@ def test_a_silent_stream_is_swept():
 
 def test_streams_that_meet_are_probed():
     assert set(run((1000, 1000), "1 SECOND")[1].kernels) == {"hw"}
+
+
+@pytest.mark.parametrize(
+    "batch_rows", [20, 100]
+)  # without a sample, and with one call for all drivers worth more than it
+def test_small_batches_of_many_streams_are_swept(batch_rows):
+    results, counts = run((100,) * 5, "2 MILLISECONDS", batch_rows)
+    assert set(counts.kernels) == {"lca"}
+    assert run((100,) * 5, "2 MILLISECONDS", batch_rows, kernel="hw")[0] == results
+
+
+def test_small_batches_that_meet_much_are_probed():
+    assert set(run((1000, 1000), "1 SECOND", 100)[1].kernels) == {"hw"}
 
 
 def test_a_forced_kernel_is_never_swept_but_drops_tuples_without_partners():

@@ -13,7 +13,7 @@ probe's key has more than MANY rows, as a sample says, it looks up the range amo
 
 Looking a tuple's period up among sorted times costs about half of a probe, so dropping pays only where most go. A sweep
 finds out the same for less, since it goes through the times once, but it also goes through what is stored in the windows of new tuples, and tests
-every pair inside them: so few may have partners, and not too many.
+every pair inside them: so few may have partners, and not too many. Where a batch is small, what matters is that a sweep is one call for all drivers.
 
 Invariant: a tactic changes the cost and never the combinations: what a look-up does not settle is tested on what it finds, and no tuple is dropped
 that has a result, since a result's members are in one another's windows. So every step decides afresh.
@@ -36,7 +36,7 @@ from watersmeet.kernels.catalogue import Kernel
 from watersmeet.kernels.hash_window import pairs
 from watersmeet.kernels.instants import mark, shift
 from watersmeet.kernels.merge_window import lca, mw
-from watersmeet.operators.probing.nearby import find_nearby
+from watersmeet.operators.probing.nearby import Nearby, find_nearby
 from watersmeet.operators.probing.ranges import Ranges, estimate_share, most_selective
 from watersmeet.operators.probing.side import Bound, Member, VisibleSide
 from watersmeet.operators.probing.ways import find_union, narrow_by_hints
@@ -47,6 +47,8 @@ from watersmeet.storage.segment import KeyColumns, Segment, key_columns
 
 SAMPLE, FEW = 64, 256
 """Tuples in a sample; so few new tuples of a step are not worth one."""
+SURE = 2.0
+"""A sweep that is so many times cheaper, if partners lie evenly in time, needs no sample: with many streams that costs more than their look-ups."""
 MANY = 16
 """Rows of a probe's key in the largest segment, on average, from which on a range is looked up among them."""
 PAYS = 0.15
@@ -54,6 +56,9 @@ PAYS = 0.15
 PROBE_NS, SWEEP_NS, ADMIT_NS, TEST_NS = 22.0, 8.0, 25.0, 4.0
 """A new tuple's probe of one other side; and of a sweep every tuple, every one that has partners, every pair in the window. As
 measured by `watersmeet bench sweep`; only their ratios matter."""
+LOOKUP_NS, TURN_NS = 110_000.0, 220_000.0
+"""What every driver's look-ups take at least, however few tuples it has, and what a sweep takes: it is one call for all drivers. So small batches of many
+streams are swept."""
 
 
 class PartnerTimes:
@@ -61,7 +66,8 @@ class PartnerTimes:
 
     def __init__(self, windows: WindowGraph, sides: Sequence[VisibleSide]) -> None:
         self.windows, self.sides = windows, sides
-        self._new = sum(len(s.new_idx) for s in sides)
+        self._drivers = [s for s in sides if len(s.new_idx)]
+        self._new = sum(len(s.new_idx) for s in self._drivers)
         self._samples: dict[str, tuple[int, np.ndarray]] = {}
 
     def share(self, driver: VisibleSide) -> float:
@@ -72,24 +78,38 @@ class PartnerTimes:
     @property
     def sweep_pays(self) -> bool:
         """Whether a sweep is estimated to be cheaper than probing."""
-        return self._new >= FEW and self.sweep_ns < self._probe_ns
+        return self._new > 0 and self.sweep_ns < self._probe_ns
 
     @property
     def _probe_ns(self) -> float:
-        return PROBE_NS * (len(self.sides) - 1)
+        return PROBE_NS * (len(self.sides) - 1) + LOOKUP_NS * len(self._drivers) / self._new
 
     @property
     def sweep_ns(self) -> float:
         """What a sweep is estimated to cost per new tuple; once that is too much, no more is found out."""
-        cost = SWEEP_NS * sum(one.size for one in find_nearby(self.windows, self.sides)) / self._new
-        drivers = [(s, len(s.new_idx) / self._new) for s in self.sides if len(s.new_idx)]
-        for driver, weight in drivers:
-            if cost < self._probe_ns:
+        near, most = find_nearby(self.windows, self.sides), self._probe_ns
+        cost = (TURN_NS + SWEEP_NS * sum(one.size for one in near)) / self._new
+        weights = [(s, len(s.new_idx) / self._new) for s in self._drivers]
+        guess = cost + ADMIT_NS + TEST_NS * sum(weight * self._spread_evenly(s, near) for s, weight in weights)
+        if self._new < FEW or SURE * guess < most:
+            return guess
+        for driver, weight in weights:
+            if cost < most:
                 cost += weight * ADMIT_NS * self.share(driver)
-        for driver, weight in drivers:
-            if cost < self._probe_ns and self.share(driver):
-                cost += weight * TEST_NS * self._count_met(driver, self._probe_ns / (weight * TEST_NS))
+        for driver, weight in weights:
+            if cost < most and self.share(driver):
+                cost += weight * TEST_NS * self._count_met(driver, most / (weight * TEST_NS))
         return cost
+
+    def _spread_evenly(self, driver: VisibleSide, near: Sequence[Nearby]) -> float:
+        """How many window partners a new tuple has on average, if those that any of them can meet lie evenly in time."""
+        assert driver.new is not None
+        met, span = 0.0, driver.new.max_ts - driver.new.min_ts
+        for one in near:
+            if one.side is not driver:
+                lo, hi = self.windows.spans[driver.spec.reference, one.side.spec.reference]
+                met += one.size * (hi - lo + 1) / (hi - lo + 1 + span)
+        return met
 
     def worth_probing(self, driver: VisibleSide) -> np.ndarray:
         """A driver's new tuples, less those without a partner if many have none."""
