@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +17,6 @@ from watersmeet.runtime.wires import WireReader
 from watersmeet_lab.bench.sites.command import SEMI_THREE, SEMI_TWO, SIMPLE_THREE, SIMPLE_TWO
 from watersmeet_lab.bench.sites.expect import expect_bytes
 from watersmeet_lab.bench.sites.lines import CountingProxy
-from watersmeet_lab.bench.sites.trial import Outcome, find_times
 from watersmeet_lab.bench.sites.workload import Workload, feed
 
 TWO = Workload(tuples=6_000, files=6, tuples_per_s=2_000, window_s=2.0)
@@ -87,14 +84,3 @@ def test_the_proxy_counts_what_clients_send() -> None:
                 while got < 1400:
                     got += len(own.recv(2000))
             assert proxy.sent == 700
-
-
-def test_the_rate_of_the_second_half_of_the_results_is_told_apart(tmp_path: Path) -> None:
-    for n, (rows, at) in enumerate([(10, 1050.0), (40, 1090.0), (30, 1100.0), (20, 1110.0)]):
-        pq.write_table(pa.table({"x": range(rows)}), tmp_path / f"{n}.parquet")
-        os.utime(tmp_path / f"{n}.parquet", (at, at))
-    ended, half = find_times(sorted(tmp_path.iterdir()))
-    assert (ended, half) == (1110.0, 20.0)
-    outcome = Outcome("auto", 1000, ended - 1000.0, 100, {}, {}, half_s=half)
-    assert outcome.tuples_per_s == pytest.approx(1000 / 110)
-    assert outcome.settled_per_s == 25.0

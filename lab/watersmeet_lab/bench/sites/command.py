@@ -132,7 +132,7 @@ def show(
 ) -> None:
     """Every plan, and how it compares with the best of the others and with one stream, whole."""
     table = Table(title=title, title_justify="left")
-    for name in ("plan", "sent, bytes", "by the plan", "in letters", "letters", "tuples/s", "settled", "latency, s"):
+    for name in ("plan", "sent, bytes", "by the plan", "in letters", "letters", "tuples/s", "latency, s"):
         table.add_column(name, justify="left" if name == "plan" else "right")
     for name, outcome in outcomes.items():
         letters = [sum(counts[n] for counts in outcome.letters.values()) for n in (0, 2)]
@@ -144,20 +144,15 @@ def show(
             f"{letters[1]:,}",
             f"{letters[0]:,}",
             f"{outcome.tuples_per_s:,.0f}",
-            f"{outcome.settled_per_s:,.0f}",
             ", ".join(f"{x:.1f}" for x in outcome.latency_s) or "-",
         )
     console.print(table)
     simple = [outcome for name, outcome in outcomes.items() if name not in (SEMI, AUTO)]
     for name in (n for n in (SEMI, AUTO) if n in outcomes):
-        sent, rate, settled = (
-            outcomes[name].total_sent, outcomes[name].tuples_per_s, outcomes[name].settled_per_s
-        )  # fmt: skip
+        sent, rate = outcomes[name].total_sent, outcomes[name].tuples_per_s
         said = [f"{sent / (workload.tuples * workload.text_bytes):.3f} of the texts of one stream"]
         if simple:
             least, fastest = min(o.total_sent for o in simple), max(o.tuples_per_s for o in simple)
             said.append(f"{sent / least:.3f} of the bytes of the simple plan that sends least")
             said.append(f"{rate / fastest:.1f} times the tuples/s of the fastest")
-            if best := max(o.settled_per_s for o in simple):
-                said.append(f"{settled / best:.1f} times in the second half")
         console.print(f"{name}: {', '.join(said)}")

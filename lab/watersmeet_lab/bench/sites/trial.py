@@ -49,8 +49,6 @@ class Outcome:
     """By sender and receiver letters, rows and bytes, as sites count them."""
     latency_s: list[float] = field(default_factory=list)
     """Median, and 95 in 100, from a result's last tuple being there until the result is; empty where files did not come at a pace."""
-    half_s: float = 0.0
-    """The seconds of the second half of the results: applications have started by then, and plans are chosen."""
 
     @property
     def total_sent(self) -> int:
@@ -59,11 +57,6 @@ class Outcome:
     @property
     def tuples_per_s(self) -> float:
         return self.tuples / self.seconds
-
-    @property
-    def settled_per_s(self) -> float:
-        """Tuples per second in that half: results are spread evenly over the streams."""
-        return self.tuples / 2 / self.half_s if self.half_s > 0 else 0.0
 
 
 class Trial:
@@ -194,7 +187,7 @@ def run(
             feeder.start()
         trial.await_rows(expected.total())
         trial.check(expected)
-        ended, half = find_times(trial.files())
+        ended = max(path.stat().st_mtime for path in trial.files())
         sent = {site: lines.count_sent(site) - before[site] for site in trial.sites}
         trial.stop()
         batches = {site: trial.batches(site) for site in trial.sites}
@@ -202,19 +195,8 @@ def run(
         tuples = workload.streams * workload.tuples
         latency = _latency(trial, came) if came else []
         return Outcome(
-            options.get("plan", "auto"), tuples, ended - began, expected.total(), sent, _letters(batches), latency, half
+            options.get("plan", "auto"), tuples, ended - began, expected.total(), sent, _letters(batches), latency
         )
-
-
-def find_times(files: Sequence[Path]) -> tuple[float, float]:
-    """When the last result was there, and how many seconds after the first half of them."""
-    there = sorted((path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in files)
-    ended, total, found = there[-1][0], sum(rows for _, rows in there), 0
-    for at, rows in there:
-        found += rows
-        if 2 * found >= total:
-            return ended, ended - at
-    return ended, 0.0
 
 
 def _await_all_up(trial: Trial) -> None:
