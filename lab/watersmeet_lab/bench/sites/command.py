@@ -46,6 +46,12 @@ def command(
     json_: Annotated[Path | None, typer.Option("--json", help="Write raw results to this file.")] = None,
     quick: Annotated[bool, typer.Option(help="A tenth of the tuples.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Only these plans, such as semijoins and auto.")] = None,
+    longer: Annotated[
+        int,
+        typer.Option(
+            help="Streams are so many times as long: applications that start, and a first plan, count for less.", min=1
+        ),
+    ] = 1,
 ) -> None:
     """One Spark application for each site: bytes on the sender's line, latency, and tuples/s over 10 Mbit/s."""
     console, found = Console(), dict[str, Any]()
@@ -53,11 +59,11 @@ def command(
     with tempfile.TemporaryDirectory(prefix="watersmeet-sites-", dir="/var/tmp") as scratch:
         if what in ("bytes", "all"):
             plans = _pick({**SIMPLE_TWO, SEMI: SEMI_TWO, AUTO: AUTO}, only)
-            workload = scale(TWO, share, text_bytes)
+            workload = lengthen(scale(TWO, share, text_bytes), longer)
             found["bytes"] = measure_bytes(console, Path(scratch) / "bytes", _carrier(carrier), workload, plans)
         if what in ("rate", "all"):
             plans = _pick({**SIMPLE_THREE, SEMI: SEMI_THREE, AUTO: AUTO}, only)
-            workload = scale(THREE, share, text_bytes)
+            workload = lengthen(scale(THREE, share, text_bytes), longer)
             found["rate"] = measure_rate(console, Path(scratch) / "rate", _carrier(carrier), workload, plans)
     if json_ is not None:
         json_.write_text(json.dumps({**found, "carrier": carrier, "machine": describe()}, indent=1))
@@ -79,6 +85,11 @@ def scale(workload: Workload, share: int, text_bytes: int) -> Workload:
     """A part of the tuples, of another size."""
     files = workload.files // min(share, 4)
     return replace(workload, tuples=workload.tuples // share, files=files, text_bytes=text_bytes)
+
+
+def lengthen(workload: Workload, times: int) -> Workload:
+    """The same rates for longer."""
+    return replace(workload, tuples=workload.tuples * times, files=workload.files * times)
 
 
 def measure_bytes(
