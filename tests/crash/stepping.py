@@ -23,7 +23,7 @@ BATCH_OF: dict[str, Callable[..., int]] = {
     "intend": lambda batch_id, before: batch_id,
     "deliver": lambda rows, batch_id: batch_id,
     "commit": lambda after: after.batch,
-    "collect": lambda before, after: after.batch,
+    "collect": lambda before, after, account: after.batch,
 }
 """The number of the batch, from a step's arguments."""
 STEPS = [step for step in BATCH_OF if step != BATCH]

@@ -1,4 +1,4 @@
-"""What is written beside a batch, and what is deleted after it."""
+"""What a batch has written when the sink gets its rows, and what is deleted after it."""
 
 from __future__ import annotations
 
@@ -57,21 +57,6 @@ def test_an_intent_that_cannot_be_written_ends_the_batch_before_the_sink(
     assert life.sink.folder.latest() == 0
 
 
-def test_a_batch_that_fails_leaves_no_file_behind_that_is_still_being_written(
-    life: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sync = systems._sync
-    monkeypatch.setattr(systems, "_sync", lambda path: (time.sleep(0.05), sync(path)))
-
-    def fail(*_: Any) -> None:
-        raise ValueError("a task failed")
-
-    monkeypatch.setattr(life.protocol.steps, "run", fail)
-    with pytest.raises(ValueError, match="a task failed"):
-        life.run(2)
-    assert life.folder.numbers(INTENTS) == [0], "whoever starts anew finds it"
-
-
 def test_a_second_driver_is_stopped_and_deletes_nothing_of_the_first(life: Life, tmp_path: Path) -> None:
     life.run(6)
     behind = Life(tmp_path / "checkpoint", tmp_path / "sink")
@@ -83,10 +68,8 @@ def test_a_second_driver_is_stopped_and_deletes_nothing_of_the_first(life: Life,
     kept = {kind: {*life.folder.names(kind)} for kind in (INTENTS, MANIFESTS, SEGMENTS)}
     again = old.copy()
     again.batch = latest.batch
-    behind.protocol.commit(again)
-    behind.protocol.collection.collect(old, again, 2, "attempt")
     with pytest.raises(CheckpointError, match="another driver runs"):
-        behind.protocol._await_saved()
+        behind.protocol.commit(again)
     assert {kind: set(life.folder.names(kind)) for kind in kept} == kept
 
 

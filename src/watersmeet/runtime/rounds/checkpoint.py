@@ -29,7 +29,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -47,8 +46,6 @@ INTENTS, MANIFESTS, SEGMENTS, MAIL, PROGRESS = "intents", "manifests", "segments
 LETTERS, UPGRADES = "letters", "upgrades"
 OBJECT_STORES = ("s3", "gcs", "abfs")
 """As Arrow calls them."""
-_SAVING = ThreadPoolExecutor(4, "watersmeet-saving")
-"""Of all queries of a driver; it has no thread before the first document, and a thread that is there need not be waited for."""
 _HADOOP_NAMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -167,12 +164,6 @@ class StateFolder:
         """Write a document; one of that name is replaced or, if it is to be new, an error."""
         blob = seal(document.to_json(), f"{kind}/{name}.json")
         self.write(kind, f"{name}.json", blob, durably=durably, is_new=is_new)
-
-    def save_beside(self, kind: str, number: int, document: Document) -> Future[None]:
-        """Write a document that is to be new, durably, in another thread: a disk takes milliseconds for that."""
-        name = f"{number}.json"
-        blob = seal(document.to_json(), f"{kind}/{name}")
-        return _SAVING.submit(self.write, kind, name, blob, durably=True, is_new=True)
 
     def create(self, kind: str, name: int, document: Document) -> bool:
         """Write a document whose name nobody has taken; False if somebody has."""

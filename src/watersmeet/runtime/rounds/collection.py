@@ -3,8 +3,7 @@
 What the last `keep` manifests name stays, and what an upgrade that can be undone has replaced. A batch deletes by name what it has made superfluous. Now and then the
 whole folder is looked through, for what attempts that failed have left: after a start, after a batch that was repeated, and every SWEEP_EVERY batches.
 
-Invariant: without a sweep nothing is deleted but files of batches before the last `keep`, and mail of the attempt that has ended. So it is safe while the next
-manifest is being written, and where another driver has written one. A sweep is for who knows that its own manifest is there.
+Invariant: without a sweep nothing is deleted but files of batches before the last `keep`, and mail of the attempt that has ended. A sweep is for who knows that its own manifest is there.
 """
 
 from __future__ import annotations

@@ -9,9 +9,6 @@
     5  commit manifest n
     6  collect files that neither the last `keep` manifests (2, if the user wants no more) nor an open intent name
 
-The disk takes some milliseconds for an intent or a manifest. They are written beside what may go on meanwhile: the intent is there before the sink, or a
-manifest, shows anything of the batch; the manifest is there before the batch is over, and before the folder is looked through.
-
 Spark writes its offset log before a batch and its commit log after it, and repeats the batch that stands between them.
 So wherever the process dies, the next one repeats batch n from the same input and the same manifest n-1.
 
@@ -25,8 +22,6 @@ import typing
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -58,8 +53,8 @@ from watersmeet.storage.document import REMEDY
 from watersmeet.storage.manifest import REWRITTEN, BatchManifest, Identity, Intent
 
 KEPT_PROGRESS = 100
-PHASES = ("intent", "rounds and sink", "collection", "commit")
-"""What the time of a batch goes to; the disk gets the intent during the rounds, and the manifest during the collection."""
+PHASES = ("intent", "rounds and sink", "commit", "collection")
+"""What the time of a batch goes to."""
 KEPT, MOST_KEPT = 2, 100
 """Batches whose state stays: unless the user says otherwise, and at most; Spark keeps its own logs as long."""
 
@@ -132,8 +127,6 @@ class Protocol:
         self.keep = keep
         """How many batches can be gone back to: the state after each of the last so many stays."""
         self.collection = Collection(folder)
-        self._saving: Future[None] | None = None
-        """The intent of this batch, or its manifest, while it is being written."""
         self._repeats = False
         """Whether this batch has been tried before: its failed attempts may have left files among the results."""
 
@@ -142,8 +135,6 @@ class Protocol:
             self._batch(entered, batch_id)
         except BaseException as error:
             self.error = error
-            with suppress(BaseException):  # who starts anew finds the file, or none
-                self._await_saved()
             raise
 
     def _batch(self, entered: DataFrame, batch_id: int) -> None:
@@ -159,12 +150,8 @@ class Protocol:
         after, account = self.attempt(entered, before, intent)
         marks.append(time.monotonic())
         self.commit(after)
-        if self.collection.sweeps(batch_id):
-            self._await_saved()
-        self.collect(before, after, account)
         marks.append(time.monotonic())
-        self._await_saved()
-        self._go_on_from(after)
+        self.collect(before, after, account)
         marks.append(time.monotonic())
         phases = {name: end - begin for name, begin, end in zip(PHASES, marks, marks[1:], strict=False)}
         self._tell(before, after, account, phases)
@@ -218,16 +205,8 @@ class Protocol:
             required={i.alias: list_required(i) for i in self.plan.inputs} if isinstance(self.plan, Plan) else None,
             **{decision.name: decision.next(before) for decision in self.decider.taken},
         )
-        self._saving = self.folder.save_beside(INTENTS, batch_id, intent)
-        if self.registered is not None:
-            self._await_saved()
+        self.folder.save(INTENTS, batch_id, intent, is_new=True)
         return intent
-
-    def _await_saved(self) -> None:
-        """Go on when the disk has the intent, or the manifest."""
-        if self._saving is not None:
-            saving, self._saving = self._saving, None
-            saving.result()
 
     def _amend(self, intent: Intent) -> Intent:
         """The intent of a batch that is repeated, without queries that have left since."""
@@ -294,7 +273,6 @@ class Protocol:
 
     def deliver(self, rows: Rows, batch_id: int) -> None:
         """Results to the sink; if it has them already, they are computed for the state alone."""
-        self._await_saved()
         sink = NoopSink() if self.sink.has(batch_id, self.steps.spark) else self.sink
         if isinstance(rows, Batches):
             assert isinstance(sink, TakesBatches)
@@ -309,11 +287,7 @@ class Protocol:
             self.late.write(rows, batch_id)
 
     def commit(self, after: BatchManifest) -> None:
-        """Begin to write the manifest; the batch is committed when it is there."""
-        self._await_saved()
-        self._saving = self.folder.save_beside(MANIFESTS, after.batch, after)
-
-    def _go_on_from(self, after: BatchManifest) -> None:
+        self.folder.save(MANIFESTS, after.batch, after, is_new=True)
         self.latest = after
         self.decider.after_commit(after)
         if self.registered is not None:
