@@ -256,7 +256,8 @@ def test_kernels_change_nothing(kernel, case, batch_rows):
 def test_what_time_alone_decides_changes_nothing(probe_ns, case, batch_rows):
     """Always probe, choose by the sample, always sweep; and drop tuples without partners wherever one is sampled."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("FEW", 1), ("PAYS", 1.0), ("PROBE_NS", probe_ns)):
+        lookup_ns = tactics.LOOKUP_NS if probe_ns else 0.0
+        for name, value in (("FEW", 1), ("PAYS", 1.0), ("PROBE_NS", probe_ns), ("LOOKUP_NS", lookup_ns)):
             patch.setattr(tactics, name, value)
         ran = wm.local.counts(check(case, batch_rows)).kernels
     assert probe_ns > 0 or "lca" not in ran

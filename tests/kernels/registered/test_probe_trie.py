@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from watersmeet.kernels.hash_window import address
@@ -169,6 +169,7 @@ def test_templates_that_begin_alike_share_their_probes() -> None:
     st.tuples(ROWS, ROWS),
     st.sampled_from((1, 7, 1000)),
 )
+@example([False] * 9 + [True], [False] * 10, ([], []), ([(0, 0, -(2**63))], []), 1)
 def test_who_is_silenced_leaves_no_trace(
     first: list[bool], then: list[bool], old: tuple[list[Row], ...], new: tuple[list[Row], ...], limit: int
 ) -> None:

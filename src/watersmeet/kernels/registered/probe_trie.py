@@ -38,6 +38,8 @@ LIMIT = 131_072
 INDEX_FIELDS = 7
 """Per column and segment: addresses of slots, group codes, group starts, rows, times; the mask of the slots; the address of
 hints: where in every group the last look-up ended. Times move on slowly, so the next one ends near."""
+SILENT = 2
+"""Of a leaf: its template is not alive. 1: its windows are tested; 0: they hold for whatever comes there."""
 SCANNED = 24
 """Up to so many rows are compared rather than looked up."""
 TRIED = 32
@@ -136,7 +138,7 @@ def silence(nodes, leaf_template, leaf_high, leaf_tests, alive):  # type: ignore
     for end in range(len(nodes)):
         for leaf in range(nodes[end, _LEAVES], nodes[end, _LEAVES + 1]):
             if not alive[leaf_template[leaf]]:
-                leaf_tests[leaf], leaf_high[leaf, 0, 0] = 1, -1
+                leaf_tests[leaf], leaf_high[leaf, 0, 0] = SILENT, -1
                 continue
             node = end
             while node >= 0:
@@ -324,8 +326,8 @@ def _walk(  # type: ignore[no-untyped-def]
         times[depth] = when
         # 5. The templates that end here, each with its own windows.
         for leaf in range(nodes[node, _LEAVES], nodes[node, _LEAVES + 1]):
-            fits = True
-            if leaf_tests[leaf] != 0:
+            fits = leaf_tests[leaf] != SILENT
+            if leaf_tests[leaf] == 1:
                 for x in range(depth + 1):
                     for y in range(depth + 1):
                         if times[y] > shift_instant(times[x], leaf_high[leaf, x, y]):

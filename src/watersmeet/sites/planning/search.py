@@ -308,6 +308,8 @@ class PlanSearch:
 
     def _ship_results(self, head: str, at: str) -> float:
         to = self.placement.results_at
+        if not any(head == x for x, _ in self.placement.spans):
+            return 0.0  # none of its tuples is ever the youngest
         return 0.0 if to in (None, at) else self.letters.results(head) / self.line(at, str(to)).bytes_per_s
 
     def _simple(self, head: str) -> Iterator[Way]:
