@@ -27,7 +27,7 @@ from watersmeet.sites.one_way.joins import OneWayJoins
 from watersmeet.sites.one_way.kept import NUMBER, Kept, name_out
 from watersmeet.sites.one_way.preserved import MET, PreservedStream, list_preserved
 from watersmeet.sites.one_way.rows_windows import RowsWindow, number_arrivals
-from watersmeet.sites.plan_change.survey import Measured, measure
+from watersmeet.sites.plan_change.measure import Measured, measure
 from watersmeet.sites.results import RESULTS
 from watersmeet.storage.segment import Segment
 

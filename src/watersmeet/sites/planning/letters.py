@@ -100,6 +100,11 @@ class Placement:
     def aliases(self) -> tuple[str, ...]:
         return tuple(self.sites)
 
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """Whose tuples may be a result's youngest."""
+        return tuple(a for a in self.sites if any(a == head for head, _ in self.spans))
+
     @property
     def longest(self) -> float:
         """The longest window, in seconds."""

@@ -218,7 +218,7 @@ class PlanSearch:
         found: dict[str, list[str]] = {}
         for head, steps in sequences.items():
             end = self._end(head, steps)
-            if self.placement.results_at != end and (head, steps[0].to) in self.placement.spans:
+            if self.placement.results_at != end and head in self.placement.heads:
                 found.setdefault(end, []).append(head)
         for end, heads in found.items():
             size = sum(map(self.letters.results, heads))
@@ -308,9 +308,8 @@ class PlanSearch:
 
     def _ship_results(self, head: str, at: str) -> float:
         to = self.placement.results_at
-        if not any(head == x for x, _ in self.placement.spans):
-            return 0.0  # none of its tuples is ever the youngest
-        return 0.0 if to in (None, at) else self.letters.results(head) / self.line(at, str(to)).bytes_per_s
+        is_free = to in (None, at) or head not in self.placement.heads
+        return 0.0 if is_free else self.letters.results(head) / self.line(at, str(to)).bytes_per_s
 
     def _simple(self, head: str) -> Iterator[Way]:
         """All sequences of simple joins."""

@@ -190,6 +190,6 @@ class TreeSearch:
         """Results that are shipped to one site."""
         to = self.placement.results_at
         if to not in (None, place):
-            heads = [h for h in self.query.aliases if any(h == x for x, _ in self.placement.spans)]
+            heads = self.placement.heads
             size = sum(map(self.delivered.results, heads))
             yield Item(place, str(to), RESULTS, f"results: of {' '.join(heads)} at {place}", size)
