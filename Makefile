@@ -91,7 +91,7 @@ matrix: java
 	@$(PYTHON) -m tests.matrix $(SPARKS) -- $(TESTS)
 
 cluster: java $(READY)
-	@$(BIN)/python -m pytest -m spark tests/cluster
+	@NEEDS=required $(BIN)/python -m pytest -m spark tests/cluster
 	@echo "make cluster: all passed"
 
 kafka: java
@@ -100,17 +100,17 @@ kafka: java
 
 s3: java $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group s3
-	@$(BIN)/python -m pytest -m spark tests/s3
+	@NEEDS=required $(BIN)/python -m pytest -m spark tests/s3
 	@echo "make s3: all passed"
 
 sites: java $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group s3
-	@CRASH_KILLS=$${CRASH_KILLS:-50} $(BIN)/python -m pytest -m spark tests/wire
+	@NEEDS=required CRASH_KILLS=$${CRASH_KILLS:-50} $(BIN)/python -m pytest -m spark tests/wire
 	@echo "make sites: all passed"
 
 page: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group page
-	@PAGE_BROWSER=required $(BIN)/python -m pytest tests/view
+	@NEEDS=required $(BIN)/python -m pytest tests/view
 	@echo "make page: all passed"
 
 crash: java $(READY)

@@ -26,6 +26,7 @@ from tests.cluster.families import FAMILIES, ON_DATAFRAMES
 from tests.cluster.standalone import ROOT, Standalone
 from tests.crash.phases import committed, planned
 from tests.crash.streams import assert_same, write_streams, written
+from tests.needs import require
 from watersmeet_lab.machines.hosts import Hosts, find_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
@@ -40,9 +41,7 @@ SETTLED = 3
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Standalone]:
     """A master and two workers. The shared folder is not below /tmp, of which every host has its own."""
-    why = find_missing()
-    if why is not None:
-        pytest.skip(why)
+    require(find_missing())
     root = Path(tempfile.mkdtemp(prefix="watersmeet-cluster-", dir="/var/tmp"))
     try:
         with Hosts(WORKERS, root / "hosts", [ROOT, Path(sys.prefix)]) as hosts:

@@ -25,6 +25,7 @@ from tests.cluster.families import FAMILIES
 from tests.cluster.test_cluster import expected
 from tests.crash.phases import latest
 from tests.crash.streams import assert_same, write_streams, written
+from tests.needs import require
 from watersmeet_lab.machines.store import BUCKET, Store, find_missing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough]
@@ -35,9 +36,7 @@ FILES = 8 + 2 * KILLS
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    why = find_missing()
-    if why is not None:
-        pytest.skip(why)
+    require(find_missing())
     with Store() as running:
         yield running
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-import pytest
+from tests.needs import require
 
 CHROMIUM = shutil.which("chromium")
-REQUIRED = os.environ.get("PAGE_BROWSER") == "required"
 
 
 def require_browser() -> None:
     """Skip, or fail if the browser is the point."""
     lacks = [name for name, there in (("chromium", CHROMIUM), ("playwright", find_spec("playwright"))) if not there]
     if lacks:
-        why = f"no {' and no '.join(lacks)} here: apt-get install chromium, then make page"
-        pytest.fail(why) if REQUIRED else pytest.skip(why)
+        require(f"no {' and no '.join(lacks)} here: apt-get install chromium, then make page")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import require
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.runtime.sites.start import open_exchange
 from watersmeet.runtime.sites.topics import TopicExchange
@@ -22,9 +23,7 @@ LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required userna
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    why = jars.find_missing()
-    if why is not None:
-        pytest.skip(why)
+    require(jars.find_missing())
     with running_broker(tmp_path_factory.mktemp("kafka") / "broker") as address:
         yield address
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.needs import require
 from watersmeet_lab.bench.sites.lines import Carrier, HostLines, open_lines, why_not
 from watersmeet_lab.bench.sites.trial import Trial, open_trial, run
 from watersmeet_lab.bench.sites.workload import Workload, feed
@@ -32,17 +33,13 @@ PATIENCE_S = 300.0
 @pytest.fixture
 def root() -> Iterator[Path]:
     """Not below /tmp, of which every host has its own."""
-    why = find_missing()
-    if why is not None:
-        pytest.skip(why)
+    require(find_missing())
     with tempfile.TemporaryDirectory(prefix="watersmeet-wire-", dir="/var/tmp") as folder:
         yield Path(folder)
 
 
-def require(carrier: Carrier) -> None:
-    why = why_not(carrier, has_hosts=True)
-    if why is not None:
-        pytest.skip(why)
+def require_carrier(carrier: Carrier) -> None:
+    require(why_not(carrier, has_hosts=True))
 
 
 def await_batch(trial: Trial, site: str, before: int) -> None:
@@ -57,7 +54,7 @@ def await_batch(trial: Trial, site: str, before: int) -> None:
 @pytest.mark.parametrize("carrier", ["folder", "kafka"])
 def test_applications_that_are_killed_lose_and_double_nothing(root: Path, carrier: Carrier) -> None:
     """Both applications run; every kill hits one of them, mostly in a batch, sometimes while it starts."""
-    require(carrier)
+    require_carrier(carrier)
     kills, rng = max(1, KILLS // 2), random.Random(carrier)
     workload = replace(SMALL, tuples=100 * (20 + 5 * kills), files=20 + 5 * kills)
     expected = workload.compute_expected()
@@ -85,7 +82,7 @@ def test_applications_that_are_killed_lose_and_double_nothing(root: Path, carrie
 
 @pytest.mark.parametrize("carrier", ["s3", "kafka"])
 def test_a_line_that_is_cut_makes_results_late_and_nothing_else(root: Path, carrier: Carrier) -> None:
-    require(carrier)
+    require_carrier(carrier)
     expected = SMALL.compute_expected()
     with (
         open_lines(root, tuple(SMALL.site_of.values()), carrier, None) as lines,
@@ -110,7 +107,7 @@ def test_a_line_that_is_cut_makes_results_late_and_nothing_else(root: Path, carr
 
 
 def test_only_keys_and_matching_tuples_cross_the_line(root: Path) -> None:
-    require("s3")
+    require_carrier("s3")
     workload = replace(SMALL, tuples=5_000, text_bytes=1000, rarity=100, window_s=10.0, tuples_per_s=1000.0, files=5)
     sent: dict[str, int] = {}
     plans: dict[str, Any] = {"simple": {"a": "b SP-D", "b": "a SP-S"}, "keys": {"a": "b SM-S1", "b": "a SM-S1"}}
