@@ -24,7 +24,9 @@ from watersmeet.errors import CheckpointError
 from watersmeet.operators.enter import JoinEntry
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.rounds import handle as handle_module
+from watersmeet.runtime.rounds import running
 from watersmeet.runtime.rounds.checkpoint import INTENTS, MAIL, MANIFESTS, SEGMENTS, StateFolder
+from watersmeet.runtime.rounds.sinks import NoopSink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark import session
 from watersmeet.storage.document import seal
@@ -163,6 +165,30 @@ def test_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     still = wm.Stream(spark.read.parquet(str(tmp_path / "s")), time="ts")
     with pytest.raises(wm.WatersmeetError, match=r"static DataFrames are joined by dataframe"):
         wm.sql(PAIR, s=still, t=still).start(sink="noop", checkpoint=tmp_path / "ck6")
+
+
+@pytest.mark.parametrize("in_driver", [True, False])
+def test_a_sink_that_keeps_nothing_computes_every_column_where_the_rows_are(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_driver: bool
+) -> None:
+    if not in_driver:
+        monkeypatch.setattr(running, "MOST_STATE", -1)
+    came: list[int] = []
+
+    class Counting(NoopSink):
+        def write(self, rows: Any, batch_id: int) -> None:
+            came.append(rows.count())
+
+    good, bad = rising(3), [table([(1, 7, 5.0)])]
+    handle = pair(spark, tmp_path, good).start(sink=Counting(), checkpoint=tmp_path / "ck1", trigger="availableNow")
+    handle.await_termination()
+    assert sum(p.results for p in handle.history()) > 15
+    assert came == ([] if in_driver else [0, 0, 0]), "no result comes to Spark"
+    streams = {n: stream(spark, write(tmp_path, f"bad-{n}", bad), lateness="5 seconds") for n in "st"}
+    failing = wm.sql(PAIR.replace("b.v AS y", "10 / (b.v - 7) AS y"), **streams)
+    handle = failing.start(sink="noop", checkpoint=tmp_path / "ck2", trigger="availableNow")
+    with pytest.raises((StreamingQueryException, wm.WatersmeetError), match=r"(?i)division by zero|divide by zero"):
+        handle.await_termination()
 
 
 def test_a_failing_function_ends_the_query_and_its_batch_is_repeated(spark: Any, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ from watersmeet.runtime.rounds.results.leaving import Outlet, Select
 from watersmeet.runtime.rounds.sinks import (
     FileSink,
     MemorySink,
+    NoopSink,
     Sink,
-    TakesBatches,
     attach,
     check_names,
     columns_given,
@@ -136,7 +136,7 @@ def start(
         query=plan,
         posts=None if scaling is None else True,
         late=lost is not None,
-        takes_batches=isinstance(to, TakesBatches),
+        keeps_nothing=isinstance(to, NoopSink),
         folder_of_results=to if isinstance(to, FileSink) else None,
         folder_of_late=lost if isinstance(lost, FileSink) else None,
         order=read_sources(folder),

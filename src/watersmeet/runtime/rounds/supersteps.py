@@ -32,7 +32,7 @@ from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import Orders
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
-from watersmeet.runtime.rounds.results.leaving import AsSelected, Leaving, Outlet, Select, Write, Writing, keep
+from watersmeet.runtime.rounds.results.leaving import Forgetting, Leaving, Outlet, Write, Writing, keep
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
 from watersmeet.runtime.rounds.running import Account, Batch, Rows, Running
 from watersmeet.runtime.rounds.worker import POSTED_DDL, Deliver, Enter, Hand, HandLost, Post, Reship, Task
@@ -64,14 +64,14 @@ class Supersteps:
         query: Plan | None = None,
         posts: bool | None = None,
         late: bool = False,
-        takes_batches: bool = False,
+        keeps_nothing: bool = False,
         folder_of_results: Folder | None = None,
         folder_of_late: Folder | None = None,
         most_rounds: int = MOST_ROUNDS,
         ticks: bool = False,
         order: Sequence[str] = (),
     ) -> None:
-        """`order`: the aliases as Spark's logs have their sources, if that is not the order of FROM."""
+        """`keeps_nothing`: whether results are made and forgotten. `order`: the aliases as Spark's logs have their sources, if that is not the order of FROM."""
         spark = next(iter(frames.values())).sparkSession
         folder = replace(folder, is_shared=not is_one_machine(spark))
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
@@ -88,11 +88,9 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
-        self._select: Select | None = None
-        self._files = self._plan_files(folder_of_results, takes_batches)
-        is_selected = takes_batches and self._files is None and self._select is not None
-        can_take = self.task.writing is not None or is_selected
-        self.joins_here = query is not None and self.posts and folder.is_here and can_take and not is_connect(spark)
+        self._files = self._plan_files(folder_of_results, keeps_nothing)
+        makes_rows = self.task.writing is not None
+        self.joins_here = query is not None and self.posts and folder.is_here and makes_rows and not is_connect(spark)
         """Whether small batches run in this process: where the state is at hand, and the sink takes what is made here."""
         self.latest = Account()
         """What the latest batch did."""
@@ -107,13 +105,14 @@ class Supersteps:
         """Where frames are made."""
         return self.jobs.spark
 
-    def _plan_files(self, sink: Folder | None, takes_batches: bool) -> PartFiles | None:
-        """How results become files, if they do; tasks of units write them where they can select."""
-        if sink is None and not takes_batches:
+    def _plan_files(self, sink: Folder | None, keeps_nothing: bool) -> PartFiles | None:
+        """How results become files, if they do; tasks of units write or forget them where they can select."""
+        if sink is None and not keeps_nothing:
             return None
         rows = self.outlet.select(self.spark.range(0, 0, 1, 1).mapInArrow(Hand(self.task), self._ddl)).schema
-        select = self._select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
+        select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
         if sink is None:
+            self.task.writing = None if select is None else Forgetting(select)
             return None
         files = sink.files(rows)
         if select is not None and can_units_write(files, rows):
@@ -142,10 +141,7 @@ class Supersteps:
 
     def leave_here(self, orders: Orders) -> Leaving:
         """Where results of a round that runs in this process go."""
-        if self.task.writing is not None:
-            return self.task.make_leaving(orders)
-        assert self._select is not None
-        return AsSelected(self._select)
+        return self.task.make_leaving(orders)
 
     def over(self, hosts: Sequence[str], step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
         """The results of a step over shares, whose tasks prefer hosts."""
@@ -159,7 +155,7 @@ class Supersteps:
         return self.jobs.frame(None if self.outlet.reads_tables else (step, *hosts), make, orders)
 
     def _leave(self, given: DataFrame, step: Enter | Deliver | Hand | Reship, orders: str | None) -> DataFrame:
-        """What a step lets out: the query's rows or, if the sink is a folder, the names of the files that have them."""
+        """What a step lets out: the query's rows or, if tasks write them, the names of the files that have them."""
         if self.task.writing is not None:
             return given.mapInArrow(step, PARTS)
         return self._write(self.outlet.select(given.mapInArrow(step, self._ddl)), self._files, orders)

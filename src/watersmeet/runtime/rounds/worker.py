@@ -56,7 +56,7 @@ from watersmeet.runtime.rounds.files import (
     open_parcels,
     this_task,
 )
-from watersmeet.runtime.rounds.results.leaving import Leaving, Writing
+from watersmeet.runtime.rounds.results.leaving import Forgetting, Leaving, Writing
 from watersmeet.runtime.spark.workers import AsRows, after_task, columns_of, errors_first, result_batches
 from watersmeet.runtime.stream.late import ARROW
 from watersmeet.storage.manifest import Identity, Manifest
@@ -90,8 +90,8 @@ class Task:
     schema: pa.Schema
     """Of the rows of results that leave."""
     entrance: Entrance
-    writing: Writing | None = None
-    """How results become files, if tasks write them."""
+    writing: Writing | Forgetting | None = None
+    """What becomes of results, if tasks make rows of the SELECT themselves."""
 
     def plan_under(self, aliases: Sequence[str]) -> Plan:
         """The plan of a batch in which payloads of these aliases follow later."""

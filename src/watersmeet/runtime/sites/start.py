@@ -28,7 +28,7 @@ from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, check_apart, folder_of, launch, outlet_of, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.running import Account
-from watersmeet.runtime.rounds.sinks import FileSink, check_names, columns_given, sink
+from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.runtime.sites.folder import FolderExchange
@@ -182,6 +182,7 @@ def start_at(
         frames,
         folder,
         late=lost is not None,
+        keeps_nothing=isinstance(to, NoopSink),
         folder_of_results=to if isinstance(to, FileSink) else None,
         folder_of_late=lost if isinstance(lost, FileSink) else None,
         ticks=True,

@@ -35,7 +35,7 @@ from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, keep
-from watersmeet.runtime.rounds.sinks import FileSink, TableSink
+from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, TableSink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.versions import is_connect, parallelism
@@ -148,7 +148,8 @@ class Subscriptions(RegistryFront):
         flows = engines.engine_of(self._plan, Queries(FolderLog(self._folder)))
         to = self._sink if isinstance(self._sink, FileSink) else None
         outlet = Outlet(ANSWER_FIELDS, as_answers, select_inside=lambda _: keep)
-        steps = Supersteps(flows, outlet, self._frames, self._folder, folder_of_results=to)
+        forgets = isinstance(self._sink, NoopSink)
+        steps = Supersteps(flows, outlet, self._frames, self._folder, keeps_nothing=forgets, folder_of_results=to)
         protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._registry)
         self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name, self._on_batch)
         return self

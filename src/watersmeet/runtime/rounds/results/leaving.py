@@ -1,7 +1,8 @@
 """How results leave a task: as rows for Spark, or as files that the task writes itself.
 
     units can select        Deliver, Enter, Hand --select--> files                              names of files to the driver
-    only Spark can          Deliver, Enter, Hand --rows--> Spark's SELECT --Write--> files      the same
+                            Deliver, Enter, Hand --select--> nothing                            if the sink keeps nothing
+    only Spark can          Deliver, Enter, Hand --rows--> Spark's SELECT --Write--> files      the names again
 
 What comes to the driver is what Spark took for the result of a task, so it names the files of one attempt of every task, and these are complete.
 
@@ -74,12 +75,18 @@ class Writing:
         return _Files(self, open_writer(self.files, orders)) if orders.writes else AsRows(lambda _: iter(()))
 
 
-@dataclass
-class AsSelected(AsRows):
-    """Results go to a sink of this process, as rows of the SELECT."""
+@dataclass(frozen=True)
+class Forgetting:
+    """Tasks make rows of the SELECT, whole, and forget them."""
 
-    def __init__(self, select: Select) -> None:
-        super().__init__(lambda results: iter(select(results).to_batches()))
+    select: Select
+
+    def begin(self, orders: Orders) -> Leaving:
+        return AsRows(self._forget)
+
+    def _forget(self, results: pa.Table) -> Iterator[pa.RecordBatch]:
+        self.select(results)
+        return iter(())
 
 
 @dataclass
