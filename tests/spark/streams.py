@@ -37,13 +37,17 @@ def table(rows: list[tuple[Any, ...]], names: str = "k v ts") -> pa.Table:
 
 
 def write(folder: Path, name: str, batches: list[pa.Table], first: int = 0) -> str:
-    """Add one file per batch to a stream's folder; Spark reads them in the order of their modification times."""
+    """Add one file per batch to a stream's folder; Spark reads them in the order of their modification times.
+
+    A file gets its name last: of one that a running query saw before its time was set all later ones would be a year older, and Spark passes over such files.
+    """
     path = folder / name
     path.mkdir(parents=True, exist_ok=True)
     for n, batch in enumerate(batches, first):
-        file = path / f"{n:05d}.parquet"
-        pq.write_table(batch, file)
-        os.utime(file, (1_767_225_600 + n, 1_767_225_600 + n))
+        unseen = path / f".{n:05d}.parquet"
+        pq.write_table(batch, unseen)
+        os.utime(unseen, (1_767_225_600 + n, 1_767_225_600 + n))
+        unseen.rename(path / f"{n:05d}.parquet")
     return str(path)
 
 
