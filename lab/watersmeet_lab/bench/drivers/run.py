@@ -1,7 +1,7 @@
 """`watersmeet bench drivers`: what `driver=` is worth in the engine, on the paper's data sets I to VI and on Nexmark's join of three streams.
 
 Everything runs in process, in batches of time, so that bursty streams burst: 100 batches of 0.1M time units and 10 of 1M for the paper's data, which join by a common attribute over their full history. The policies take turns, and the figure
-is the least CPU time of a run over that of `auto`. Every answer, count and checksum, must be `auto`'s.
+is the least CPU time of a run over that of `auto`. Every answer, count and checksum, must be `auto`'s. `--spark` runs the paper's data under `start()` (`drivers.on_spark`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rich.table import Table
 import watersmeet as wm
 from watersmeet_lab.bench.data import START_US
 from watersmeet_lab.bench.drivers.data import DATASETS, TIME_UNITS, Dataset
+from watersmeet_lab.bench.drivers.on_spark import OnSpark, measure_on_spark, show_on_spark
 from watersmeet_lab.bench.machine import describe
 from watersmeet_lab.bench.sweep import answer
 
@@ -42,6 +43,7 @@ class Workload:
     name: str
     text: str
     batch_s: float
+    batches: int
     tables: Mapping[str, Any] = field(repr=False)
 
 
@@ -62,16 +64,24 @@ def command(
     scale: Annotated[int, typer.Option(help="One in so many of the paper's tuples.", min=1)] = 10,
     only: Annotated[str | None, typer.Option(help="Workloads whose names contain this.")] = None,
     events: Annotated[Path | None, typer.Option(help="A folder of events that bench nexmark has made.")] = None,
+    spark: Annotated[bool, typer.Option(help="The paper's data under start().")] = False,
     json: Annotated[Path | None, typer.Option(help="Write raw results to this file.")] = None,
 ) -> None:
     """CPU time of every driver= over that of auto; every answer checked."""
-    console, found = Console(), list[Drove]()
+    console, found = Console(), list[Drove | OnSpark]()
     workloads = [*list_paper(scale), *(list_nexmark(events) if events is not None else ())]
-    with console.status("") as status:
-        for workload in (w for w in workloads if only is None or only in w.name):
-            status.update(workload.name)
-            found.append(measure(workload, repeat))
-    console.print(_table(found))
+    workloads = [w for w in workloads if only is None or only in w.name]
+    if spark:
+        cases = [(w.name, w.text, w.tables, round(w.batch_s * 1e6), w.batches) for w in workloads if w.text == TEXT]
+        on_spark = measure_on_spark(cases, POLICIES, repeat)
+        found += on_spark
+        console.print(show_on_spark(on_spark, POLICIES))
+    else:
+        with console.status("") as status:
+            for workload in workloads:
+                status.update(workload.name)
+                found.append(measure(workload, repeat))
+        console.print(_table([drove for drove in found if isinstance(drove, Drove)]))
     if json is not None:
         raw = {"seed": SEED, "scale": scale, "machine": describe(), "workloads": [asdict(f) for f in found]}
         json.write_text(json_format.dumps(raw, indent=1))
@@ -82,7 +92,7 @@ def list_paper(scale: int) -> Iterator[Workload]:
     for dataset in DATASETS:
         tables = make_tables(dataset, scale)
         for batches in dataset.batches:
-            yield Workload(f"{dataset.name}, {batches} batches", TEXT, TIME_UNITS / batches / 1e6, tables)
+            yield Workload(f"{dataset.name}, {batches} batches", TEXT, TIME_UNITS / batches / 1e6, batches, tables)
 
 
 def make_tables(dataset: Dataset, scale: int) -> dict[str, pa.Table]:
@@ -101,7 +111,7 @@ def list_nexmark(folder: Path) -> Iterator[Workload]:
     seconds = (max(t.max() for t in times) - min(t.min() for t in times)) / 1e6
     given = {name: wm.Stream(table, time="date_time", lateness="4 seconds") for name, table in tables.items()}
     for batches in NEXMARK_BATCHES:
-        yield Workload(f"nexmark q23, {batches} batches", NEXMARK, seconds / batches, given)
+        yield Workload(f"nexmark q23, {batches} batches", NEXMARK, seconds / batches, batches, given)
 
 
 def measure(workload: Workload, repeat: int, policies: Sequence[str] = POLICIES) -> Drove:
