@@ -1,7 +1,14 @@
 """`watersmeet bench soak`: many small micro-batches on the rounds runtime. What grows, and what does a round cost?
 
-Files, bytes on disk against live bytes, and the memory of workers and JVM are looked at every tenth of the way. The
-empty second round is the same query whose units send one empty message: the difference of the medians is its price.
+Files, bytes on disk against live bytes, and the memory of workers and JVM are looked at every tenth of the way, and the time of
+a micro-batch is told by thirds. A long run needs no long streams: CYCLE files of each stream come again and again under new names
+(hard links), and what comes later has later times, by its name. So 10^9 tuples are `--batches 2000 --rows 250000 --keys 10000 --seconds 250`.
+
+    a/00019.parquet  -> .a/19.parquet    a/00020.parquet  -> .a/0.parquet     time = START + 20 * seconds + us
+
+Invariant: the run is as long as whole cycles, so how many results there must be follows from DuckDB's answers for one cycle and for two.
+
+The empty second round is the same query whose units send one empty message: the difference of the medians is its price.
 """
 
 from __future__ import annotations
@@ -9,12 +16,13 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +44,13 @@ from watersmeet_lab.bench.memory import Peak, descendants, sample
 
 QUERY = "SELECT a.key AS key, a.ts AS a_ts, b.ts AS b_ts FROM a, b WHERE a.key = b.key WINDOW = 10 SECONDS"
 SECONDS_PER_FILE = 2
+CYCLE = 20
+"""Different files of a stream."""
+SECOND = 60
+"""Micro-batches of the runs with and without a second round."""
+AHEAD = 5
+"""So many files of a stream lie ready for batches to come."""
+_TIME = "timestamp_micros({start} + {span} * CAST(substring(_metadata.file_name, 1, 6) AS BIGINT) + us) AS ts"
 
 
 @dataclass(frozen=True)
@@ -64,22 +79,103 @@ class Echo(PlanFlows):
         return replace(flow, stages=(join, FlowStage(Nothing(), 1)), rounds=2)
 
 
+@dataclass(frozen=True)
+class Cycle:
+    """Two streams whose files come again and again."""
+
+    folder: Path
+    rows: int
+    keys: int
+    seconds: int
+    batches: int
+
+    def write(self) -> None:
+        """The files of a cycle, and links for the first batches."""
+        rng = np.random.default_rng(1)
+        for alias in "ab":
+            (self.folder / f".{alias}").mkdir()
+            (self.folder / alias).mkdir()
+            for n in range(CYCLE):
+                us = np.sort(rng.integers(0, self.seconds * 1_000_000, self.rows))
+                table = pa.table({"key": rng.integers(0, self.keys, self.rows), "us": us})
+                pq.write_table(table, self._file(alias, n))
+        for n in range(min(AHEAD, self.batches)):
+            self.link(n)
+
+    def link(self, n: int) -> None:
+        """Let the files of a batch come; Spark reads files in the order of their times, which all links of a file have in common."""
+        for alias in "ab":
+            at = START.timestamp() + n
+            os.utime(self._file(alias, n), (at, at))
+            os.link(self._file(alias, n), self._link(alias, n))
+
+    def go_on(self, done: int) -> None:
+        """A batch is over: its files go, and others come."""
+        for alias in "ab":
+            self._link(alias, done).unlink()
+        if done + AHEAD < self.batches:
+            self.link(done + AHEAD)
+
+    def count_results(self) -> int:
+        """How many results the run must have, by DuckDB."""
+        one, two = (self._count(cycles) for cycles in (1, 2))
+        return one + (self.batches // CYCLE - 1) * (two - one)
+
+    def query(self, spark: Any) -> Any:
+        """The join of the two streams, a file of each in a batch."""
+        reader = spark.readStream.schema("key BIGINT, us BIGINT").option("maxFilesPerTrigger", 1)
+        time = _TIME.format(start=START_US, span=self.seconds * 1_000_000)
+        frames = {alias: reader.parquet(str(self.folder / alias)).selectExpr("key", time) for alias in "ab"}
+        streams = {alias: wm.Stream(frame, time="ts") for alias, frame in frames.items()}
+        return wm.sql(QUERY, **streams, units=spark.sparkContext.defaultParallelism)
+
+    def _count(self, cycles: int) -> int:
+        span = self.seconds * 1_000_000
+        streams = {
+            alias: " UNION ALL ".join(
+                f"SELECT key, us + {span * n} AS us FROM '{self._file(alias, n)}'" for n in range(cycles * CYCLE)
+            )
+            for alias in "ab"
+        }
+        text = f"SELECT count(*) FROM ({streams['a']}) a JOIN ({streams['b']}) b ON a.key = b.key AND abs(a.us - b.us) <= 10000000"
+        [(count,)] = duckdb.sql(text).fetchall()
+        return int(count)
+
+    def _file(self, alias: str, n: int) -> Path:
+        return self.folder / f".{alias}" / f"{n % CYCLE}.parquet"
+
+    def _link(self, alias: str, n: int) -> Path:
+        return self.folder / alias / f"{n:06d}.parquet"
+
+
 def command(
-    batches: Annotated[int, typer.Option(help="Micro-batches.", min=20)] = 500,
+    batches: Annotated[int, typer.Option(help=f"Micro-batches; whole cycles of {CYCLE}.", min=2 * CYCLE)] = 500,
     rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 2_000,
+    keys: Annotated[int, typer.Option(help="Different keys.", min=1)] = 1_000,
+    seconds: Annotated[int, typer.Option(help="Event time of a micro-batch.", min=1)] = SECONDS_PER_FILE,
 ) -> None:
-    """Files, disk and memory over many micro-batches; the cost of an empty second round."""
+    """Files, disk, memory and time over many micro-batches, results counted; the cost of an empty second round."""
     console = Console()
     with tempfile.TemporaryDirectory(prefix="watersmeet-") as scratch, console.status("writing streams") as status:
         folder = Path(scratch)
+        cycle = Cycle(folder, rows, keys, seconds, batches // CYCLE * CYCLE)
+        cycle.write()
+        expected = cycle.count_results()
+        (folder / "short").mkdir()
         for number, alias in enumerate("ab"):
-            write_stream(folder / alias, batches, rows, number)
+            write_stream(folder / "short" / alias, SECOND, rows, number)
         with local_session("bench-soak", log=folder / "spark.log") as spark:
-            status.update(f"{batches} micro-batches")
-            looks, one = _soak(spark, folder, batches)
+            status.update(f"{cycle.batches} micro-batches")
+            looks, one = _soak(spark, cycle)
             status.update("an empty second round")
-            two = _second_round(spark, folder)
-    _show(console, looks, one, two)
+            single = _run_over(spark, folder, "single")
+            with patch.object(handle_module, "PlanFlows", Echo):
+                double = _run_over(spark, folder, "double")
+    _show(console, looks, one, single, double)
+    found = sum(p.results for p in one)
+    console.print(f"{2 * rows * cycle.batches:,} tuples, {found:,} results; DuckDB's count is {expected:,}")
+    if found != expected:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
@@ -113,47 +209,44 @@ def make_query(spark: Any, folder: Path) -> Any:
     return wm.sql(QUERY, **streams, units=spark.sparkContext.defaultParallelism)
 
 
-def _soak(spark: Any, folder: Path, batches: int) -> tuple[list[Look], list[Progress]]:
-    state = StateFolder.under(str(folder / "soak"))
+def _soak(spark: Any, cycle: Cycle) -> tuple[list[Look], list[Progress]]:
+    state = StateFolder.under(str(cycle.folder / "soak"))
     seen: list[Progress] = []
     looks: list[Look] = []
-    handle: Any = None
 
     def look(progress: Progress) -> None:
         seen.append(progress)
-        if progress.batch_id % max(1, batches // 10) == batches // 10 - 1:
-            names = state.names(SEGMENTS)
-            peak = Peak()
-            peak.add(sample(descendants(os.getpid())))
-            disk = sum(os.path.getsize(state.path(SEGMENTS, name)) for name in names)
-            looks.append(
-                Look(
-                    progress.batch_id + 1,
-                    len(names),
-                    disk,
-                    progress.state_bytes,
-                    peak.workers_rss / 2**20,
-                    peak.jvm_rss / 2**20,
-                )
-            )
+        cycle.go_on(progress.batch_id)
+        if (progress.batch_id + 1) % (cycle.batches // 10) == 0:
+            looks.append(_look(state, progress))
 
-    handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / "soak", trigger="availableNow")
+    handle = cycle.query(spark).start(sink="noop", checkpoint=cycle.folder / "soak")
     handle.on_batch(look)
-    handle.await_termination()
+    while len(seen) < cycle.batches and not handle.await_termination(0.2):
+        pass
+    handle.stop()
     return looks, seen
 
 
-def _second_round(spark: Any, folder: Path) -> list[Progress]:
-    """The same query with an empty second round, over the same files; one round is what the soak measured."""
-    with patch.object(handle_module, "PlanFlows", Echo):
-        handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / "second", trigger="availableNow")
-        while handle.is_active and len(handle.history()) < 60:
-            handle.await_termination(0.2)
-        handle.stop()
-        return list(handle.history())
+def _look(state: StateFolder, progress: Progress) -> Look:
+    names = state.names(SEGMENTS)
+    peak = Peak()
+    peak.add(sample(descendants(os.getpid())))
+    disk = sum(os.path.getsize(state.path(SEGMENTS, name)) for name in names)
+    megabytes = peak.workers_rss / 2**20, peak.jvm_rss / 2**20
+    return Look(progress.batch_id + 1, len(names), disk, progress.state_bytes, *megabytes)
 
 
-def _show(console: Console, looks: list[Look], one: list[Progress], two: list[Progress]) -> None:
+def _run_over(spark: Any, folder: Path, name: str) -> list[Progress]:
+    """The batches of a run over short streams."""
+    handle = make_query(spark, folder / "short").start(sink="noop", checkpoint=folder / name, trigger="availableNow")
+    handle.await_termination()
+    return list(handle.history())
+
+
+def _show(
+    console: Console, looks: list[Look], one: list[Progress], single: list[Progress], double: list[Progress]
+) -> None:
     table = Table("after batch", title="soak", title_justify="left")
     for title in ("segment files", "MB on disk", "MB live", "disk / live", "workers, RSS in MB", "JVM, RSS in MB"):
         table.add_column(title, justify="right")
@@ -168,8 +261,17 @@ def _show(console: Console, looks: list[Look], one: list[Progress], two: list[Pr
             f"{o.jvm_mb:,.0f}",
         )
     console.print(table)
-    single = statistics.median(p.seconds for p in one[len(one) // 2 :]) * 1000
-    double = statistics.median(p.seconds for p in two[len(two) // 2 :]) * 1000
+    console.print(_thirds(one))
+    before, after = (statistics.median(p.seconds for p in run[len(run) // 2 :]) * 1000 for run in (single, double))
     console.print(
-        f"a batch of one round takes {single:.0f} ms around its jobs and files, with an empty second round {double:.0f} ms: {double - single:.0f} ms for it"
+        f"a batch of one round takes {before:.0f} ms around its jobs and files, with an empty second round {after:.0f} ms: {after - before:.0f} ms for it"
     )
+
+
+def _thirds(batches: Sequence[Progress]) -> Table:
+    """The time of a micro-batch in each third of the run: the query's own, without Spark's planning and logs."""
+    table = Table("third", "median ms", "p95 ms", title="micro-batches", title_justify="left")
+    for n in range(3):
+        part = sorted(p.seconds * 1000 for p in batches[len(batches) * n // 3 : len(batches) * (n + 1) // 3])
+        table.add_row(f"{n + 1}", f"{statistics.median(part):,.0f}", f"{part[int(0.95 * len(part))]:,.0f}")
+    return table

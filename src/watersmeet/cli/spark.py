@@ -19,7 +19,8 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import THEIRS, report_errors
-from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING, local_session
+from watersmeet.runtime.spark.java import find_version
+from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING, STEADY, jvm_settings, local_session
 
 LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
 """The command keeps checkpoints in local folders only."""
@@ -42,7 +43,8 @@ def local_spark(name: str, timezone: str = "UTC", jars: str | None = None) -> It
     console = Console()
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
     keep = False
-    conf = {**LOCAL_CHECKPOINTS, ZONE: timezone, **({} if jars is None else {"spark.jars": jars})}
+    conf = {**LOCAL_CHECKPOINTS, **STEADY, **jvm_settings(find_version()), ZONE: timezone}
+    conf |= {} if jars is None else {"spark.jars": jars}
     try:
         with (
             tempfile.TemporaryDirectory(prefix="watersmeet-", ignore_cleanup_errors=True) as scratch,

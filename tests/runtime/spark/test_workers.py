@@ -21,6 +21,7 @@ from watersmeet import __version__
 from watersmeet.errors import DataError, WorkerError
 from watersmeet.runtime.spark import workers
 from watersmeet.runtime.spark.diary import STARTUP, WRITER, Sieve
+from watersmeet.runtime.spark.executors import ask_hosts
 from watersmeet.runtime.spark.failures import from_worker
 from watersmeet.runtime.spark.workers import (
     PACKAGES,
@@ -135,6 +136,28 @@ def test_workers_of_another_interpreter(spark, tmp_path, monkeypatch: pytest.Mon
             probe_workers(spark)
     monkeypatch.undo()
     probe_workers(spark)
+
+
+@pytest.mark.spark
+def test_hosts_are_asked_in_workers_of_the_daemon_that_serves_sql(spark):
+    def tell_daemon(_: Any) -> str:
+        import os
+
+        return str(os.getppid())
+
+    def daemon_of_sql(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        import pyarrow as pa
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"id": [os.getppid()] * batch.num_rows})
+
+    before = dict(spark.sparkContext.environment)
+    [asked] = ask_hosts(spark, [""], tell_daemon)
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(daemon_of_sql, "id bigint").collect()
+    assert int(asked) == row.id
+    assert spark.sparkContext.environment == before
 
 
 @errors_first

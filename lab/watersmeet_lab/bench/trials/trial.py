@@ -20,8 +20,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from watersmeet.runtime.spark.java import find_version
 from watersmeet.runtime.spark.jobs import compute
-from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING
+from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING, STEADY, jvm_settings
 from watersmeet_lab.bench.answer import Question
 from watersmeet_lab.bench.data import ALIASES, SCHEMA, START_US
 from watersmeet_lab.bench.trials.systems import CONF, System, checksum, count_sql, query, results
@@ -74,6 +75,8 @@ def open_session(system: System, cores: int, memory: str, conf: Mapping[str, str
         "spark.sql.files.openCostInBytes": str(16 * 2**20),  # a file is one task; no empty task for its second half
         "spark.sql.streaming.numRecentProgressUpdates": "100000",
         SETTING: LOCAL_MANAGER,  # what watersmeet chooses on a local disk, for all
+        **STEADY,  # what the command chooses, likewise
+        **jvm_settings(find_version()),
         **CONF[system],
         **conf,
     }

@@ -213,6 +213,8 @@ class SparkLogs:
     files: Files
     root: str
     _known: dict[str, str] = field(default_factory=dict)
+    _seen: dict[str, list[str]] = field(default_factory=dict)
+    """By source the files that were there when it was looked at last, in order."""
 
     @classmethod
     def beside(cls, folder: StateFolder, *parts: str) -> SparkLogs:
@@ -245,7 +247,7 @@ class SparkLogs:
     def digests(self, batch: int) -> dict[str, str]:
         """By name the digests of the files that Spark would read again after this batch."""
         names = [f"{OFFSETS}/{n}" for n in (batch - 1, batch) if n >= 0]
-        names += [f"{SOURCES}/{s}/{name}" for s in self._names(SOURCES) for name in self._live(s)]
+        names += [f"{SOURCES}/{s}/{name}" for s in self._names(SOURCES) for name in self._follow(s)]
         found = {name: known for name in names if (known := self._known.get(name) or self._digest(name)) is not None}
         self._known = found
         return dict(found)
@@ -261,12 +263,32 @@ class SparkLogs:
                     f"{self.path(name)} is not the file that the state folder beside it was written with; {REMEDY}"
                 )
 
+    def _follow(self, source: str) -> list[str]:
+        """A source's files that Spark would read again. On a disk those that have come since are found by name, as entries are numbered without gaps: Spark keeps hundreds of files, and a small batch would wait until all are listed."""
+        live = list(self._seen.get(source, ())) if self.files.is_local else []
+        if live and not self._has_entry(source, live[-1]):  # compacted and deleted since
+            live = []
+        while live and (found := self._find_next(source, live[-1])) is not None:
+            live = [found] if found.endswith(".compact") else [*live, found]
+        self._seen[source] = live or self._live(source)
+        return self._seen[source]
+
+    def _find_next(self, source: str, entry: str) -> str | None:
+        """The entry after one, if it is there."""
+        number = int(_number(entry)) + 1
+        return next((name for name in (f"{number}", f"{number}.compact") if self._has_entry(source, name)), None)
+
+    def _has_entry(self, source: str, name: str) -> bool:
+        return self.files.has(self.path(f"{SOURCES}/{source}/{name}"))
+
     def _live(self, source: str) -> list[str]:
         """A source's latest compacted file and what came after it; all, if there is none."""
         entries = {name: _ENTRY.fullmatch(name) for name in self._names(f"{SOURCES}/{source}")}
         numbered = {name: (int(m[1]), m[2] is not None) for name, m in entries.items() if m}
         first = max((number for number, compact in numbered.values() if compact), default=-1)
-        return sorted(name for name, (number, _) in numbered.items() if number >= first)
+        return sorted(
+            (name for name, (number, _) in numbered.items() if number >= first), key=lambda name: numbered[name]
+        )
 
     def _is_compacted(self, name: str) -> bool:
         kind, _, rest = name.partition("/")

@@ -11,7 +11,7 @@ The first line is printed before any of our code is unpickled there, so it has t
 is that worker. Functions of Spark Connect have the server's environment: there lines are dropped from the moment a stage is unpickled.
 
 Invariant: nothing else that a worker prints is dropped, and functions that are made elsewhere in the session have the environment that they had. This
-module imports nothing but Python's own library: it is loaded before everything else.
+module needs nothing but Python's own library: it is loaded before everything else.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from watersmeet.runtime.spark.environment import OF_SQL, functions_with
+
 STARTUP = Path(__file__).parent / "startup"
 WRITER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """The module that Python runs in the worker that writes the diary."""
@@ -31,7 +33,7 @@ _LINES = ("Streaming TransformWithState", "Starting Streaming TransformWithState
 
 @contextmanager
 def without_diary(spark: Any) -> Iterator[None]:
-    """Functions of a classic session that are made meanwhile run in workers that keep no diary.
+    """Functions of a classic session that are made meanwhile run in workers that keep no diary, and all of them in the same: Spark adds its variables to those of most operators, and not to those of transformWithState.
 
     >>> from types import SimpleNamespace
     >>> spark = SimpleNamespace(sparkContext=SimpleNamespace(environment={"PYTHONPATH": "theirs"}))
@@ -41,16 +43,10 @@ def without_diary(spark: Any) -> Iterator[None]:
     >>> spark.sparkContext.environment
     {'PYTHONPATH': 'theirs'}
     """
-    environment = spark.sparkContext.environment
-    before = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = str(STARTUP) if not before else f"{STARTUP}{os.pathsep}{before}"
-    try:
+    before = spark.sparkContext.environment.get("PYTHONPATH")
+    path = str(STARTUP) if not before else f"{STARTUP}{os.pathsep}{before}"
+    with functions_with(spark, {**OF_SQL, "PYTHONPATH": path}):
         yield
-    finally:
-        if before is None:
-            del environment["PYTHONPATH"]
-        else:
-            environment["PYTHONPATH"] = before
 
 
 def drop_diary() -> None:

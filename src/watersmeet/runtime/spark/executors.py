@@ -16,6 +16,7 @@ from pyspark.serializers import UTF8Deserializer
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructType
 
+from watersmeet.runtime.spark.environment import OF_SQL, functions_with
 from watersmeet.runtime.spark.versions import is_connect
 
 _DRIVER = "driver"
@@ -63,10 +64,11 @@ def number_shares(spark: Any, hosts: Sequence[str]) -> DataFrame:
 
 
 def ask_hosts(spark: Any, hosts: Iterable[str], function: Callable[[Any], str]) -> list[str]:
-    """What a function says in a task of every host; it is called with the host's name."""
+    """What a function says in a task of every host; it is called with the host's name, in a worker of those that functions of SQL run in."""
     asked, context = list(hosts), spark.sparkContext
     names = _distribute(context, asked, asked).toJavaRDD()
-    return RDD(names, context, UTF8Deserializer()).map(function).collect()
+    with functions_with(spark, OF_SQL):
+        return RDD(names, context, UTF8Deserializer()).map(function).collect()
 
 
 def _distribute(context: Any, values: Sequence[Any], hosts: Sequence[str]) -> Any:

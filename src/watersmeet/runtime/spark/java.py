@@ -27,13 +27,24 @@ def java_problem() -> str | None:
     program = _program()
     if program is None:
         return f"watersmeet needs Java {OLDEST}, and there is none here; install it with: {install_command()}"
-    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
-    version = major(said.stderr + said.stdout)
+    version = ask_version(program)
     if version is None:
         return f"watersmeet needs Java {OLDEST}, and {program} does not start; install it with: {install_command()}"
     if version < OLDEST:
         return f"watersmeet needs Java {OLDEST}, and {program} is Java {version}; install it with: {install_command()}"
     return None
+
+
+def find_version() -> int | None:
+    """The major version of the Java that Spark would start; None if there is none that starts."""
+    program = _program()
+    return None if program is None else ask_version(program)
+
+
+def ask_version(program: str) -> int | None:
+    """What a program says its major version is."""
+    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    return major(said.stderr + said.stdout)
 
 
 def major(text: str) -> int | None:

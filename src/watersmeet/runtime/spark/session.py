@@ -35,6 +35,8 @@ from watersmeet.runtime.spark.versions import CHECKPOINTING
 from watersmeet.runtime.spark.workers import trust_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
 
+VFORK, NEWEST_VFORK = "VFORK", 24
+"""How a JVM starts processes, and the newest Java that is known to know it."""
 _GB = 2**30
 _STDERR = 2
 
@@ -84,6 +86,25 @@ def defaults(cores: int) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         **SETTINGS,
     }
+
+
+STEADY = {"spark.sql.streaming.fileSource.log.cleanupDelay": "10s"}
+"""For queries that run for long. A file source lists the folder of its log in every batch, and by default has there what came in ten minutes, at five batches a second 3,000 files. What the last 100 batches need stays whatever
+this says."""
+
+
+def jvm_settings(java: int | None) -> dict[str, str]:
+    """What the JVM of a query that runs for long is started with, by its version; what a user says of spark.driver.extraJavaOptions wins.
+
+    Hadoop starts a `chmod` for each file that Spark writes into a checkpoint on a local disk, eight times in a small batch, and by VFORK a process starts in half the time. Later versions
+    of Java are to lose that way, and one that does not know it starts no process at all.
+
+    >>> jvm_settings(NEWEST_VFORK + 1), jvm_settings(None)
+    ({}, {})
+    """
+    if java is None or java > NEWEST_VFORK or not sys.platform.startswith("linux"):
+        return {}
+    return {"spark.driver.defaultJavaOptions": f"-Djdk.lang.Process.launchMechanism={VFORK}"}
 
 
 def available_cores() -> int:

@@ -41,6 +41,7 @@ from watersmeet.columns.arrow import shrink, slice_by_bytes
 from watersmeet.columns.retype import retype_table
 from watersmeet.errors import BrokenQueryError, WatersmeetError, WorkerError
 from watersmeet.operators.finish.project import Fields
+from watersmeet.runtime.spark import pages
 from watersmeet.runtime.spark.executors import ask_hosts, find_hosts, is_one_machine
 from watersmeet.runtime.spark.failures import at_host, error_of, problem_of_failure
 from watersmeet.runtime.spark.versions import is_connect
@@ -187,6 +188,8 @@ def after_task() -> None:
         _done += 1
         gc.collect()
         gc.freeze()
+        pages.look_again()
+    pages.give_back()
 
 
 METRICS = "_metrics"
