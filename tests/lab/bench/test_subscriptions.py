@@ -137,3 +137,9 @@ def test_engines_that_differ_are_not_compared(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(by_units, "run_units", run)
     with pytest.raises(WatersmeetError, match="15 queries, 2 units: RJoin's answers are not those of the shared plan"):
         list(by_units.compare(tmp_path, [2], [15], 4, 100, 1))
+
+
+def test_engines_that_answer_nothing_are_not_compared(tmp_path: Path) -> None:
+    write(tmp_path, 4, 300, 1)
+    with pytest.raises(WatersmeetError, match="no answers, so there is nothing to compare"):
+        list(by_units.compare(tmp_path, [2], [3], 4, 1, 1))

@@ -6,7 +6,7 @@
 Units take their turns one after the other, each timed by its CPU time. A batch takes as long as the busiest unit of each of its rounds: that is what machines with a core for every
 unit would need at least, if mail cost nothing and rounds began at once. RJoin has more rounds, so this favours it.
 
-Invariant: both engines give the same answers, row by row, or nothing is shown.
+Invariant: both engines give the same answers, row by row, and there are some, or nothing is shown.
 """
 
 from __future__ import annotations
@@ -146,6 +146,10 @@ def compare(folder: Path, units: Sequence[int], sizes: Sequence[int], batches: i
         texts = queries(size, window, seed)
         for many in units:
             shared, rjoin = (run_units(folder, engine, many, texts, batches) for engine in ENGINES)
+            if not shared.rows:
+                raise WatersmeetError(
+                    f"{size} queries have no answers, so there is nothing to compare: give a longer --window, or more --rows"
+                )
             if shared.rows != rjoin.rows:
                 raise WatersmeetError(f"{size} queries, {many} units: RJoin's answers are not those of the shared plan")
             yield from (replace(shared, rows=Counter()), replace(rjoin, rows=Counter()))
