@@ -139,7 +139,8 @@ def test_engines_that_differ_are_not_compared(tmp_path: Path, monkeypatch: pytes
         list(by_units.compare(tmp_path, [2], [15], 4, 100, 1))
 
 
-def test_engines_that_answer_nothing_are_not_compared(tmp_path: Path) -> None:
+def test_a_comparison_without_answers_says_so(tmp_path: Path) -> None:
     write(tmp_path, 4, 300, 1)
-    with pytest.raises(WatersmeetError, match="no answers, so there is nothing to compare"):
-        list(by_units.compare(tmp_path, [2], [3], 4, 1, 1))
+    found = list(by_units.compare(tmp_path, [2], [3], 4, 1, 1))
+    assert {o.answers for o in found} == {0}
+    assert "none had an answer" in str(by_units.show_units(found).title)
