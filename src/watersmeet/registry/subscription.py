@@ -94,6 +94,14 @@ class Subscription:
         return tuple(r for n, r in enumerate(self.residuals) if n not in self.decided)
 
     @property
+    def columns(self) -> set[Column]:
+        """All that it shows or tests of its tuples, but for the equalities that codes decide."""
+        computed = (*(o.value for o in self.outputs), *self.residuals)
+        ranges = ((r[0], r[1]) for r in self.ranges)
+        lists = ((one[0], one[1]) for one in self.lists)
+        return {*ranges, *lists, *(place for c in computed for place in c.columns)}
+
+    @property
     def rules(self) -> tuple[Subscription, ...]:
         """What it is compiled to: itself, and preserved tuples by themselves."""
         return (self,) if self.template.outer is None else (self, self._alone())

@@ -137,3 +137,10 @@ def test_engines_that_differ_are_not_compared(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(by_units, "run_units", run)
     with pytest.raises(WatersmeetError, match="15 queries, 2 units: RJoin's answers are not those of the shared plan"):
         list(by_units.compare(tmp_path, [2], [15], 4, 100, 1))
+
+
+def test_a_comparison_without_answers_says_so(tmp_path: Path) -> None:
+    write(tmp_path, 4, 300, 1)
+    found = list(by_units.compare(tmp_path, [2], [3], 4, 1, 1))
+    assert {o.answers for o in found} == {0}
+    assert "none had an answer" in str(by_units.show_units(found).title)

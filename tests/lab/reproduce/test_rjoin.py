@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet_lab.reproduce.rjoin.answer import Compared, Expected
-from watersmeet_lab.reproduce.rjoin.claims.choice import RANDOM, check_choice, is_within
+from watersmeet_lab.reproduce.rjoin.claims.choice import RANDOM, check_choice
+from watersmeet_lab.reproduce.rjoin.claims.nodes import is_within
 from watersmeet_lab.reproduce.rjoin.claims.ring import check_id_movement
 from watersmeet_lab.reproduce.rjoin.claims.theorems import DELAYS, claim_theorems, compare_at
 from watersmeet_lab.reproduce.rjoin.claims.windows import check_windows, claim_bound

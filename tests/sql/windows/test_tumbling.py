@@ -120,3 +120,27 @@ def test_windows_are_those_of_sparks_own_function(spark: Any) -> None:
     wanted = spark.sql(f"{text.replace('r, s', 'tumbled r, tumbled s')} AND r.w = s.w")
     assert sorted(map(tuple, found.collect())) == sorted(map(tuple, wanted.collect()))
     assert wanted.count() > 60, "more than every row with itself"
+
+
+@pytest.mark.parametrize(
+    "window", ["TUMBLING = 5 ROWS", "TUMBLING = 5 tuples", "WINDOW = 5 ROWS", "DWINDOW (r, s) = 5 ROWS"]
+)
+def test_windows_that_count_tuples_are_refused_with_the_remedy(window: str) -> None:
+    table = make_stream(random.Random(7), 0, KINDS["zoned"])
+    with pytest.raises(wm.WatersmeetError, match=r"counts tuples.*\[ROWS 5\].*join on a column floor\(number / 5\)"):
+        wm.local.run(f"SELECT r.id AS x FROM r, s WHERE r.k = s.k {window}", {"r": table, "s": table})
+
+
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_blocks_of_tuples_that_the_source_numbers(engine: str) -> None:
+    """The remedy: each stream numbers its tuples, and the blocks are joined as any column is."""
+    chance = random.Random(8)
+    tables = [make_stream(chance, first, KINDS["zoned"]) for first in (0, 100)]
+    numbered = [t.append_column("block", pa.array(n // 5 for n in range(t.num_rows))) for t in tables]
+    streams = {s: wm.Stream(t.slice(0, 0), time="ts", lateness="1 hour") for s, t in zip("rs", numbered, strict=True)}
+    subs = wm.local.subscriptions(streams, engine=engine, units=2)
+    subs.add("SELECT r.id AS x, s.id AS y FROM r, s WHERE r.k = s.k AND r.block = s.block WINDOW = 1 MINUTE", id="q")
+    out = subs.push(dict(zip("rs", numbered, strict=True)))
+    r, s = map(rows_of, numbered)
+    wanted = sum(x["k"] == y["k"] and x["block"] == y["block"] for x in r for y in s)
+    assert out.num_rows == wanted > 0

@@ -6,7 +6,7 @@
 Units take their turns one after the other, each timed by its CPU time. A batch takes as long as the busiest unit of each of its rounds: that is what machines with a core for every
 unit would need at least, if mail cost nothing and rounds began at once. RJoin has more rounds, so this favours it.
 
-Invariant: both engines give the same answers, row by row, or nothing is shown.
+Invariant: both engines give the same answers, row by row, or nothing is shown. Where there are none, that is said: then it is tuples alone whose cost is shown.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def compare(folder: Path, units: Sequence[int], sizes: Sequence[int], batches: i
 def show_units(found: Sequence[UnitsOutcome]) -> Table:
     table = Table(
         "queries", "units", "", "busiest unit, CPU ms", "all units, CPU ms", "rounds", "most rows stored", "rows stored", "most MB received",
-        title="Registered queries by units, for a batch; the answers of both engines were equal, row by row",
+        title=f"Registered queries by units, for a batch; {describe_answers(found)}",
         title_justify="left", box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for column in table.columns[3:]:
@@ -165,6 +165,18 @@ def show_units(found: Sequence[UnitsOutcome]) -> Table:
             f"{o.most_rows:,}", f"{o.all_rows:,}", f"{o.most_bytes / 1e6:.2f}",
         )  # fmt: skip
     return table
+
+
+def describe_answers(found: Sequence[UnitsOutcome]) -> str:
+    """What was compared, in words.
+
+    >>> describe_answers([UnitsOutcome("shared", 8, 20, 50.0, 400.0, 1, 10, 80, 1.0, 0)])
+    'of 20 queries none had an answer: that shows what tuples alone cost'
+    """
+    empty = [f"{size:,}" for size in dict.fromkeys(o.queries for o in found if not o.answers)]
+    if empty:
+        return f"of {', '.join(empty)} queries none had an answer: that shows what tuples alone cost"
+    return "the answers of both engines were equal, row by row"
 
 
 def find_winner(found: Sequence[UnitsOutcome]) -> str:

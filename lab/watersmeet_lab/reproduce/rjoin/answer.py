@@ -20,7 +20,7 @@ from watersmeet_lab.simulate.ring.query_registry import QueryRegistry
 
 _CELLS = VALUES * VALUES
 _ENOUGH = 1 << 22
-"""Cells that are held before they are added up."""
+"""So many cells are held before they are added up, and no fewer than have been added up already: then adding up costs about as much as sorting all cells a few times."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class AnswerBag:
         self.registry = registry
         self._slots = np.zeros((0, 2), np.int64)
         self._held: list[tuple[np.ndarray, np.ndarray]] = []
-        self._size = 0
+        self._size = self._merged = 0
 
     def take(self, answers: np.ndarray) -> None:
         if not len(answers):
@@ -61,9 +61,9 @@ class AnswerBag:
     def _hold(self, cells: np.ndarray, counts: np.ndarray) -> None:
         self._held.append((cells, counts))
         self._size += len(cells)
-        if self._size > _ENOUGH:
+        if self._size > max(_ENOUGH, self._merged):
             merged = self.merge()
-            self._held, self._size = [merged], 0
+            self._held, self._size, self._merged = [merged], 0, len(merged[0])
 
     def merge(self) -> tuple[np.ndarray, np.ndarray]:
         """Cells and counts, each cell once."""

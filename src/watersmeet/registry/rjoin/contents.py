@@ -10,7 +10,7 @@ share a row, each with its own SELECT and conditions, so a row carries which tup
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,7 +59,7 @@ class Contents:
         known, segments, row = self._ids
         named = np.zeros(len(known), np.bool_)
         for part in rows:
-            ids, bound = _ids_of(layout, part)
+            ids, bound = ids_of(layout, part)
             named[np.searchsorted(known, ids[bound])] = True
         places = np.flatnonzero(named)
         parts: dict[str, list[StreamTuples]] = {}
@@ -69,6 +69,17 @@ class Contents:
             parts.setdefault(stream, []).append(StreamTuples(segment.table.take(pa.array(row[mine])), mine))
         return {stream: _join(pieces) for stream, pieces in parts.items()}
 
+    def take(self, ids: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Some columns of one stream's tuples, by their ids."""
+        known, segments, row = self._ids
+        places = np.searchsorted(known, ids)
+        of, parts, order = segments[places], [], []
+        for number in np.unique(of).tolist():
+            mine = np.flatnonzero(of == number)
+            parts.append(self._segments[number][1].table.select(list(columns)).take(pa.array(row[places[mine]])))
+            order.append(mine)
+        return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
     def places(
         self, layout: Layout, rows: np.ndarray, taken: Mapping[str, StreamTuples], first: Mapping[str, int]
     ) -> np.ndarray:
@@ -77,13 +88,13 @@ class Contents:
         place = np.full(len(known), -1, np.int64)
         for stream, part in taken.items():
             place[part.places] = first[stream] + np.arange(len(part.places))
-        ids, bound = _ids_of(layout, rows)
+        ids, bound = ids_of(layout, rows)
         out = np.full(ids.shape, -1, np.int64)
         out[bound] = place[np.searchsorted(known, ids[bound])]
         return out
 
 
-def _ids_of(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ids_of(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """By row and alias the id of its tuple, and whether it has one."""
     lay = layout.array
     bound = (rows[:, BOUND, None] >> np.arange(layout.aliases)) & 1

@@ -26,6 +26,7 @@ from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import BATCH
 from watersmeet.registry.rjoin.contents import Contents
+from watersmeet.registry.rjoin.covering import Covering
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.template import retention_us
@@ -74,6 +75,7 @@ class RingMemory:
             self.generation, self.batch, self.stands_for = templates.generation, batch, templates.stands_for
             self.applied, self.contents = set(), Contents()
             self.state = RingState(templates.catalogue)
+            self.covering = Covering(templates, self.state, self.contents)
         rows: list[np.ndarray] = []
         tuples: list[np.ndarray] = []
         for id, (kind, info) in wanted.items():

@@ -94,11 +94,15 @@ class RingNode:
     def _rewrite(
         self, turn: Turn, allowance: Allowance, made: np.ndarray, rows: np.ndarray, leaving: dict[int, _Leaving]
     ) -> None:
-        """Rows that were made choose where they wait next. Those that wait here, and those that have come, meet the tuples, which makes others."""
+        """Rows that were made choose where they wait next. Those that wait here, and those that have come, meet the tuples, which makes others. What repeats for DISTINCT goes no further."""
+        if not len(made) and not len(rows):
+            return
         rates = self._rates(turn)
         marks = np.array([turn.clock.after[s] for s in self.templates.index.streams], np.int64)
+        covering = self.memory.covering
         while len(made) or len(rows):
-            rows = np.concatenate([rows, self._sort(made, rates, leaving, turn.unit)])
+            going = self._sort(covering.drop_covered(made, waiting=False), rates, leaving, turn.unit)
+            rows = covering.drop_covered(np.concatenate([rows, going]), waiting=True)
             made, rows = allowance.meet_rows(rows, marks), rows[:0]
 
     # ---------------------------------------------------------------- what arrives

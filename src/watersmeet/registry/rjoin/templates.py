@@ -23,12 +23,14 @@ import pyarrow as pa
 from watersmeet.errors import QueryError
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.registered.rewriting import AT_SLOTS, BIND_AT, BOUND, NEWEST, OLDEST, TEMPLATE, WAIT
+from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.plan import wire_name
 from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
 from watersmeet.registry.shared.compiled import unit_of
 from watersmeet.registry.shared.query_index import code_of
-from watersmeet.registry.subscription import Registered
+from watersmeet.registry.subscription import Column, Registered
 from watersmeet.registry.template import hull
 
 Pose = tuple[int, tuple[int, ...]]
@@ -63,6 +65,7 @@ class Templates:
         """The coded columns by stream that some query compares."""
         self.mask = self.index.mask({})
         self._begin({})
+        self._find_distinct()
 
     def become(self, queries: Mapping[str, Registered]) -> None:
         """Hold exactly these queries; if they cannot be rewritten, none."""
@@ -87,9 +90,39 @@ class Templates:
             living[known.shape] = min(living.get(known.shape, effect), effect)
         self._number(living)
         self._pose()
+        self._find_distinct()
         self.hull = hull(known.registered.query.template for known in self._queries.values())
         self.indexed = index_columns(living)
         self.mask = self.index.mask(self.indexed)
+
+    def _find_distinct(self) -> None:
+        """What `covering` asks of shapes: from which batch on all queries of one see its tuples and drop repetitions, and what of its tuples they show or test."""
+        used: dict[int, set[Column]] = {}
+        self.distinct_from = np.full(len(self.names), ALWAYS, np.int64)
+        self.bucket_us = np.full(len(self.names), UNBOUNDED, np.int64)
+        dropping = [known for known in self._queries.values() if known.registered.query.distinct]
+        if dropping:
+            others = {known.shape for known in self._queries.values() if not known.registered.query.distinct}
+            dropping = [known for known in dropping if known.shape not in others]
+        for known in dropping:
+            query, effect, number = known.registered.query, known.registered.effect, self._numbered[known.shape]
+            self.distinct_from[number] = max(effect, self.distinct_from[number]) if number in used else effect
+            self.bucket_us[number] = UNBOUNDED if query.bucket_us is None else query.bucket_us
+            used.setdefault(number, set()).update(query.columns)
+        self.is_distinct = self.distinct_from < ALWAYS
+        self._number_uses(used)
+
+    def _number_uses(self, used: Mapping[int, set[Column]]) -> None:
+        """By shape and alias the number of what is asked for of its tuples, -1 for nothing; and these as columns of the wire."""
+        numbers: dict[tuple[str, tuple[str, ...]], int] = {}
+        self.uses = np.full((len(self.names), self.catalogue.layout.aliases), -1, np.int64)
+        for number, columns in used.items():
+            for alias, stream in enumerate(self.shapes[number].streams):
+                spec = self.index.plan.streams[stream]
+                names = tuple(sorted(wire_name(spec, column) for a, column in columns if a == alias))
+                if names:
+                    self.uses[number, alias] = numbers.setdefault((stream, names), len(numbers))
+        self.used_columns = [names for _, names in numbers]
 
     def list_ids(self, numbers: np.ndarray) -> list[str]:
         """The queries of shapes with these numbers."""

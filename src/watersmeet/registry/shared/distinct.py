@@ -18,8 +18,7 @@ Of equal rows in one turn the one with the earliest youngest member is answered,
 but the set of pairs and the state.
 
 Invariant: values decide, hashes find candidates. Kept rows are at most 1.1 times those that are needed. In full history nothing
-that was answered is ever forgotten: rows are pruned here, after the join, and never in it, where a window might make a repetition
-the only member of a later bucket.
+that was answered is ever forgotten. Whether a row is answered is decided here, after the join; what RJoin drops in it (`registry.rjoin.covering`) would be dropped here.
 Implements: Idreos, Liarou, Koubarakis (2008), section 4, set semantics.
 Departs from the paper: projections that repeat are found where answers are made, and a row is answered again in every bucket.
 """

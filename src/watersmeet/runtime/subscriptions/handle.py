@@ -96,8 +96,8 @@ class Subscriptions(RegistryFront):
         log = FolderLog(folder)
         folder.prepare()
         log.prepare()
-        self._folder, self._plan = folder, _catalogue(specs, log, units, engine, self._spark, session)
-        self._plan = replace(self._plan, quotas=check_quotas(quotas, self._plan.engine))
+        self._folder, self._plan = folder, _catalogue(specs, log, units, engine, quotas, self._spark)
+        self._plan = replace(self._plan, session=session, quotas=check_quotas(quotas, self._plan.engine))
         book = FigureBook(self._plan)
         self._registry = Registry(specs, log, partial(engines.accept, self._plan), session, book)
         for last in folder.numbers(MANIFESTS)[-1:]:
@@ -271,17 +271,16 @@ def _session(spark: Any) -> Session:
 
 
 def _catalogue(
-    specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, spark: Any, session: Session
+    specs: Mapping[str, StreamSpec], log: FolderLog, units: Any, engine: Any, quotas: Any, spark: Any
 ) -> RegistryPlan:
     if units != "auto" and (not isinstance(units, int) or isinstance(units, bool) or not 1 <= units <= 4096):
         raise OptionError(
             f"units={units!r}: give a whole number from 1 to 4096, or 'auto' (one for each core, at most {MOST_UNITS})"
         )
-    wanted = engines.DEFAULT if engine == "auto" else engines.check_engine(engine)
     many = min(parallelism(spark), MOST_UNITS) if units == "auto" else units
-    chosen, begun = log.placement(many, wanted)
+    chosen, begun = log.placement(many, engines.choose_engine(engine, len(specs), many, quotas))
     if units not in ("auto", chosen):
         raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
     if engine not in ("auto", begun):
         raise OptionError(f"engine={engine!r}: the checkpoint was begun with {begun!r}; give that, or 'auto'")
-    return RegistryPlan(specs, chosen, begun, session)
+    return RegistryPlan(specs, chosen, begun)

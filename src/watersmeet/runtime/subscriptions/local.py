@@ -63,15 +63,16 @@ class LocalSubscriptions(RegistryFront):
         specs: Mapping[str, StreamSpec],
         schemas: Mapping[str, pa.Schema],
         units: int = 1,
-        engine: str = engines.DEFAULT,
+        engine: str = engines.AUTO,
         timezone: str = UTC,
         quotas: Quotas | None = None,
     ) -> None:
         if not isinstance(units, int) or isinstance(units, bool) or units < 1:
             raise OptionError(f"units={units!r}: give a whole number of 1 or more")
         session = session_in(timezone)
-        given = check_quotas(quotas, engines.check_engine(engine))
-        self.plan, self._schemas = RegistryPlan(specs, units, engine, session, given), dict(schemas)
+        chosen = engines.choose_engine(engine, len(specs), units, quotas)
+        given = check_quotas(quotas, chosen)
+        self.plan, self._schemas = RegistryPlan(specs, units, chosen, session, given), dict(schemas)
         accept = partial(engines.accept, self.plan)
         self._registry = Registry(specs, MemoryLog(), accept, session, FigureBook(self.plan))
         self._view = Queries(self._registry.log)

@@ -12,6 +12,7 @@ a [ROWS n]               no edge: a count
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -104,12 +105,21 @@ class WindowItem:
         return there, [edge for (x, y), us in steps for edge in directed_edges(y, x, us, self.text)]
 
 
+_COUNTED = re.compile(r"\s*(\d+)\s+(?:row|tuple)s?\s*", re.IGNORECASE)
+"""A number of tuples, where a span of time is expected."""
+
+
 def read_span(span: str | timedelta, text: str) -> int:
     """The microseconds of a window; `text` is the item for the message.
 
     >>> read_span("INTERVAL '10' MINUTES", "WINDOW = INTERVAL '10' MINUTES")
     600000000
     """
+    if counted := _COUNTED.fullmatch(str(span)):
+        raise WindowError(
+            f"window {text!r} counts tuples, and WINDOW, DWINDOW, PATH and TUMBLING measure time: for the last {counted[1]} tuples of a stream write FROM stream alias [ROWS {counted[1]}];"
+            f" for blocks of {counted[1]} tuples number the tuples where the stream is made, and join on a column floor(number / {counted[1]})"
+        )
     try:
         us = parse_us(span)
     except (WindowError, AttributeError, TypeError, ArithmeticError) as error:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import Claim, each, short, verdict
-from watersmeet_lab.reproduce.rjoin.claims.nodes import loads, per_node
+from watersmeet_lab.reproduce.rjoin.claims.nodes import is_within, loads, per_node
 from watersmeet_lab.reproduce.rjoin.lab import Course, Lab
 
 RANDOM, WORST = (4.0, 5.0), (10.0, 100.0)
 """How many times RIC's traffic random and worst choices cost in the paper."""
-BEYOND = 1.25
-"""So many times less than the lower end, or more than the upper one, still counts as what the paper says."""
-
-
-def is_within(times: float, ends: tuple[float, float]) -> bool:
-    """Whether a ratio is what the paper says, on both sides.
-
-    >>> is_within(31.6, RANDOM), is_within(5.5, RANDOM), is_within(3.0, RANDOM)
-    (False, True, False)
-    """
-    return ends[0] / BEYOND <= times <= ends[1] * BEYOND
 
 
 def check_choice(lab: Lab) -> list[Claim]:

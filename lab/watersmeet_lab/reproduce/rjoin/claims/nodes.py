@@ -10,6 +10,18 @@ from watersmeet_lab.reproduce.plot import Plot
 from watersmeet_lab.reproduce.report import short
 from watersmeet_lab.reproduce.rjoin.lab import Sample
 
+BEYOND = 1.25
+"""So many times less than the lower end, or more than the upper one, still counts as what the paper says."""
+
+
+def is_within(times: float, ends: tuple[float, float]) -> bool:
+    """Whether a ratio is what the paper says, on both sides.
+
+    >>> is_within(31.6, (4.0, 5.0)), is_within(5.5, (4.0, 5.0)), is_within(3.0, (4.0, 5.0))
+    (False, True, False)
+    """
+    return ends[0] / BEYOND <= times <= ends[1] * BEYOND
+
 
 def per_node(messages: float, nodes: int) -> str:
     """Messages per node, shortened.
