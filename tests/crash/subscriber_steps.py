@@ -75,7 +75,7 @@ def journalled(journal: Path) -> None:
         keep(journal / f"{intent.batch}.offsets", offsets.read_text())
         keep(journal / f"{intent.batch}-{os.getpid()}.json", json.dumps(intent.queries))
 
-    def compacting(self: log.FolderLog, _: Any) -> None:
+    def compacting(self: log.FolderLog, *_: Any) -> None:
         for file in Path(self.folder.path(log.REGISTRY)).glob("[0-9]*.json"):
             kept = journal / log.REGISTRY / file.name
             if not kept.exists():

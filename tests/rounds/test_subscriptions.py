@@ -108,6 +108,7 @@ class InProcess:
             peers = {u: m.snapshot() for u, m in known.items()}
             for unit, inbox in sorted(inboxes.items()):
                 manifest, store = known.get(unit) or Manifest.fresh(whose), FileStore(self.folder, batch.attempt)
+                manifest.maxima = dict(state.maxima)  # also of a unit that is new
                 clock = flow.clock(manifest.maxima, seen)
                 turn = Turn(unit, inbox, manifest, store, clock, number, state.batch, peers)
                 for item in flow.operator(unit).step(turn):

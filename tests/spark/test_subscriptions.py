@@ -117,8 +117,40 @@ def test_a_failing_sink_and_queries_that_are_added_before_the_replay(engine: str
     assert sum((c for n, c in (seen[0], seen[2], seen[3])), Counter()) == (
         twin({"first": PAIR}, batches(3)) + twin({"second": PAIR}, batches(3, 2))
     )
-    with pytest.raises(OptionError, match="begun with 2"):
-        subscriptions(spark, tmp_path, units=5)
+
+
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_units_are_others_after_a_restart_and_follow_the_load(engine: str, spark: Any, tmp_path: Path) -> None:
+    queries = {
+        "pair": PAIR,
+        "self": SELF,
+        "once": "SELECT DISTINCT r.k AS k, s.name AS n FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS",
+        "values": f"{PAIR.replace(' WINDOW', ' AND r.k = 3 WINDOW')}",
+    }
+    if engine == "shared":
+        queries |= {
+            "anti": "SELECT r.v FROM r ANTI JOIN s ON r.v = s.v + 10 WINDOW = 4 SECONDS",
+            "groups": "SELECT r.k, count(*) AS n FROM r GROUP BY r.k, window(r.ts, '5 seconds')",
+        }
+    scaling = wm.Scaling(unit_bytes=1, confirm=1, most_units=6)
+    found, units = Counter[tuple[str, str]](), list[int]()
+    for life, (wanted, scales) in enumerate(
+        ((2, None), (5, None), ("auto", None), (1, None), (2, scaling), (1, scaling))
+    ):
+        for n in "rs":
+            write(tmp_path, n, batches(2 * life + 2, 2 * life), first=2 * life)
+        subs = subscriptions(spark, tmp_path, engine=engine, units=wanted)
+        if not life:
+            subs.add_all(queries)
+        subs.start(scaling=scales).await_termination()
+        found += bag(subs.table())
+        units += [p.units for p in subs.history()]
+        assert set(subs.state()) <= set(range(units[-1])), "units that are gone are forgotten"
+        assert subs.ask(PAIR).num_rows > 0
+    assert units == [2, 2, 5, 5, 5, 5, 1, 1, 1, 6, 6, 6]
+    assert found == twin(queries, batches(12))
+    assert subs.units == 6
+    assert all(0 <= entry.unit < 6 for entry in subs.list())
 
 
 def test_distinct_rows_are_answered_once_across_a_restart_and_anew_for_a_new_query(spark: Any, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def subscriptions(
     Streams are given as a mapping or as keywords. `sink` takes the answers of all queries, as rows (query, version, ts, answer); with
     `per_query` it is a folder with a sub-folder for each, or a function (id, rows, batch_id). `feed` is a streaming DataFrame of
     rows (id, action, sql) that adds and removes queries. `checkpoint` and `trigger` are as for `Query.start`. `engine` is 'shared'
-    or 'rjoin': they give the same answers at different costs; 'auto' estimates these. `quotas` limits what one query may take.
+    or 'rjoin': they give the same answers at different costs; 'auto' estimates these. `units` may be another number after a restart. `quotas` limits what one query may take.
 
     >>> import watersmeet as wm
     >>> wm.subscriptions(checkpoint="state", sink="answers")

@@ -316,7 +316,9 @@ def subscribe(
         int | None, typer.Option(help="At most so many new records of each topic per batch.", min=1)
     ] = None,
     jars_: Jars = None,
-    units: Annotated[int | None, typer.Option(help="Units that share the work; fixed for a checkpoint.")] = None,
+    units: Annotated[
+        int | None, typer.Option(help="Units that share the work; may be another number after a restart.")
+    ] = None,
     engine: Annotated[Literal["auto", "shared", "rjoin"], typer.Option(help="What answers.")] = "auto",
     timezone: Timezone = "UTC",
     port: Annotated[int, typer.Option(help="Of the page and the API. Default: one that is free.")] = 0,

@@ -41,6 +41,8 @@ class Report:
     """By side and dimension of the grid its most frequent keys, see `operators.adopt`."""
     values: dict[str, list[list[float]]] = field(default_factory=dict)
     """By side a sample of what ranges route by, see `routing.depth`."""
+    arc: list[int] = field(default_factory=list)
+    """How much a node of a ring has, and the key up to which it is half of that, see `registry.placement`."""
     found: int = 0
     """Combinations that left the join."""
     looked: int = 0
@@ -65,6 +67,7 @@ class Report:
         self.found += later.found
         self.looked += later.looked
         self.frequent |= later.frequent
+        self.arc = later.arc or self.arc
         self.values |= later.values
         self.pruned += later.pruned
         self.fetched_bytes += later.fetched_bytes

@@ -60,14 +60,14 @@ Needs = Mapping[str, Mapping[int, Region]]
 """By stream and unit what is kept."""
 
 
-def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Mapping[str, int]) -> Needs:
-    """What is kept, after a batch that answered these queries and reached these maxima."""
+def find_needs(plan: RegistryPlan, queries: Mapping[str, Registered], maxima: Mapping[str, int], units: int) -> Needs:
+    """What is kept, after a batch in which so many units answered these queries, and which reached these maxima."""
     marks = watermarks(plan.streams, maxima)
     found: dict[str, dict[int, set[tuple[int, int]]]] = {}
     shared = {(q.query.template, q.sees_from) for q in queries.values() if q.query.own is None}
     own = [q for q in queries.values() if q.query.own is not None]
-    by_template = {(template, effect, unit_of(template, plan.units)) for template, effect in shared}
-    by_template |= {(q.query.template, q.sees_from, unit_of_query(q, plan.units)) for q in own}
+    by_template = {(template, effect, unit_of(template, units)) for template, effect in shared}
+    by_template |= {(q.query.template, q.sees_from, unit_of_query(q, units)) for q in own}
     for template, effect, unit in by_template:
         for stream, cut in stream_cuts(hull([template]), marks).items():
             found.setdefault(stream, {}).setdefault(unit, set()).add((effect, cut))

@@ -24,7 +24,7 @@ from watersmeet.query.scaling import Scaling
 from watersmeet.routing.biclique import Biclique, Keys
 from watersmeet.routing.hot_keys import FADE, HOT, MOST_HOT, count_keys, find_hot
 from watersmeet.routing.hypercube import Hypercube
-from watersmeet.routing.resize import fit_grid
+from watersmeet.routing.resize import LEAST_GAIN, fit_grid
 
 
 def adjustment(load: float, units: int, target: float) -> int:
@@ -47,6 +47,8 @@ class ScalingMemory:
     rows: list[float] = field(default_factory=lambda: [0.0, 0.0])
     fresh: int = 0
     """The number of the next unit; numbers are never used again."""
+    grown_at: float = 0.0
+    """Of units that share registered queries: the load at which there came to be more of them, until that has made it less."""
 
     def count(self, side: int, rows: int, keys: Iterable[tuple[int, int]]) -> None:
         """Take a batch's most frequent keys of a side in."""
@@ -121,6 +123,34 @@ def decide_grid(
     weights = weights if any(weights) else [1.0] * len(sides)
     wanted = fit_grid(grid, weights, load, scaling.target, max(scaling.most_units - elsewhere, grid.units))
     return wanted if _confirm(scaling, f"grid {stage}", load, wanted.units - grid.units, memory) else grid
+
+
+def decide_units(
+    scaling: Scaling,
+    units: int,
+    loads: Mapping[int, float],
+    memory: ScalingMemory,
+    *,
+    seconds: Mapping[int, float] | None = None,
+) -> int:
+    """The same of units that share registered queries: how many there are to be from the next batch on. If more units have not made the load less, there will not be more yet: each of
+    them stores the tuples that its queries need, and takes all in. Changes the memory.
+
+    >>> memory, once = ScalingMemory(), Scaling(unit_time=1.0, confirm=1)
+    >>> [decide_units(once, 2, {}, memory, seconds={0: busy, 1: busy}) for busy in (0.9, 0.85, 2.0, 0.1, 0.9, 0.5, 0.9)]
+    [3, 2, 7, 1, 3, 2, 3]
+    """
+    numbers = range(units)
+    load = _weigh(scaling, [loads.get(n, 0) for n in numbers], [(seconds or {}).get(n, 0.0) for n in numbers])
+    number = min(adjustment(load, units, scaling.target), max(scaling.most_units - units, 0))
+    if load <= LEAST_GAIN * memory.grown_at:
+        memory.grown_at = 0.0
+    if number > 0 and load < memory.grown_at / LEAST_GAIN:
+        number = 0
+    if not _confirm(scaling, "registry", load, number, memory):
+        return units
+    memory.grown_at = load if number > 0 else 0.0
+    return units + number
 
 
 def _weigh(scaling: Scaling, loads: Sequence[float], seconds: Sequence[float]) -> float:

@@ -101,6 +101,8 @@ class Progress:
     """Bytes that the plan was expected to ship in the batch, by (sending site, receiving site); none before a plan was chosen by measurements."""
     queries: int = 0
     """Registered queries that the batch answered; 0 for a query by itself."""
+    units: int = 0
+    """Units that shared them in the batch; 0 for a query by itself."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """What the feed of a registry was refused lately: reasons by id."""
     failed: Mapping[str, str] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class Progress:
         yield "", f"batch {self.batch_id}: {rates}, {self.results:,} results{dropped}"
         yield "watermarks", marks
         yield "state", held
+        if self.units:
+            yield "queries", f"{self.queries:,} over {self.units:,} unit{'s' if self.units > 1 else ''}"
         yield from (("next", change) for change in self.scaled)
         yield from (("skew", text) for text in self.advice)
         if self.dearest:

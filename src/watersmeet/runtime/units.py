@@ -131,6 +131,11 @@ class InProcess:
             {i.id for s in self.states.values() for infos in s.segments.values() for i in infos}
         )
 
+    def retire(self, first: int) -> None:
+        """Forget units from a number on, which hold nothing any more; their late rows stay counted."""
+        for unit in [unit for unit in self.states if unit >= first]:
+            self.count_late(self.states.pop(unit).late)
+
     def count_late(self, rows: Mapping[str, int]) -> None:
         """Count rows that no unit has seen."""
         for stream, more in rows.items():

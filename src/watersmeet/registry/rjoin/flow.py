@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,12 +19,15 @@ from watersmeet.dataflow.clock import Clock, Seen
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
 from watersmeet.errors import WatersmeetError
 from watersmeet.registry.faults import blame_queries
+from watersmeet.registry.placement import Placement, read_placement
 from watersmeet.registry.plan import RegistryPlan
+from watersmeet.registry.rjoin.arcs import take_arc
 from watersmeet.registry.rjoin.index import ID, Index
 from watersmeet.registry.rjoin.memory import RingMemory, kind_of_dead
 from watersmeet.registry.rjoin.node import RingNode
 from watersmeet.registry.rjoin.templates import Templates
-from watersmeet.registry.shared.compiled import compile_share
+from watersmeet.registry.shared.compiled import Compiled, compile_share
+from watersmeet.registry.shared.handover import list_handed, take_answered
 from watersmeet.registry.versions import Queries, get_or_make
 
 _AFTER_ALL = 2**63 - 1
@@ -38,14 +40,12 @@ class RJoinFlows(Flows):
     plan: RegistryPlan
     registry: Queries
 
-    @cached_property
-    def index(self) -> Index:
-        return Index(self.plan)
-
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        operator = Rewrite(self.plan, self.registry, self.index, decisions["queries"])
-        entries = {stream: ByKeys(stream, columns, self.index) for stream, columns in decisions["read"].items()}
-        return Dataflow(self.plan.streams, (FlowStage(operator, self.plan.units, wakes=True),), entries, None)
+        placement = read_placement(decisions.get("routing") or (), self.plan.units)
+        index = Index(self.plan, placement.places)
+        operator = Rewrite(self.plan, self.registry, index, decisions["queries"], placement)
+        entries = {stream: ByKeys(stream, columns, index) for stream, columns in decisions["read"].items()}
+        return Dataflow(self.plan.streams, (FlowStage(operator, placement.awake, wakes=True),), entries, None)
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Rewrite:
     registry: Queries
     index: Index
     queries: Mapping[str, Any]
+    placement: Placement
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         return blame_queries(self._answer(turn))
@@ -67,12 +68,22 @@ class Rewrite:
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
         name = self.registry.name
         templates = get_or_make(name, "templates", lambda: Templates(self.index))
+        templates.take_places(self.index)
         if templates.stands_for != self.queries:
             templates.become(self.registry.at(self.queries))
             templates.stands_for = dict(self.queries)
-        compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
+        compiled = compile_share(self.registry, self.queries, turn.unit, self.placement.units)
         memory = get_or_make(name, ("memory", turn.unit), lambda: RingMemory(templates, turn.unit))
-        yield from RingNode(self.plan, templates, compiled, memory).step(turn)
+        if self.placement.before and turn.round == 0:
+            self._take_over(turn, templates, compiled)
+            memory.forget()
+        if turn.unit < self.placement.units:
+            yield from RingNode(self.plan, templates, compiled, memory, self.placement).step(turn)
+
+    def _take_over(self, turn: Turn, templates: Templates, compiled: Compiled) -> None:
+        """The first batch of a ring: a node has what lies under its keys, and what its own queries have answered."""
+        take_arc(turn, templates, self.placement)
+        take_answered(turn, list_handed(compiled, turn.batch), len(self.placement.before))
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from watersmeet.kernels.registered.rewriting import (
     TUPLE_KEY,
 )
 from watersmeet.plan.model import TIME
+from watersmeet.registry.placement import Places
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.rjoin.shape import code_streams, parts
 from watersmeet.storage.segment import Segment
@@ -61,6 +62,12 @@ class Index:
     """The streams of a registry as the ring sees them, and the ring."""
 
     plan: RegistryPlan
+    places: Places
+    """Where the nodes sit on the circle of 64 bits."""
+
+    @property
+    def units(self) -> int:
+        return len(self.places)
 
     @cached_property
     def columns(self) -> dict[str, tuple[str, ...]]:
@@ -75,14 +82,16 @@ class Index:
         return max(map(len, self.columns.values()))
 
     @cached_property
-    def _places(self) -> np.ndarray:
-        """Where the nodes sit on the circle of 64 bits: at equal distances, since a handful at places of chance would share the keys unequally."""
-        units = self.plan.units
-        return np.array([((2 * n + 1) << 63) // units for n in range(units)], np.uint64)
+    def _around(self) -> tuple[np.ndarray, np.ndarray]:
+        """The places in their order, and the nodes that sit there; beyond the last one it is the first again."""
+        places = np.array(self.places, np.uint64)
+        order = np.argsort(places)
+        return places[order], np.append(order, order[0])
 
     def owners(self, keys: np.ndarray) -> np.ndarray:
         """The node of every key: the first at or after it."""
-        return np.searchsorted(self._places, keys.astype(np.uint64)) % self.plan.units
+        places, nodes = self._around
+        return nodes[np.searchsorted(places, keys.astype(np.uint64))]
 
     def mask(self, indexed: Mapping[str, Iterable[str]]) -> np.ndarray:
         """By stream and column whether it is indexed."""
@@ -119,7 +128,7 @@ class Index:
         mask = self.mask({stream: indexed})
         copies = rewriting.copies(self.block(stream, wire, 0, mask), mask)
         owners, tuples = self.owners(copies[:, TUPLE_KEY]), copies[:, rewriting.TUPLE_NEXT]
-        for unit in range(self.plan.units):
+        for unit in range(self.units):
             gets = np.zeros(wire.num_rows, np.bool_)
             gets[tuples[owners == unit]] = True
             if gets.all():

@@ -21,9 +21,24 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernels.instants import LAST, shift
-from watersmeet.kernels.registered.rewriting import ALIAS, ALIASES, AT_TS, BIND, BOUND, HI, INFO, TEMPLATE, WAIT
+from watersmeet.kernels.registered.rewriting import (
+    ALIAS,
+    ALIASES,
+    AT_TS,
+    BIND,
+    BOUND,
+    HI,
+    INFO,
+    KEY,
+    LEVEL,
+    TEMPLATE,
+    TUPLE_KEY,
+    VALUE_LEVEL,
+    WAIT,
+)
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.placement import CIRCLE, Places, find_arc
 from watersmeet.registry.plan import BATCH
 from watersmeet.registry.rjoin.contents import Contents
 from watersmeet.registry.rjoin.covering import Covering
@@ -36,7 +51,7 @@ from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settl
 INDEXED = "_indexed"
 """Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""
 RATES, _PASSING = f"{OTHER}rates", f"{OTHER}passing "
-_VERSION = "rows of version"
+VERSION_OF_ROWS = "rows of version"
 """In the manifest: the registry's version whose rows are stored."""
 
 
@@ -59,6 +74,8 @@ class RingMemory:
     is_whole: bool = False
     """Whether the last turn came to its end; what a broken one left in memory is forgotten."""
     stands_for: dict[str, Any] | None = None
+    places: Places = ()
+    """Of the ring whose keys it has."""
 
     def recall(self, manifest: Manifest, store: SegmentStore, batch: int) -> None:
         """Become what the segments say."""
@@ -70,12 +87,12 @@ class RingMemory:
             or self.generation != templates.generation
             or batch != self.batch
             or self.stands_for != templates.stands_for
+            or self.places != templates.index.places
             or not self.applied <= set(wanted)
         ):
             self.generation, self.batch, self.stands_for = templates.generation, batch, templates.stands_for
-            self.applied, self.contents = set(), Contents()
-            self.state = RingState(templates.catalogue)
-            self.covering = Covering(templates, self.state, self.contents)
+            self.places = templates.index.places
+            self.forget()
         rows: list[np.ndarray] = []
         tuples: list[np.ndarray] = []
         for id, (kind, info) in wanted.items():
@@ -90,6 +107,12 @@ class RingMemory:
         if rows or tuples:
             self.state.lay_down(rows, tuples)
 
+    def forget(self) -> None:
+        """Have nothing, and know that."""
+        self.is_whole, self.applied, self.contents = False, set(), Contents()
+        self.state = RingState(self.templates.catalogue)
+        self.covering = Covering(self.templates, self.state, self.contents)
+
     def _kinds(self, manifest: Manifest) -> Iterator[tuple[str, SegmentInfo]]:
         for kind, infos in manifest.segments.items():
             if kind == REWRITTEN or kind.removeprefix(_PASSING) in self.templates.index.streams:
@@ -103,6 +126,20 @@ class RingMemory:
         batch = table.column(BATCH).to_numpy()
         block = index.block(stream, table, batch, templates.mask)
         return index.copies(block, templates.mask, self.unit, self.batch)
+
+    def weigh_arc(self) -> list[int]:
+        """How much lies under keys of the node: rows, and tuples at value level; and the key that divides it best, the node's place if there is none."""
+        low, place = find_arc(self.places, self.unit)
+        tuples = self.state.tuples
+        held = np.concatenate([self.state.rows[:, KEY], tuples[tuples[:, LEVEL] == VALUE_LEVEL, TUPLE_KEY]])
+        if not len(held):
+            return [0, place]
+        beyond = held.view(np.uint64) - np.uint64(low)
+        middle = np.partition(beyond, (len(held) - 1) // 2)[(len(held) - 1) // 2]
+        if middle == beyond.max():  # a key that is heavy by itself cannot be divided
+            below = beyond[beyond < middle]
+            return [len(held), (low + int(below.max())) % CIRCLE if len(below) else place]
+        return [len(held), (low + int(middle)) % CIRCLE]
 
     def store_tuples(self, manifest: Manifest, store: SegmentStore, stream: str, table: pa.Table, cut: int) -> None:
         """Store tuples that are in memory already: those that outlive the batch, and those that do not."""
@@ -141,7 +178,7 @@ class RingMemory:
                 del manifest.segments[kind]
         manifest.segments |= {s: [] for s in streams if s not in manifest.segments}
         version = (self.templates.stands_for or {}).get("version")
-        is_old, manifest.extra[_VERSION] = manifest.extra.get(_VERSION) != version, version
+        is_old, manifest.extra[VERSION_OF_ROWS] = manifest.extra.get(VERSION_OF_ROWS) != version, version
         held = manifest.segments.get(REWRITTEN, [])
         rows = [i for info in held if (i := self._in_force(info, store, batch, is_old)) is not None]
         first = min((marks[s] for s in cuts), default=LAST)

@@ -28,6 +28,7 @@ from watersmeet.dataflow.contract import WORDS, Message, Turn, Yielded, write_wo
 from watersmeet.kernels.registered import next_key
 from watersmeet.kernels.registered.rewriting import ALIASES, BOUND, INFO, KEY, TEMPLATE, TUPLE_KEY
 from watersmeet.plan.model import TIME
+from watersmeet.registry.placement import Placement
 from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.rjoin.allowance import Allowance
 from watersmeet.registry.rjoin.index import ID, collect_rates, count_rates
@@ -54,8 +55,16 @@ class _Leaving:
 class RingNode:
     """A node in one round."""
 
-    def __init__(self, plan: RegistryPlan, templates: Templates, compiled: Compiled, memory: RingMemory) -> None:
+    def __init__(
+        self,
+        plan: RegistryPlan,
+        templates: Templates,
+        compiled: Compiled,
+        memory: RingMemory,
+        placement: Placement,
+    ) -> None:
         self.plan, self.templates, self.compiled, self.memory = plan, templates, compiled, memory
+        self.placement = placement
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         """Yields tables of answers, and mail; when exhausted, manifest and store hold the state after the round."""
@@ -67,7 +76,7 @@ class RingNode:
         held, come = len(memory.state.rows), self._read_rows(turn, REWRITE)
         complete = self._read_rows(turn, ANSWER)
         allowance = Allowance(self.plan.quotas, templates, memory.state, come, complete)
-        leaving = {unit: _Leaving() for unit in range(self.plan.units)}
+        leaving = {unit: _Leaving() for unit in range(self.placement.units)}
         if turn.round == 0:
             copies = self._enter(turn, stream_cuts(templates.hull, after))
             self._tell(turn, copies)
@@ -89,7 +98,11 @@ class RingNode:
         for unit, parts in leaving.items():
             yield from self._mail(unit, parts)
         memory.is_whole = True
+        if self.placement.weighs and turn.round == 0:
+            turn.report.arc = memory.weigh_arc()
         self._account(turn, after)
+        if self.placement.weighs:
+            turn.report.memory = turn.report.bytes + memory.state.nbytes
 
     def _rewrite(
         self, turn: Turn, allowance: Allowance, made: np.ndarray, rows: np.ndarray, leaving: dict[int, _Leaving]

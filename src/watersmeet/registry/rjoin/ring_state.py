@@ -46,6 +46,10 @@ class RingState:
         return tuple(self._blocks)
 
     @property
+    def nbytes(self) -> int:
+        return int(self.slots.nbytes) + sum(int(block.nbytes) for block in self._blocks)
+
+    @property
     def rows(self) -> np.ndarray:
         """Posed and rewritten queries that wait."""
         return self._blocks[ROWS][: self.counts[ROWS]]

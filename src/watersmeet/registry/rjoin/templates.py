@@ -13,7 +13,7 @@ Implements: Idreos, Liarou, Koubarakis (2008), section 2: queries see tuples pub
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,6 +124,11 @@ class Templates:
                     self.uses[number, alias] = numbers.setdefault((stream, names), len(numbers))
         self.used_columns = [names for _, names in numbers]
 
+    def take_places(self, index: Index) -> None:
+        """Be those of a ring whose nodes sit here."""
+        if index.places != self.index.places:
+            self.index, self.owner = index, _find_owners(self.shapes, index.units)
+
     def list_ids(self, numbers: np.ndarray) -> list[str]:
         """The queries of shapes with these numbers."""
         asked = set(numbers.tolist())
@@ -212,8 +217,7 @@ class Templates:
         self.names = np.append(self.names, np.array([s.name for s in shapes], np.int64))
         if len(np.unique(self.names)) < len(self.names):
             raise QueryError("two queries have shapes with the same 64-bit name; reword one of them")
-        units = self.index.plan.units
-        self.owner = np.append(self.owner, np.array([unit_of(s.join, units) for s in shapes], np.int64))
+        self.owner = np.append(self.owner, _find_owners(shapes, self.index.units))
 
     def _pose(self) -> None:
         """The rows of all living poses; NEWEST is the batch from which on they wait."""
@@ -241,6 +245,11 @@ class Templates:
         for slot in range(self.catalogue.layout.slots):
             out = combine(out, rows[:, AT_SLOTS + slot].copy())
         return out
+
+
+def _find_owners(shapes: Sequence[Shape], units: int) -> np.ndarray:
+    """The nodes that own the queries of shapes."""
+    return np.array([unit_of(s.join, units) for s in shapes], np.int64)
 
 
 def _code(value: int | str) -> int:

@@ -16,7 +16,7 @@ find nothing new: a tuple that no query of the unit could use came before their 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,11 @@ import pyarrow as pa
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Turn
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.kept import find_needs, lie_in
+from watersmeet.registry.kept import find_needs
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
+from watersmeet.registry.shared.handover import find_in_regions
 from watersmeet.registry.versions import BEFORE, Queries, RegistryView, get_or_make
 from watersmeet.storage.segment import Segment, Settler
 
@@ -42,9 +43,15 @@ class Backfill:
 
     @classmethod
     def find(
-        cls, plan: RegistryPlan, registry: Queries, decided: Mapping[str, Any], compiled: Compiled, turn: Turn
+        cls,
+        plan: RegistryPlan,
+        registry: Queries,
+        decided: Mapping[str, Any],
+        compiled: Compiled,
+        turn: Turn,
+        units_before: int,
     ) -> Backfill | None:
-        """What there is to do in a batch; None in almost all."""
+        """What there is to do in a batch; None in almost all. So many units have stored what is kept."""
         if BEFORE not in decided:
             return None
         living = (q for block in compiled.blocks for q in block.list_living())
@@ -52,12 +59,11 @@ class Backfill:
         if not fresh:
             return None
         block = Block(fresh)
-        needs = find_needs(plan, _read_before(registry, decided), turn.state.maxima)
+        needs = find_needs(plan, _read_before(registry, decided), turn.state.maxima, units_before)
         kept = {}
         for stream in block.streams:
-            regions = needs.get(stream, {})
-            order = sorted(regions, key=lambda unit: (unit != turn.unit, unit))
-            kept[stream] = _join([*_take(turn, stream, order, [regions[unit] for unit in order])])
+            found = find_in_regions(turn, stream, needs.get(stream, {}))
+            kept[stream] = _join([rows.table.filter(pa.array(rows.keep)) for rows in found])
         return cls(block, kept)
 
     def replace_stored(self, turn: Turn) -> None:
@@ -71,15 +77,6 @@ class Backfill:
 def _read_before(registry: Queries, decided: Mapping[str, Any]) -> Mapping[str, Any]:
     """The queries of the batch before; a process keeps its own view of them, since the other one is ahead."""
     return get_or_make(registry.name, "view before", lambda: RegistryView(registry.log)).at(decided[BEFORE])
-
-
-def _take(turn: Turn, stream: str, order: Sequence[int], regions: Sequence[Any]) -> Iterator[pa.Table]:
-    """The kept tuples of a stream, each from the first unit in whose region it lies."""
-    for n, unit in enumerate(order):
-        state = turn.state if unit == turn.unit else turn.peers.get(unit)
-        for info in state.segments.get(stream, []) if state is not None else ():
-            table = turn.store.read(info).table
-            yield table.filter(pa.array(lie_in(regions[n : n + 1], table) & ~lie_in(regions[:n], table)))
 
 
 def _join(parts: Sequence[pa.Table]) -> Segment | None:

@@ -53,8 +53,8 @@ class Compiled:
         self._streams: set[str] = set()
         self.own: dict[str, Registered] = {}
         """Queries that run as dataflows of their own. They keep what they need themselves; tuples that they may use are stored beside, for one-time queries and for those that begin with stored tuples."""
-        self.stands_for: dict[str, Any] | None = None
-        """What a batch's intent said of the queries that are held."""
+        self.stands_for: tuple[dict[str, Any], int] | None = None
+        """What a batch's intent said of the queries that are held, and of how many units."""
 
     def become(self, queries: Mapping[str, Registered]) -> None:
         """Hold exactly these queries; if they cannot be compiled, none."""
@@ -117,10 +117,10 @@ def find_compiled(registry: str, unit: int) -> Compiled:
 def compile_share(registry: Queries, decided: Mapping[str, Any], unit: int, units: int) -> Compiled:
     """A unit's share of the queries that a batch answers."""
     compiled = find_compiled(registry.name, unit)
-    if compiled.stands_for != decided:
+    if compiled.stands_for != (decided, units):
         live = registry.at(decided)
         mine = {i: q for i, q in live.items() if unit_of_query(q, units) == unit}
         compiled.become({i: q for i, q in mine.items() if q.query.own is None})
         compiled.take_own({i: q for i, q in mine.items() if q.query.own is not None})
-        compiled.stands_for = dict(decided)
+        compiled.stands_for = dict(decided), units
     return compiled

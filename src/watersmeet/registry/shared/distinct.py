@@ -48,7 +48,7 @@ from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore
 
 QUERIES = "distinct"
 """In a manifest's extra: a sum over the queries whose rows are kept. If it has changed, some may have been removed."""
-QUERY_OF_ROW, _EFFECT = "_query", "_effect"
+QUERY_OF_ROW, EFFECT_OF_ROW = "_query", "_effect"
 """Columns of rows that are kept: whose they are, and the batch in which that query took effect."""
 _OF_THE_PAIR = ["_number", "_youngest"]
 """Columns of rows before they leave: the query's number in its block, and the youngest member's time."""
@@ -175,7 +175,7 @@ class _Living:
         found = pc.index_in(segment.column(QUERY_OF_ROW), self.names)
         at = integers(found.fill_null(0))
         known = np.asarray(found.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-        known &= self.effect[at] == integers(segment.column(_EFFECT))
+        known &= self.effect[at] == integers(segment.column(EFFECT_OF_ROW))
         return known & (segment.ts >= self.cut[at])
 
 
@@ -184,7 +184,7 @@ def _rows(block: Block, kind: str, pairs: Pairs) -> pa.Table:
     query = pairs.query
     columns: dict[str, pa.Array] = {
         QUERY_OF_ROW: block.names.take(pa.array(query)),
-        _EFFECT: pa.array(block.effect[query]),
+        EFFECT_OF_ROW: pa.array(block.effect[query]),
     }
     for n, type_ in enumerate(kind.split("|")[2:]):
         columns[f"p{n}"] = _column(block, pairs, n, unit_type(type_))

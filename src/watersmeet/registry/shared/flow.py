@@ -2,7 +2,7 @@
 
     round 0   tuples of all streams that some query reads -> every unit, which answers its share of the queries
 
-    [gather stored tuples for new queries with backfill ->] inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
+    [take over what other units have for this unit's queries ->] [gather stored tuples for new queries with backfill ->] inbox -> drop the late -> walk, fan out, drop repeats (DISTINCT), write answers -> advance watermarks -> drop the dead, store the living
 
 A unit gets all tuples of the streams that its queries read, and answers the queries whose templates are dealt to it. So tuples
 are stored once per unit, whatever the number of queries: that copies tuples by the number of units and shares everything else.
@@ -29,19 +29,21 @@ from watersmeet.errors import QuotaError
 from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
 from watersmeet.registry.faults import blame_queries
+from watersmeet.registry.placement import Placement, read_placement
 from watersmeet.registry.plan import BATCH, RegistryPlan
 from watersmeet.registry.shared.backfill import Backfill
 from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled, compile_share
 from watersmeet.registry.shared.distinct import AnsweredRows
 from watersmeet.registry.shared.fan_out import Pairs, fan_out, gather
+from watersmeet.registry.shared.handover import list_handed, take_answered, take_tuples
 from watersmeet.registry.shared.meter import Meter
 from watersmeet.registry.shared.unmatched import Unmatched, is_due
 from watersmeet.registry.shared.visible import Visible
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.template import retention_us
 from watersmeet.registry.versions import Queries
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.segment import Segment, Settler, weigh_indexes
 
 _Part = tuple[Block, Mapping[str, list[Segment]], Mapping[str, Segment | None]]
 """Queries, and the stored and the new tuples that they are answered from."""
@@ -55,6 +57,9 @@ class OwnAnswers(Protocol):
     ) -> Iterator[pa.Table]:
         """Their answers to new tuples; when exhausted, the unit's state has what they keep, and nothing of others, and its report what they took."""
 
+    def take_over(self, turn: Turn, queries: Mapping[str, Registered], units_before: int) -> None:
+        """Let a unit's state have what so many units kept of these, and of no others."""
+
 
 @dataclass(frozen=True)
 class SharedPlanFlows(Flows):
@@ -65,9 +70,10 @@ class SharedPlanFlows(Flows):
     own: OwnAnswers
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
-        stage = FlowStage(Answer(self.plan, self.registry, self.own, decisions["queries"]), self.plan.units, wakes=True)
-        entries = {stream: ToAll(stream, self.plan.units) for stream in decisions["read"]}
-        return Dataflow(self.plan.streams, (stage,), entries, 1)
+        placement = read_placement(decisions.get("routing") or (), self.plan.units)
+        operator = Answer(self.plan, self.registry, self.own, decisions["queries"], placement)
+        entries = {stream: ToAll(stream, placement.units) for stream in decisions["read"]}
+        return Dataflow(self.plan.streams, (FlowStage(operator, placement.awake, wakes=True),), entries, 1)
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,7 @@ class Answer:
     registry: Queries
     own: OwnAnswers
     queries: Mapping[str, Any]
+    placement: Placement
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         return blame_queries(self._answer(turn))
@@ -100,7 +107,7 @@ class Answer:
 
     def _answer(self, turn: Turn) -> Iterator[Yielded]:
         """Yields tables of answers; when exhausted, state and store are those after the batch."""
-        compiled = compile_share(self.registry, self.queries, turn.unit, self.plan.units)
+        compiled = compile_share(self.registry, self.queries, turn.unit, self.placement.units)
         try:
             yield from self._answer_compiled(turn, compiled)
         except QuotaError:
@@ -111,7 +118,10 @@ class Answer:
 
     def _answer_compiled(self, turn: Turn, compiled: Compiled) -> Iterator[Yielded]:
         state, store = turn.state, turn.store
-        used, fill = compiled.streams, Backfill.find(self.plan, self.registry, self.queries, compiled, turn)
+        if self.placement.before:
+            self._take_over(turn, compiled)
+        used, stored_by = compiled.streams, len(self.placement.stored)
+        fill = Backfill.find(self.plan, self.registry, self.queries, compiled, turn, stored_by)
         if fill is not None:
             fill.replace_stored(turn)
         alone = {stream for known in compiled.own.values() for stream in known.query.template.streams}
@@ -126,9 +136,19 @@ class Answer:
         yield from self.own.answer(turn, compiled.own, new)
         distinct.settle(compiled.blocks, turn.clock.after)
         self._settle(turn, new, compiled)
+        if self.placement.weighs:
+            held = [s for segments in (*old.values(), filter(None, new.values())) for s in segments]
+            turn.report.memory = round(turn.report.bytes * weigh_indexes(held))
         meter.weigh(compiled.blocks, state, store, turn.clock.after)
         for id, told in meter.tell().items():
             add_figures(turn.report.registered, id, told)
+
+    def _take_over(self, turn: Turn, compiled: Compiled) -> None:
+        """The first batch of so many units: a unit has what its queries need, and nothing else."""
+        handed, before = list_handed(compiled, turn.batch), len(self.placement.before)
+        take_tuples(turn, self.plan, handed, before)
+        take_answered(turn, handed, before)
+        self.own.take_over(turn, {id: q for id, q in handed.items() if q.query.own is not None}, before)
 
     def _answers(
         self,

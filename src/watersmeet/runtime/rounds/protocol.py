@@ -75,9 +75,9 @@ class QueryRegistry(Striking, typing.Protocol):
         """A batch that answered these has been committed; what the next one starts from."""
 
     def measure(
-        self, reports: Iterable[Report], stored: Sequence[tuple[int, str, Any]], maxima: Mapping[str, int]
+        self, reports: Iterable[Report], stored: Sequence[tuple[int, str, Any]], maxima: Mapping[str, int], units: int
     ) -> None:
-        """Take in what the units of the batch told of queries, what they store after it, and how far streams are."""
+        """Take in what the units of the batch told of queries, what they store after it, how far streams are, and how many units there are."""
 
     @property
     def dearest(self) -> Sequence[QueryFigures]:
@@ -303,8 +303,9 @@ class Protocol:
         self.collection.collect(before, after, self.keep, account.attempt)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
+        units = 0 if self.registered is None else account.units or self.plan.units
         if self.registered is not None:
-            self.registered.measure(account.reports.values(), [*after.segments()], after.maxima)
+            self.registered.measure(account.reports.values(), [*after.segments()], after.maxima, units)
         late_before, late_after = before.late(), after.late()
         rows: dict[str, int] = {}
         oldest: dict[str, int] = {}
@@ -340,6 +341,7 @@ class Protocol:
             pruned=flows.pruned,
             rewritten=rows.get(REWRITTEN, 0),
             queries=0 if self.registered is None else self.registered.answered,
+            units=units,
             refused={} if self.registered is None else dict(self.registered.refusals),
             failed={} if self.registered is None else dict(self.registered.failures),
             suspended={} if self.registered is None else dict(self.registered.suspensions),

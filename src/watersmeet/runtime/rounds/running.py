@@ -89,6 +89,8 @@ class Account:
     """Source tasks."""
     attempt: str = ""
     """What the names of its files begin with."""
+    units: int = 0
+    """How many units shared registered queries; 0: as many as planned."""
 
     @property
     def results(self) -> int:

@@ -52,20 +52,21 @@ def bind(sql: str, plan: RegistryPlan) -> Join:
     return join
 
 
-def read_kept(plan: RegistryPlan, join: Join, needs: Needs, stored: Stored) -> dict[str, pa.Table]:
-    """The kept tuples of a query's streams, each once, in order of event time."""
+def read_kept(plan: RegistryPlan, join: Join, needs: Needs, stored: Stored, units: int) -> dict[str, pa.Table]:
+    """The kept tuples of a query's streams, each once, in order of event time; so many units store them."""
     out = {}
     for stream in dict.fromkeys(i.stream for i in join.inputs):
         if stream not in needs:
             raise QueryError(
                 f"no tuples of {stream!r} are kept: no registered query that has taken effect reads it; add() one whose window says how long to keep them"
             )
-        found = _by_id if plan.engine == "rjoin" else _by_unit
-        out[stream] = _rename(plan.streams[stream], found(plan, stream, needs[stream], stored))
+        regions = needs[stream]
+        found = _by_id(stream, regions, stored, units) if plan.engine == "rjoin" else _by_unit(stream, regions, stored)
+        out[stream] = _rename(plan.streams[stream], found)
     return out
 
 
-def _by_unit(plan: RegistryPlan, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
+def _by_unit(stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
     """The shared plan's tuples: every unit has those of its queries."""
     regions, parts = list(needs.values()), []
     for n, unit in enumerate(needs):
@@ -75,9 +76,9 @@ def _by_unit(plan: RegistryPlan, stream: str, needs: Mapping[int, Region], store
     return parts
 
 
-def _by_id(plan: RegistryPlan, stream: str, needs: Mapping[int, Region], stored: Stored) -> list[pa.Table]:
+def _by_id(stream: str, needs: Mapping[int, Region], stored: Stored, units: int) -> list[pa.Table]:
     """RJoin's tuples: they lie where their values belong, under numbers that tell them apart."""
-    tables = [table for unit in range(plan.units) for table in stored(unit, stream)]
+    tables = [table for unit in range(units) for table in stored(unit, stream)]
     if not tables:
         return []
     whole = pa.concat_tables([t.select(tables[0].column_names) for t in tables])

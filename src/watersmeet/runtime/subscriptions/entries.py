@@ -5,15 +5,17 @@ Invariant: an entry is made of what the registry says of a query, and changes no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.plan.finish import how_often
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import NOT_YET, Registered
 from watersmeet.registry.versions import RegistryState
 from watersmeet.runtime.progress import QueryFigures
+from watersmeet.runtime.subscriptions.figures import FigureBook
 
 _SAID: dict[str, Literal["refused", "failed", "suspended"]] = {
     "refuse": "refused",
@@ -42,19 +44,21 @@ class Entry:
     """The version of the registry that added it, as its answers have it."""
     backfill: bool = False
     """Whether it was answered from stored tuples first."""
+    unit: int | None = None
+    """The unit that answered it in the latest batch; None before the first, and where the job does not run here."""
     figures: QueryFigures | None = None
     """What it did and took since the job started; None before the first batch, and where the job does not run here."""
 
 
-def list_entries(state: RegistryState, find: Callable[[Registered], QueryFigures | None]) -> Iterator[Entry]:
+def list_entries(state: RegistryState, book: FigureBook | None) -> Iterator[Entry]:
     """All registered queries with their figures, then what else is said of ids."""
     for known in state.queries.values():
-        yield _show(known, None if known.effect == NOT_YET else find(known))
+        yield _show(known, None if known.effect == NOT_YET else book)
     for said in state.said.values():
         yield Entry(said["id"], said["sql"], _SAID[said["action"]], reason=said["reason"])
 
 
-def _show(known: Registered, figures: QueryFigures | None) -> Entry:
+def _show(known: Registered, book: FigureBook | None) -> Entry:
     waits = known.effect == NOT_YET
     return Entry(
         known.id,
@@ -65,5 +69,6 @@ def _show(known: Registered, figures: QueryFigures | None) -> Entry:
         distinct=how_often(known.query.bucket_us) if known.query.distinct else None,
         version=known.version,
         backfill=known.backfill,
-        figures=figures,
+        unit=unit_of_query(known, book.units) if book is not None and book.units else None,
+        figures=None if book is None else book.find(known),
     )

@@ -39,6 +39,8 @@ class FigureBook:
         self._batch: dict[str, tuple[Registered, Sequence[float]]] = {}
         """What the latest batch took, by id."""
         self._stored: Stored = ()
+        self.units = 0
+        """So many units store it; 0: not known here."""
         self._marks: Mapping[str, int] = {}
         self._count_rows = lru_cache(None)(self._count)
 
@@ -46,14 +48,19 @@ class FigureBook:
         return FigureBook, (self.plan,)
 
     def take(
-        self, reports: Iterable[Report], live: Mapping[str, Registered], stored: Stored, maxima: Mapping[str, int]
+        self,
+        reports: Iterable[Report],
+        live: Mapping[str, Registered],
+        stored: Stored,
+        maxima: Mapping[str, int],
+        units: int,
     ) -> None:
-        """Take in a batch that answered these queries, with what is stored after it."""
+        """Take in a batch in which so many units answered these queries, with what is stored after it."""
         batch: dict[str, list[float]] = {}
         for report in reports:
             for id, told in report.registered.items():
                 add_figures(batch, id, told)
-        self._stored, self._marks = stored, watermarks(self.plan.streams, maxima)
+        self._stored, self.units, self._marks = stored, units, watermarks(self.plan.streams, maxima)
         self._count_rows = lru_cache(None)(self._count)
         self._seconds += sum(told[1] for told in batch.values())
         for id, told in batch.items():
@@ -99,7 +106,7 @@ class FigureBook:
     def _count_state(self, known: Registered) -> int:
         if known.query.own is not None:
             return count_rows(self._stored, known.query.own, known.effect)
-        return self._count_rows(known.query.template, unit_of_query(known, self.plan.units))
+        return self._count_rows(known.query.template, unit_of_query(known, self.units))
 
     def _count(self, template: Template, unit: int) -> int:
         """Rows of the segments that windows still reach: at the query's unit; under RJoin at all, with copies."""

@@ -23,9 +23,11 @@ from pyspark.sql import DataFrame
 from watersmeet.errors import OptionError, StreamError, WatersmeetError
 from watersmeet.expressions.evaluator import knows
 from watersmeet.query.quotas import Quotas
+from watersmeet.query.scaling import Scaling
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.limits import check_quotas
+from watersmeet.registry.placement import read_placement
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.given import trigger_of
@@ -37,6 +39,7 @@ from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Outlet, keep
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, TableSink
 from watersmeet.runtime.rounds.supersteps import Supersteps
+from watersmeet.runtime.spark.allocation import executors_of
 from watersmeet.runtime.spark.plan import ANSI, ZONE, session_of
 from watersmeet.runtime.spark.versions import is_connect, parallelism
 from watersmeet.runtime.spark.workers import probe_workers
@@ -51,6 +54,7 @@ from watersmeet.runtime.subscriptions.front import RegistryFront
 from watersmeet.runtime.subscriptions.latest import Latest
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.registry import Registry
+from watersmeet.runtime.subscriptions.scaled import RegistryDecider, RegistryUnits
 from watersmeet.runtime.subscriptions.service import Service
 from watersmeet.runtime.subscriptions.sinks import answer_sink, answers_of
 from watersmeet.storage.manifest import BatchManifest
@@ -97,11 +101,14 @@ class Subscriptions(RegistryFront):
         folder.prepare()
         log.prepare()
         self._folder, self._plan = folder, _catalogue(specs, log, units, engine, quotas, self._spark)
+        self._wanted: int | None = None if units == "auto" else units
         self._plan = replace(self._plan, session=session, quotas=check_quotas(quotas, self._plan.engine))
         book = FigureBook(self._plan)
         self._registry = Registry(specs, log, partial(engines.accept, self._plan), session, book)
+        self._before: BatchManifest | None = None
         for last in folder.numbers(MANIFESTS)[-1:]:
-            self._resume(folder.load(MANIFESTS, last, BatchManifest))
+            self._before = folder.load(MANIFESTS, last, BatchManifest)
+            self._resume(self._before)
         self._latest = Latest(self._plan, folder)
         self._sink = answer_sink(sink, per_query, self._registry)
         check_sinks(self._spark, self._sink)
@@ -138,8 +145,8 @@ class Subscriptions(RegistryFront):
         join = bind(sql, self._plan)
         return answer(join, self._latest.tables(join))
 
-    def start(self) -> Subscriptions:
-        """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first."""
+    def start(self, *, scaling: Scaling | None = None) -> Subscriptions:
+        """Start, or go on from the checkpoint. What the feed holds under 'availableNow' is taken in first. With `scaling` units come and go with the load; then `units=` is how many there are at first."""
         if self._handle is not None and self._handle.is_active:
             raise OptionError("these subscriptions are running already; stop() them first")
         probe_workers(self._spark)
@@ -150,7 +157,9 @@ class Subscriptions(RegistryFront):
         outlet = Outlet(ANSWER_FIELDS, as_answers, select_inside=lambda _: keep)
         forgets = isinstance(self._sink, NoopSink)
         steps = Supersteps(flows, outlet, self._frames, self._folder, keeps_nothing=forgets, folder_of_results=to)
-        protocol = Protocol(self._plan, steps, self._folder, self._sink, registered=self._registry)
+        units = RegistryUnits(self._plan, self._wanted, scaling)
+        decider = RegistryDecider(units, executors_of(scaling, self._spark))
+        protocol = Protocol(self._plan, steps, self._folder, self._sink, decider, registered=self._registry)
         self._handle = launch(protocol, self._checkpoint, self._given_trigger, self._name, self._on_batch)
         return self
 
@@ -234,6 +243,12 @@ class Subscriptions(RegistryFront):
         """What every unit keeps, after the latest micro-batch."""
         return self._require_handle().state()
 
+    @property
+    def units(self) -> int:
+        """How many units share the queries, as decided after the latest micro-batch; `units=` of a restart changes it in the first one."""
+        last = self._before if self._handle is None else self._handle.latest or self._before
+        return read_placement([] if last is None else last.routing, self._plan.units).units
+
     def table(self) -> pa.Table | None:
         """All answers so far, if the sink is 'memory'."""
         return self._require_handle().table()
@@ -279,8 +294,6 @@ def _catalogue(
         )
     many = min(parallelism(spark), MOST_UNITS) if units == "auto" else units
     chosen, begun = log.placement(many, engines.choose_engine(engine, len(specs), many, quotas))
-    if units not in ("auto", chosen):
-        raise OptionError(f"units={units}: the checkpoint was begun with {chosen}; give that, or 'auto'")
     if engine not in ("auto", begun):
         raise OptionError(f"engine={engine!r}: the checkpoint was begun with {begun!r}; give that, or 'auto'")
     return RegistryPlan(specs, chosen, begun)

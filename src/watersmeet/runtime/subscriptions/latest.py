@@ -18,6 +18,7 @@ import pyarrow as pa
 from watersmeet.errors import CheckpointError
 from watersmeet.query.join import Join
 from watersmeet.registry.kept import find_needs
+from watersmeet.registry.placement import read_placement
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import RegistryView
 from watersmeet.runtime.rounds.checkpoint import MANIFESTS, StateFolder
@@ -42,7 +43,7 @@ class Latest:
         for _ in range(TRIES):
             batch = max(self.folder.numbers(MANIFESTS), default=None)
             if batch is None:
-                return read_kept(self.plan, join, {}, lambda unit, stream: [])
+                return read_kept(self.plan, join, {}, lambda unit, stream: [], 0)
             try:
                 return self._after(batch, join)
             except CheckpointError:
@@ -60,9 +61,12 @@ class Latest:
         if manifest.fingerprint != self.plan.fingerprint():
             refuse(manifest.fingerprint, manifest.query, manifest.parts, Identity.of(self.plan), where)
         with self._lock:
-            needs = find_needs(self.plan, self._view.at(manifest.queries), manifest.maxima)
+            units = len(read_placement(manifest.routing, self.plan.units).stored)
+            needs = find_needs(self.plan, self._view.at(manifest.queries), manifest.maxima, units)
         found: dict[tuple[int, str], list[SegmentInfo]] = {}
         for unit, kind, info in manifest.segments():
             found.setdefault((unit, kind), []).append(info)
         store = FileStore(self.folder, "")
-        return read_kept(self.plan, join, needs, lambda unit, stream: map(store.table, found.get((unit, stream), [])))
+        return read_kept(
+            self.plan, join, needs, lambda unit, stream: map(store.table, found.get((unit, stream), [])), units
+        )

@@ -29,6 +29,7 @@ from watersmeet.query.session import UTC
 from watersmeet.query.stream import StreamSpec
 from watersmeet.registry.kept import find_needs
 from watersmeet.registry.limits import check_quotas
+from watersmeet.registry.placement import Placement, even_places, write_placement
 from watersmeet.registry.plan import ANSWER_FIELDS, RegistryPlan, wire_name
 from watersmeet.registry.versions import MemoryLog, Queries, forget
 from watersmeet.runtime.arrow_types import normal, session_in
@@ -67,8 +68,7 @@ class LocalSubscriptions(RegistryFront):
         timezone: str = UTC,
         quotas: Quotas | None = None,
     ) -> None:
-        if not isinstance(units, int) or isinstance(units, bool) or units < 1:
-            raise OptionError(f"units={units!r}: give a whole number of 1 or more")
+        _check_units(units)
         session = session_in(timezone)
         chosen = engines.choose_engine(engine, len(specs), units, quotas)
         given = check_quotas(quotas, chosen)
@@ -79,6 +79,8 @@ class LocalSubscriptions(RegistryFront):
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
         self._units, self._queries = InProcess(Identity.of(self.plan)), dict[str, Any]()
+        self._placement = Placement(even_places(units))
+        """Of the next batch."""
 
     def __repr__(self) -> str:
         queries, batches = len(self._registry.list()), self._units.batch
@@ -88,13 +90,24 @@ class LocalSubscriptions(RegistryFront):
         """The answer to a query over the tuples that are kept now; see `subscriptions.ask` for what these are."""
         join = bind(sql, self.plan)
         live = self._view.at(self._queries) if self._queries else {}
-        needs = find_needs(self.plan, live, self._units.maxima)
+        units = len(self._placement.stored)
+        needs = find_needs(self.plan, live, self._units.maxima, units)
 
         def read_stored(unit: int, stream: str) -> Iterator[pa.Table]:
             infos = self._units.states[unit].segments.get(stream, []) if unit in self._units.states else []
             return (self._units.store.read(info).table for info in infos)
 
-        return answer(join, read_kept(self.plan, join, needs, read_stored))
+        return answer(join, read_kept(self.plan, join, needs, read_stored, units))
+
+    @property
+    def units(self) -> int:
+        """How many units share the queries from the next batch on."""
+        return self._placement.units
+
+    def resize(self, units: int) -> None:
+        """Let so many units share the queries from the next batch on, as after a restart with other `units=` on Spark; answers do not depend on it."""
+        _check_units(units)
+        self._placement = self._placement.resize(units)
 
     def push(self, batch: Mapping[str, pa.Table]) -> pa.Table:
         """Let a batch of tuples arrive; the answers: query, version, ts, answer (a JSON object). A query that breaks it fails, see `list`."""
@@ -110,10 +123,10 @@ class LocalSubscriptions(RegistryFront):
 
         intent = self._registry.intend(self._queries, self._units.batch)
         done = run_without_culprits(self._registry, intent, attempt, attempt, lambda queries: None)
-        self._queries, self._units = done.queries, done.units
+        self._queries, self._units, self._placement = done.queries, done.units, self._placement.settle()
         self._registry.commit(self._queries)
         stored = [(u, k, i) for u, s in self._units.states.items() for k, infos in s.segments.items() for i in infos]
-        self._registry.measure(self._units.reports.values(), stored, self._units.maxima)
+        self._registry.measure(self._units.reports.values(), stored, self._units.maxima, self.units)
         return done.answers
 
     @property
@@ -129,9 +142,11 @@ class LocalSubscriptions(RegistryFront):
     def _attempt(self, wires: Mapping[str, pa.Table], seen: Seen, queries: Mapping[str, Any]) -> _Attempt:
         """A batch with some queries; what was there before it stays as it is."""
         units = self._units.copy()
-        flow = self._flows.under({"queries": queries, "read": self._registry.read(queries)})
+        routing = write_placement(self._placement, self.plan.units)
+        flow = self._flows.under({"queries": queries, "read": self._registry.read(queries), "routing": routing})
         units.count_late(self._late_unread(wires, flow))
         found = units.play(flow, enter(flow, wires, units.batch)[1], seen)
+        units.retire(self._placement.units)
         answers = pa.concat_tables([_SCHEMA.empty_table(), *(shrink(t).cast(_SCHEMA) for t in found)])
         return _Attempt(dict(queries), units, answers)
 
@@ -159,3 +174,8 @@ class LocalSubscriptions(RegistryFront):
         kept, brought = rows_kept(self.plan.by_alias[stream], marked)
         seen.include(brought)
         return wire if len(kept) == wire.num_rows else wire.take(pa.array(kept))
+
+
+def _check_units(units: Any) -> None:
+    if not isinstance(units, int) or isinstance(units, bool) or units < 1:
+        raise OptionError(f"units={units!r}: give a whole number of 1 or more")

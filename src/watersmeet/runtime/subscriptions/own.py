@@ -42,6 +42,7 @@ from watersmeet.registry.bind import as_null, name_apart
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.answers import write_rows, write_texts
 from watersmeet.registry.shared.block import write_prefix
+from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.versions import forget_gone, get_or_make
 from watersmeet.runtime.in_process import LocalRun
@@ -117,6 +118,20 @@ class OwnRuns:
                 add_figures(turn.report.registered, id, [sum(t.num_rows for t in found) // len(ids), took, last])
             yield from found
         self._forget(turn, {key_of(sql, effect) for sql, effect in by_run})
+
+    def take_over(self, turn: Turn, queries: Mapping[str, Registered], units_before: int) -> None:
+        """Let a unit have the runs of its queries, from the units that had them: a run is at one unit, with all that it keeps."""
+        runs = {key_of(q.query.own or "", q.effect): unit_of_query(q, units_before) for q in queries.values()}
+        segments = {k: infos for k, infos in turn.state.segments.items() if not k.startswith(_KIND)}
+        memory = {}
+        for key, unit in runs.items():
+            giver = turn.peers.get(unit)
+            if giver is not None and key in giver.extra.get(OWN, {}):
+                memory[key] = giver.extra[OWN][key]
+                prefix = f"{_KIND}{key} "
+                segments |= {k: list(infos) for k, infos in giver.segments.items() if k.startswith(prefix)}
+        turn.state.segments = segments
+        turn.state.extra = {**turn.state.extra, OWN: memory}
 
     def _answer(
         self, turn: Turn, sql: str, effect: int, versions: Mapping[str, int], new: Mapping[str, Segment | None]

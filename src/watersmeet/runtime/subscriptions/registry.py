@@ -189,7 +189,7 @@ class Registry:
         """All registered queries, then what the feed was refused, what has failed and what was suspended lately."""
         with self._lock:
             self.refresh()
-            return [*list_entries(self._state, (lambda known: None) if self._book is None else self._book.find)]
+            return [*list_entries(self._state, self._book)]
 
     def versions(self, id: str) -> Sequence[QueryVersion]:
         """The queries that have been registered under an id, the latest first: those that have left, too."""
@@ -270,11 +270,11 @@ class Registry:
         """A query of the batch that runs."""
         return QueryVersion.of(self._live[id])
 
-    def measure(self, reports: Iterable[Report], stored: Stored, maxima: Mapping[str, int]) -> None:
-        """Take in what units told of the batch's queries."""
+    def measure(self, reports: Iterable[Report], stored: Stored, maxima: Mapping[str, int], units: int) -> None:
+        """Take in what units told of the batch's queries, of which there are so many."""
         with self._lock:
             if self._book is not None:
-                self._book.take(reports, self._live, stored, maxima)
+                self._book.take(reports, self._live, stored, maxima, units)
 
     @property
     def dearest(self) -> Sequence[QueryFigures]:
