@@ -195,3 +195,11 @@ def test_checkpoints_of_every_format_go_on_and_are_upgraded(number: int, tmp_pat
 
 def test_there_is_a_checkpoint_of_every_format() -> None:
     assert sorted(p.name for p in FIXTURES.iterdir()) == [f"format-{n}" for n in range(READABLE[0], FORMAT + 1)]
+
+
+def test_an_error_in_a_batch_names_batch_and_query(tmp_path: Path) -> None:
+    life = Life(tmp_path / "ck", tmp_path / "out")
+    with pytest.raises(Crash) as raised:
+        life.run(4, "before the sink")
+    assert raised.value.__notes__ == [f"in batch 1 of {wires(4).plan.title}"]
+    assert life.protocol.error is raised.value

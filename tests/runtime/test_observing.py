@@ -21,6 +21,7 @@ from tests.view.batches import batches, query
 from watersmeet.cli import app
 from watersmeet.cli.follow import describe
 from watersmeet.dataflow.clock import NEVER, dead_before, find_holds
+from watersmeet.dataflow.contract import first_unit
 from watersmeet.errors import OptionError
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
@@ -108,6 +109,12 @@ def test_an_event_has_every_figure_of_its_progress_and_is_json() -> None:
     assert {name: event[name] for name in told} == told
     assert event["unit_rows"] == {str(u): n for u, n in progress.unit_rows.items()}
     assert event["age_us"]["p"] == timedelta(minutes=30) // timedelta(microseconds=1) - 5_000_000
+
+
+def test_skew_is_that_of_the_most_uneven_join() -> None:
+    """Two joins that follow each other: the second gets fewer rows, evenly."""
+    one = replace(batches(1, 0)[0], unit_rows={0: 300, 1: 100, first_unit(1): 10, first_unit(1) + 1: 10})
+    assert Events().make(one)["skew"] == one.skew == 1.5
 
 
 def test_the_plan_is_drawn_and_names_are_escaped() -> None:

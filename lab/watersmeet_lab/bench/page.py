@@ -1,6 +1,6 @@
 """`watersmeet bench page`: what the live page costs a query whose every batch is watched.
 
-Another process has the page open and asks for the metrics every second. Counted is the CPU time of the page's threads in the driver, against the seconds of the batches; a page that nobody has open is counted as well.
+Another process has the page open and asks for the metrics every second. Counted is the CPU time of the page's threads in the driver, and of the JVM's thread that answers them, against the seconds of the batches; a page that nobody has open is counted as well.
 With `--played` nothing is joined: figures of batches come at that pace, without Spark. What the page does with them is the same.
 """
 
@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -30,7 +30,8 @@ from watersmeet.view.server import Page
 from watersmeet_lab.bench.data import START
 from watersmeet_lab.bench.soak import make_query, write_stream
 
-THREADS = ("watersmeet observer", "watersmeet page", "process_request_thread")
+OBSERVER, JVM = "watersmeet observer", "JVM"
+THREADS = (OBSERVER, "watersmeet page", "process_request_thread")
 """How the page's threads are called: who looks for batches, who listens, and those who answer."""
 PATIENCE_S = 60.0
 """Longer nobody waits for a page beyond the time that its batches take."""
@@ -81,7 +82,8 @@ def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_ope
 
 def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[float, float]:
     """The seconds of a query's batches, and the CPU seconds of its page."""
-    with count_cpu() as used:
+    threads = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+    with count_cpu(lambda: threads.getCurrentThreadCpuTime() / 1e9) as used:
         handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / name, trigger="availableNow")
         with handle.serve() as page, look_at(page, is_open=is_open):
             handle.await_termination()
@@ -91,7 +93,13 @@ def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[floa
     history = list(handle.history())
     assert told.results == sum(p.results for p in history) > 0, "the page has told something else"
     assert told.batches == len(history)
-    return sum(p.seconds for p in history), sum(s for n, s in used.items() if any(t in n for t in THREADS))
+    assert used[JVM] > 0, "the JVM's share is not known"
+    return sum(p.seconds for p in history), sum_up(used)
+
+
+def sum_up(used: Mapping[str, float]) -> float:
+    """The CPU seconds of a page."""
+    return sum(s for n, s in used.items() if any(part in n for part in (*THREADS, JVM)))
 
 
 def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[float, float]:
@@ -103,7 +111,7 @@ def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[floa
             await_end(page, source.end_s)
             assert page.hub.totals.batches == batches
         await_threads()
-    return batches * every_s, sum(s for n, s in used.items() if any(t in n for t in THREADS))
+    return batches * every_s, sum_up(used)
 
 
 @dataclass
@@ -184,8 +192,8 @@ def _await(is_so: Callable[[], bool], expected_s: float, complaint: str) -> None
 
 
 @contextmanager
-def count_cpu() -> Iterator[dict[str, float]]:
-    """The CPU seconds of threads that end inside, by name."""
+def count_cpu(count_jvm: Callable[[], float] | None = None) -> Iterator[dict[str, float]]:
+    """The CPU seconds of threads that end inside, by name; `count_jvm` tells those of the JVM's thread that answers the thread that asks."""
     used, run = defaultdict[str, float](float), threading.Thread.run
 
     def run_and_count(self: threading.Thread) -> None:
@@ -193,6 +201,8 @@ def count_cpu() -> Iterator[dict[str, float]]:
             run(self)
         finally:
             used[self.name] += time.thread_time()
+            if count_jvm is not None and self.name == OBSERVER:
+                used[JVM] += count_jvm()
 
     with patch.object(threading.Thread, "run", run_and_count):
         yield used

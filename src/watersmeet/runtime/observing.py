@@ -45,6 +45,16 @@ class Source(Protocol):
         """How it ended; None while it runs."""
 
 
+class Gauges(Protocol):
+    """Where else the figures of a page are shown."""
+
+    def show(self, hub: Hub) -> None:
+        """A batch is over, or the query."""
+
+    def end(self) -> None:
+        """Nothing more is shown."""
+
+
 @dataclass
 class OfHandle:
     """A query of `start()` in this process."""
@@ -113,7 +123,6 @@ class Events:
         marks = {stream: _us(mark) for stream, mark in progress.watermarks.items()}
         self._count_still(marks)
         furthest = max(marks.values(), default=NEVER)
-        rows = list(progress.unit_rows.values())
         return own | {
             "batch": own.pop("batch_id"),
             "told_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -123,7 +132,7 @@ class Events:
             "oldest": {alias: _us(ts) for alias, ts in progress.oldest.items()},
             "age_us": {alias: furthest - _us(ts) for alias, ts in progress.oldest.items() if furthest > NEVER},
             "holds": self._find_holds(marks),
-            "skew": max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0,
+            "skew": progress.skew,
             "scaled": list(progress.scaled),
             "late_sample": [dict(row) for row in progress.late_sample],
             "shipped": [[*sites, *sums] for sites, sums in progress.shipped.items()],
@@ -185,18 +194,26 @@ def waits_of(plan: Any) -> Waits:
     return [plan.bounds(stage, side) for stage in plan.stages for side in stage.sides]
 
 
-def serve(source: Source, about: Mapping[str, Any], waits: Waits, port: int = 0, api: Api | None = None) -> Page:
+def serve(
+    source: Source,
+    about: Mapping[str, Any],
+    waits: Waits,
+    port: int = 0,
+    api: Api | None = None,
+    gauges: Gauges | None = None,
+) -> Page:
     """A page of a query, that follows it until it is closed; `api` answers other paths of the same server."""
     page = Page(Hub(about), port, api)
     threading.Thread(
-        target=_follow, args=(source, page, Events(waits)), name="watersmeet observer", daemon=True
+        target=_follow, args=(source, page, Events(waits), gauges), name="watersmeet observer", daemon=True
     ).start()
     return page
 
 
-def _follow(source: Source, page: Page, events: Events) -> None:
+def _follow(source: Source, page: Page, events: Events, gauges: Gauges | None) -> None:
     last = -1
     while not page.is_closed:
+        before = last
         try:
             ended = source.find_end()
             last = tell_all(page.hub, events, source.since(last), last)
@@ -204,8 +221,15 @@ def _follow(source: Source, page: Page, events: Events) -> None:
             ended = f"not to be reached: {type(error).__name__}"
         if ended is not None:
             page.hub.end(ended)
+        with suppress(Exception):  # as above
+            if gauges is not None and (ended is not None or last > before):
+                gauges.show(page.hub)
+        if ended is not None:
             return
         page.wait(POLL_S)
+    with suppress(Exception):
+        if gauges is not None:
+            gauges.end()
 
 
 def tell_all(hub: Hub, events: Events, batches: Iterable[Progress], last: int = -1) -> int:
@@ -217,11 +241,11 @@ def tell_all(hub: Hub, events: Events, batches: Iterable[Progress], last: int = 
     return last
 
 
-def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
+def observe(running: Any, query: Any = None, *, port: int = 0, spark_metrics: bool = False) -> Page:
     """Serve a live page of a query that runs: a `StreamingQuery` over the frame of `dataframe()`, or a `Handle`.
 
     The page is on this machine's loopback, under an address with a token; `page.url` has it, and `page.close()` ends it. `/metrics` of the same server is for Prometheus. Give the `Query`, too, that
-    `dataframe()` was called of: then the page knows its windows and draws its plan.
+    `dataframe()` was called of: then the page knows its windows and draws its plan. `spark_metrics` puts the same figures among Spark's own metrics, too.
 
     >>> import watersmeet as wm
     >>> running = query.dataframe().writeStream.start("results", checkpointLocation="ck")  # doctest: +SKIP
@@ -229,7 +253,7 @@ def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
     'http://127.0.0.1:41233/?token=...'
     """
     if hasattr(running, "serve"):
-        page: Page = running.serve(port=port)
+        page: Page = running.serve(port=port, **({"spark_metrics": True} if spark_metrics else {}))
         return page
     if not hasattr(running, "recentProgress"):
         raise OptionError(
@@ -238,7 +262,15 @@ def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
     plan = None if query is None else query.plan
     about = {"title": running.name or "query", "query": "", "fingerprint": ""}
     about = about if plan is None else describe_plan(plan, running.name, "stream")
-    return serve(OfStreamingQuery(running), about, waits_of(plan), port)
+    return serve(OfStreamingQuery(running), about, waits_of(plan), port, gauges=_make_gauges(running, spark_metrics))
+
+
+def _make_gauges(running: Any, wanted: bool) -> Gauges | None:
+    if not wanted:
+        return None
+    from watersmeet.runtime.spark.gauges import gauges_of
+
+    return gauges_of(running)
 
 
 def _us(moment: Moment) -> int:
