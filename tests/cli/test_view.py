@@ -79,7 +79,7 @@ class Event:
     def __init__(self, number: int, with_figures: bool = True) -> None:
         unit = {"unit": 0, "rows_in": {}, "late": {}, "results": 9, "watermarks": {"s": 5}, "retained": {}, "bytes": 1}
         figures = {"watersmeet-x": {"units": [json.dumps(unit)]}} if with_figures else {}
-        self.batchId = number
+        self.batchId, self.timestamp = number, f"{number}"
         self.observedMetrics = {"results": {"rows": 7}}
         self.json = json.dumps({"batchId": number, "numInputRows": 1, "durationMs": {}, "observedMetrics": figures})
 

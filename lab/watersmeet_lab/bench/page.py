@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -23,8 +24,9 @@ from unittest.mock import patch
 import typer
 from rich.console import Console
 
+import watersmeet as wm
 from watersmeet.runtime.observing import serve
-from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.spark.session import local_session
 from watersmeet.view.server import Page
 from watersmeet_lab.bench.data import START
@@ -49,7 +51,7 @@ for line in urllib.request.urlopen(sys.argv[1].replace("/?", "/events?")):
 
 
 def command(
-    batches: Annotated[int, typer.Option(help="Micro-batches.", min=5)] = 40,
+    batches: Annotated[int, typer.Option(help="Micro-batches.", min=5, max=100)] = 40,
     rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 2_000,
     played: Annotated[
         float | None, typer.Option(help="No Spark: batches of so many seconds that are played.", show_default=False)
@@ -66,35 +68,62 @@ def command(
         for number, alias in enumerate("ab"):
             write_stream(folder / alias, batches, rows, number)
         with local_session("bench-page", log=folder / "spark.log") as spark:
-            for is_open in (False, True):
-                status.update(f"{batches} micro-batches")
-                busy_s, cpu_s = measure(spark, folder, f"{is_open}", is_open=is_open)
-                _show(console, busy_s, cpu_s, batches, is_open=is_open)
+            for way, is_open in product(WAYS, (False, True)):
+                status.update(f"{batches} micro-batches of {way}()")
+                found = measure(spark, folder, way, is_open=is_open)
+                _show(console, *found, batches, is_open=is_open, way=f"{way}(), ")
 
 
-def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_open: bool) -> None:
+def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_open: bool, way: str = "") -> None:
     who = "open, and scraped every second" if is_open else "nobody looks"
     console.print(
-        f"{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
+        f"{way}{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
         highlight=False,
     )
 
 
-def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[float, float]:
+def measure(spark: Any, folder: Path, way: str, *, is_open: bool) -> tuple[float, float]:
     """The seconds of a query's batches, and the CPU seconds of its page."""
     threads = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
     with count_cpu(lambda: threads.getCurrentThreadCpuTime() / 1e9) as used:
-        handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / name, trigger="availableNow")
-        with handle.serve() as page, look_at(page, is_open=is_open):
-            handle.await_termination()
+        running = WAYS[way](make_query(spark, folder), f"{folder / way}-{is_open}")
+        with running.serve() as page, look_at(page, is_open=is_open):
+            running.wait()
             await_end(page)
             told = page.hub.totals
         await_threads()
-    history = list(handle.history())
+    history = running.history()
     assert told.results == sum(p.results for p in history) > 0, "the page has told something else"
     assert told.batches == len(history)
     assert used[JVM] > 0, "the JVM's share is not known"
     return sum(p.seconds for p in history), sum_up(used)
+
+
+@dataclass
+class Running:
+    """A query that runs to the end of its files."""
+
+    serve: Callable[[], Page]
+    wait: Callable[[], object]
+    history: Callable[[], list[Progress]]
+
+
+def start(query: Any, checkpoint: str) -> Running:
+    handle = query.start(sink="noop", checkpoint=checkpoint, trigger="availableNow")
+    return Running(handle.serve, handle.await_termination, handle.history)
+
+
+def start_frame(query: Any, checkpoint: str) -> Running:
+    writer = query.dataframe().writeStream.format("noop").option("checkpointLocation", checkpoint)
+    running = writer.trigger(availableNow=True).start()
+    return Running(
+        lambda: wm.observe(running, query),
+        running.awaitTermination,
+        lambda: [p for p in map(read, running.recentProgress) if p is not None],
+    )
+
+
+WAYS: dict[str, Callable[[Any, str], Running]] = {"start": start, "dataframe": start_frame}
 
 
 def sum_up(used: Mapping[str, float]) -> float:

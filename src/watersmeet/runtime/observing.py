@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Protocol
 
 from watersmeet.dataflow.clock import NEVER, find_holds
@@ -72,16 +73,37 @@ class OfHandle:
 
 
 @dataclass
+class NewEvents:
+    """Progress events of Spark's as they come.
+
+    Spark keeps a hundred, and reading one takes it and Python a millisecond: they are read only if more than one has come. While nothing happens Spark tells the next batch again and
+    again, without figures.
+    """
+
+    query: Any
+    _seen: tuple[int, str] | None = None
+
+    def after(self, batch: int) -> list[Any]:
+        """Those that have come since the last call, if they may be of batches after one; some of them may be of earlier ones."""
+        last = self.query.lastProgress
+        if last is None or (last.batchId, last.timestamp) == self._seen:
+            return []
+        self._seen = (last.batchId, last.timestamp)
+        return [] if last.batchId <= batch else [last] if last.batchId == batch + 1 else list(self.query.recentProgress)
+
+
+@dataclass
 class OfStreamingQuery:
     """Spark's own query over a frame of `dataframe()`."""
 
     query: Any
 
+    @cached_property
+    def _events(self) -> NewEvents:
+        return NewEvents(self.query)
+
     def since(self, batch: int) -> Sequence[Progress]:
-        last = self.query.lastProgress
-        if last is None or last.batchId <= batch:
-            return []
-        found = [read(event) for event in self.query.recentProgress]
+        found = map(read, self._events.after(batch))
         return [p for p in found if p is not None and p.batch_id > batch]
 
     def find_end(self) -> str | None:
