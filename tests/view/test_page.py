@@ -38,7 +38,7 @@ def test_figures_are_those_of_progress_and_of_metrics(browser: Any) -> None:
     made, events = Hub(describe_plan(query().plan, "orders", "rounds")), Events(waits_of(query().plan))
     names = {"batch": "batch", "input_rows": "batch_input_rows", "results": "batch_results", "seconds": "batch_seconds"}
     names |= {"state_bytes": "state_bytes", "rounds": "rounds", "mail_bytes": "mail_bytes", "skew": "skew"}
-    names |= {"pruned": "pruned"}
+    names |= {"pruned": "pruned_rows"}
     keyed = {"state_rows": "state_rows", "unit_rows": "unit_rows", "fanout": "fanout", "late": "batch_late_rows"}
     keyed |= {"set_aside": "batch_set_aside_rows"}
     with Page(made) as served:
