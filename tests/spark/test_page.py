@@ -23,10 +23,19 @@ TEXT = "SELECT a.v AS x, b.v AS y, c.v AS z FROM s a, t b, u c WHERE a.k = b.k A
 BATCHES, SILENT = 5, 2
 
 
+def find_metrics(spark: Any) -> Any:
+    """Spark's metrics system. Whoever asks for all methods of SparkEnv needs classes that are not there."""
+    invoke, java, spark_ = (spark.sparkContext._jvm.java.lang.invoke, spark.sparkContext._jvm.java, "org.apache.spark")
+    lookup, types = invoke.MethodHandles.publicLookup(), invoke.MethodType
+    env, system = (java.lang.Class.forName(f"{spark_}.{name}") for name in ("SparkEnv", "metrics.MetricsSystem"))
+    arguments = java.util.ArrayList()
+    arguments.add(lookup.findStatic(env, "get", types.methodType(env)).invokeWithArguments(java.util.ArrayList()))
+    return lookup.findVirtual(env, "metricsSystem", types.methodType(system)).invokeWithArguments(arguments)
+
+
 def read_gauges(spark: Any, query: str) -> dict[str, float]:
     """The figures of a query among Spark's own metrics, as a sink of Spark's reads them."""
-    system = spark.sparkContext._jvm.org.apache.spark.SparkEnv.get().metricsSystem()
-    sources = system.getSourcesByName("AccumulatorSource")
+    sources = find_metrics(spark).getSourcesByName("AccumulatorSource")
     gauges = [sources.apply(n).metricRegistry().getGauges() for n in range(sources.size())]
     return {name: some[name].getValue() for some in gauges for name in some if name.startswith(f"{query}.")}
 

@@ -79,6 +79,7 @@ def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_ope
     console.print(
         f"{way}{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
         highlight=False,
+        soft_wrap=True,
     )
 
 

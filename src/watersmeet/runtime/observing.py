@@ -7,6 +7,7 @@ Invariant: an event's figures are those of the Progress of its batch. Nothing he
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from watersmeet.view.graph import draw_dataflow, draw_windows
 from watersmeet.view.hub import Hub
 from watersmeet.view.server import Api, Page
 
+_LOG = logging.getLogger(__name__)
 POLL_S = 0.25
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STILL = 2
@@ -243,15 +245,24 @@ def _follow(source: Source, page: Page, events: Events, gauges: Gauges | None) -
             ended = f"not to be reached: {type(error).__name__}"
         if ended is not None:
             page.hub.end(ended)
-        with suppress(Exception):  # as above
-            if gauges is not None and (ended is not None or last > before):
-                gauges.show(page.hub)
+        if gauges is not None and (ended is not None or last > before):
+            gauges = _show(gauges, page.hub)
         if ended is not None:
             return
         page.wait(POLL_S)
     with suppress(Exception):
         if gauges is not None:
             gauges.end()
+
+
+def _show(gauges: Gauges, hub: Hub) -> Gauges | None:
+    """Show the latest batch elsewhere, too; None if that cannot be."""
+    try:
+        gauges.show(hub)
+    except Exception as error:
+        _LOG.warning("the figures of %s are not shown among Spark's metrics any more: %s", hub.about["title"], error)
+        return None
+    return gauges
 
 
 def tell_all(hub: Hub, events: Events, batches: Iterable[Progress], last: int = -1) -> int:

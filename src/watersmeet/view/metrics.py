@@ -101,7 +101,12 @@ METRICS = (
     Metric("watersmeet_state_rows", "gauge", "Rows that are kept, by alias.", lambda e, t: e["state_rows"], "alias"),
     Metric("watersmeet_state_bytes", "gauge", "Bytes that are kept.", lambda e, t: e["state_bytes"]),
     Metric("watersmeet_unit_rows", "gauge", "Rows that each unit received.", lambda e, t: e["unit_rows"], "unit"),
-    Metric("watersmeet_skew", "gauge", "Rows of the busiest unit by those of the average.", lambda e, t: e["skew"]),
+    Metric(
+        "watersmeet_skew",
+        "gauge",
+        "Rows of the busiest unit by those of the average of its join.",
+        lambda e, t: e["skew"],
+    ),
     Metric("watersmeet_registered_queries", "gauge", "Registered queries answered.", lambda e, t: e["queries"]),
     Metric(
         "watersmeet_registered_cost_share",
