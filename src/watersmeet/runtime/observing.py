@@ -22,7 +22,7 @@ from watersmeet.plan.explain.explanation import facts_of
 from watersmeet.plan.explain.full import list_decisions
 from watersmeet.plan.explain.short import bounds
 from watersmeet.plan.model import Plan
-from watersmeet.query.duration import show_us
+from watersmeet.query.duration import show_about
 from watersmeet.runtime.progress import Figures, Moment, Progress, read, write_figures
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
 from watersmeet.view.graph import draw_dataflow, draw_windows
@@ -191,7 +191,7 @@ class Events:
             return f"{stream} holds all state back: no row of it has come yet"
         still = self._still.get(stream, 0)
         stands = f"; its watermark has not moved for {still} batches" if still >= _STILL else ""
-        return f"{stream} holds state back: {show_us(held_us)} of event time is kept for it alone{stands}"
+        return f"{stream} holds state back: {show_about(held_us)} of event time is kept for it alone{stands}"
 
 
 def describe_plan(plan: Any, title: str | None, runtime: str) -> dict[str, Any]:
