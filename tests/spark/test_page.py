@@ -42,11 +42,12 @@ def read_gauges(spark: Any, query: str) -> dict[str, float]:
 
 def await_gauges(spark: Any, query: str, is_so: Callable[[dict[str, float]], bool]) -> dict[str, float]:
     """The same once they are so; the page's thread sets them a moment after its listeners hear."""
-    for _ in range(100):
+    deadline, found = time.monotonic() + 120, dict[str, float]()
+    while time.monotonic() < deadline:
         found = read_gauges(spark, query)
         if found and is_so(found):
             return found
-        time.sleep(0.1)
+        time.sleep(0.2)
     raise AssertionError(f"not shown: {found}")
 
 
