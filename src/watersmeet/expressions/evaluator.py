@@ -221,7 +221,6 @@ def _answer(
         with suppress(duckdb.Error):
             for name in tables:
                 con.unregister(name)
-        del con  # a traceback that somebody keeps must not keep it
 
 
 def attempt(table: pa.Table, expression: str, timezone: str) -> pa.ChunkedArray | None:
