@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from watersmeet.cli.failure import OURS, THEIRS, essence, report_errors
+from watersmeet.cli.spark import NOISY, silence
 from watersmeet.cli.view import TotalsView, line
 from watersmeet.cli.watch import QueryWatch, Totals
 from watersmeet.errors import QueryError
@@ -79,7 +80,7 @@ class Event:
     def __init__(self, number: int, with_figures: bool = True) -> None:
         unit = {"unit": 0, "rows_in": {}, "late": {}, "results": 9, "watermarks": {"s": 5}, "retained": {}, "bytes": 1}
         figures = {"watersmeet-x": {"units": [json.dumps(unit)]}} if with_figures else {}
-        self.batchId = number
+        self.batchId, self.timestamp = number, f"{number}"
         self.observedMetrics = {"results": {"rows": 7}}
         self.json = json.dumps({"batchId": number, "numInputRows": 1, "durationMs": {}, "observedMetrics": figures})
 
@@ -152,3 +153,13 @@ def test_errors_become_messages_and_codes(capsys, tmp_path, error, code, said):
 def test_a_defect_is_not_hidden():
     with pytest.raises(ZeroDivisionError), report_errors():
         raise ZeroDivisionError
+
+
+def test_what_a_query_fails_with_is_not_told_twice(capfd: pytest.CaptureFixture[str]) -> None:
+    """PySpark tells it as JSON on the terminal; there the command says it in words."""
+    logger_module = pytest.importorskip("pyspark.logger")
+    silence()
+    for name in NOISY:
+        logger_module.PySparkLogger.getLogger(name).exception("[DIVIDE_BY_ZERO] ...", errorClass="DIVIDE_BY_ZERO")
+        logger_module.PySparkLogger.getLogger(name).disabled = False
+    assert capfd.readouterr().err == ""

@@ -134,11 +134,69 @@ def test_what_is_impossible_says_why(other: str, said: str) -> None:
     assert said in explained
 
 
-@pytest.mark.parametrize("other", ["SELECT DISTINCT r.id FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS"])
-def test_any_two_descriptions_can_be_compared(other: str) -> None:
+OTHERS = (
+    "SELECT r.id FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT DISTINCT r.id FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r LEFT JOIN s ON r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r LEFT JOIN s ON r.k = s.k WINDOW = 5 SECONDS",
+    "SELECT r.id FROM r FULL JOIN s ON r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r ASOF JOIN s ON r.k = s.k AND r.ts >= s.ts WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r ASOF JOIN s ON r.k = s.k AND r.ts > s.ts WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r, s, u WHERE r.k = s.k AND u.k = r.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r, s LEFT JOIN u ON u.k = r.k WHERE r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.k, count(*) AS n FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS GROUP BY r.k",
+    "SELECT r.k, sum(s.id) AS n FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS GROUP BY r.k",
+    "SELECT r.k, count(*) AS n FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS GROUP BY r.k, window(r.ts, '10 seconds')",
+    "SELECT r.k, count(*) AS n FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS GROUP BY r.k, window(r.ts, '20 seconds')",
+    "SELECT r.id FROM r, s WHERE r.id < s.id WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r, s WHERE abs(r.id - s.id) <= 3 WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r, s WHERE r.k = s.k AND DWINDOW (r, s) = 4 SECONDS",
+    "SELECT r.id FROM r, s, u WHERE r.k = s.k AND u.k = r.k AND PATH (r, s, u) = 4 SECONDS",
+    "SELECT r.id, t.id AS tid FROM r JOIN s ON r.k = s.k LEFT JOIN t ON t.id = r.id WINDOW = 4 SECONDS",
+)
+
+
+def plans() -> list[Any]:
+    """Plans of which no two are alike."""
     rows = pa.Table.from_pylist([], schema=SCHEMA)
-    plan = wm.sql(other, {n: wm.Stream(rows, time="ts") for n in "rs"}).plan
-    mine = query().plan
-    for one, two in ((plan, mine), (mine, plan)):
-        assert any(find_differences_of(one.description(), two.description()).values())
+    streams = {n: wm.Stream(rows, time="ts") for n in "rsu"}
+    found = []
+    for text in OTHERS:
+        given = streams | ({"t": wm.Table(rows)} if " t ON" in text else {})
+        found.append(wm.sql(text, {n: s for n, s in given.items() if f" {n}" in text}, units=3).plan)
+    ahead = {n: wm.Stream(rows, time="ts", max_ahead="1 hour") for n in "rs"}
+    return [*found, wm.sql(OTHERS[0], ahead, units=3).plan]
+
+
+def test_any_two_descriptions_can_be_compared_in_words() -> None:
+    """Whatever differs is named, and not as it is stored."""
+    made = plans()
+    for one in made:
         assert not any(find_differences_of(one.description(), one.description()).values())
+        for two in made:
+            if one is not two:
+                said = [why for why in find_differences_of(one.description(), two.description()).values() if why]
+                assert said
+                assert not [why for why in said if '["' in why or "{" in why or '": ' in why]
+
+
+def test_what_words_leave_out_is_named_as_it_is_stored() -> None:
+    before, after = ({"finish": {**PARTIALS, "partials": [[name, None, "bigint"]]}} for name in ("count", "sum"))
+    said = find_differences_of(before, after)["DISTINCT or GROUP BY"]
+    assert '"count"' in said.partition(" was ")[2]
+    assert '"sum"' in said.partition(" was ")[0]
+
+
+def test_a_stream_more_is_no_other_order_of_filters() -> None:
+    two, three = (plans()[n].description() for n in (0, 7))
+    assert {part for part, why in find_differences_of(two, three).items() if why} == {
+        "streams and aliases",
+        "columns and their types",
+        "lateness= or idle=",
+        "keys",
+        "windows",
+    }
+
+
+PARTIALS = {"kind": "group", "columns": [["r.k", "bigint"]], "keys": 1, "units": 2}

@@ -103,6 +103,9 @@ def test_a_client_follows_the_batches_of_a_server(tmp_path: Path, monkeypatch: p
     batches = [figures.progress() for figures in life.protocol.told]
     assert [figures.progress() for figures in followed.told] == batches
     assert len(batches) == 3
+    with monkeypatch.context() as patched:
+        patched.setattr(followed, "_read", None)
+        assert [figures.progress() for figures in followed.told] == batches, "nothing is read twice"
     assert followed.latest == life.protocol.latest
     query.isActive = False
     for thread in threading.enumerate():

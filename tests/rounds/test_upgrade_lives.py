@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.rounds.lives import Life, patch, wires
 from tests.rounds.mini_spark import Crash
-from tests.rounds.test_damage import expected, go_on
+from tests.rounds.test_damage import LIVES, expected, go_on
 from tests.rounds.test_lives import kill_at_file
 from tests.rounds.test_upgrades import Asked, World, snapshot
 from watersmeet.cli import app
@@ -27,6 +28,8 @@ from watersmeet.runtime.rounds.checkpoint import UPGRADES, StateFolder
 from watersmeet.storage.document import FORMAT, READABLE
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "checkpoints"
+KEPT = FIXTURES.parent / "lives"
+"""Checkpoints of other kinds than a query by itself, from format 7 on."""
 NARROW, WIDE = Asked(), Asked(window="WINDOW = 8 SECONDS", units=3)
 
 
@@ -195,3 +198,25 @@ def test_checkpoints_of_every_format_go_on_and_are_upgraded(number: int, tmp_pat
 
 def test_there_is_a_checkpoint_of_every_format() -> None:
     assert sorted(p.name for p in FIXTURES.iterdir()) == [f"format-{n}" for n in range(READABLE[0], FORMAT + 1)]
+
+
+@pytest.mark.parametrize("path", sorted(KEPT.iterdir()), ids=lambda path: path.name)
+def test_checkpoints_of_registries_sites_and_changed_queries_go_on(path: Path, tmp_path: Path) -> None:
+    [kind] = [k for k in LIVES if path.name.endswith(f"-{k.replace(' ', '-')}.tar.gz")]
+    with tarfile.open(path) as kept:
+        kept.extractall(tmp_path / "life", filter="data")
+    assert [f for f in verify(tmp_path / "life" / "ck") if not f.is_harmless] == []
+    assert go_on(tmp_path / "life", kind) == expected(kind)
+
+
+def test_there_is_one_of_every_kind() -> None:
+    kinds = {kind.replace(" ", "-") for kind in LIVES} - {"query"}
+    assert {p.name for p in KEPT.iterdir()} >= {f"format-{FORMAT}-{kind}.tar.gz" for kind in kinds}
+
+
+def test_an_error_in_a_batch_names_batch_and_query(tmp_path: Path) -> None:
+    life = Life(tmp_path / "ck", tmp_path / "out")
+    with pytest.raises(Crash) as raised:
+        life.run(4, "before the sink")
+    assert raised.value.__notes__ == [f"in batch 1 of {wires(4).plan.title}"]
+    assert life.protocol.error is raised.value

@@ -44,6 +44,19 @@ def test_the_row_and_the_unit_are_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "row"),
+    [
+        ("SELECT b.x * a.x AS y FROM s a, t b WHERE a.k = b.k", r"\{b\.x: N, a\.x: N\}"),
+        ("SELECT a.k FROM s a, t b WHERE a.k = b.k AND a.x * b.x > 5", r"\{a\.x: N, b\.x: N\}"),
+        ("SELECT a.k FROM s a, t b WHERE a.k = b.k AND a.x * 4 > 5", r"\{k: 1, x: N, s: q, ts: .*\}"),
+    ],
+)
+def test_the_row_has_the_names_that_the_query_has(text: str, row: str) -> None:
+    with pytest.raises(DataError, match=f"for the row {row.replace('N', str(2**62))}: "):
+        wm.local.run(f"{text} WINDOW = 1 SECOND", {"s": TABLE, "t": TABLE})
+
+
+@pytest.mark.parametrize(
     ("text", "piece"),
     [
         ("SELECT soundex(a.s) AS y FROM s a, t b WHERE a.k = b.k WINDOW = 1 SECOND", r"soundex\(a\.s\)"),

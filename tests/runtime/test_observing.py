@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,10 +22,11 @@ from tests.view.batches import batches, query
 from watersmeet.cli import app
 from watersmeet.cli.follow import describe
 from watersmeet.dataflow.clock import NEVER, dead_before, find_holds
+from watersmeet.dataflow.contract import first_unit
 from watersmeet.errors import OptionError
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.runtime.checkpoints.stored import open_checkpoint
-from watersmeet.runtime.observing import Events, OfCheckpoint, describe_plan, waits_of
+from watersmeet.runtime.observing import Events, NewEvents, OfCheckpoint, describe_plan, waits_of
 from watersmeet.runtime.progress import Progress
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
 
@@ -110,6 +112,12 @@ def test_an_event_has_every_figure_of_its_progress_and_is_json() -> None:
     assert event["age_us"]["p"] == timedelta(minutes=30) // timedelta(microseconds=1) - 5_000_000
 
 
+def test_skew_is_that_of_the_most_uneven_join() -> None:
+    """Two joins that follow each other: the second gets fewer rows, evenly."""
+    one = replace(batches(1, 0)[0], unit_rows={0: 300, 1: 100, first_unit(1): 10, first_unit(1) + 1: 10})
+    assert Events().make(one)["skew"] == one.skew == 1.5
+
+
 def test_the_plan_is_drawn_and_names_are_escaped() -> None:
     about = describe_plan(query().plan, "orders", "rounds")
     for name in ("orders o", "hash, 8 units", "kernel hw"):
@@ -132,7 +140,7 @@ def test_spark_progress_becomes_events() -> None:
     recent = [
         {**spark, "batchId": n, "observedMetrics": {"watersmeet-x": {"units": [json.dumps(report)]}}} for n in range(3)
     ]
-    last = SimpleNamespace(batchId=2)
+    last = SimpleNamespace(batchId=2, timestamp="2026-01-31T10:00:00.000Z")
     running = SimpleNamespace(
         name="q", lastProgress=last, recentProgress=recent, isActive=False, exception=lambda: None
     )
@@ -145,6 +153,46 @@ def test_spark_progress_becomes_events() -> None:
         latest = page.hub.latest
     assert latest is not None
     assert (latest["phases"], latest["holds"][0]["stream"]) == ({"addBatch": 0.4}, "clicks")
+
+
+class Told:
+    """A query of Spark's that tells of batches, and counts how often all of them are read."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.asked = 0
+
+    def tell(self, batch: int) -> None:
+        self.events.append(SimpleNamespace(batchId=batch, timestamp=f"{len(self.events)}"))
+
+    @property
+    def lastProgress(self) -> Any:
+        return self.events[-1] if self.events else None
+
+    @property
+    def recentProgress(self) -> list[Any]:
+        self.asked += 1
+        return self.events[-100:]
+
+
+def test_events_of_spark_are_read_once() -> None:
+    told, last = Told(), -1
+    events = NewEvents(told)
+    assert events.after(last) == []
+    for batch in range(5):
+        told.tell(batch)
+        assert [e.batchId for e in events.after(last)] == [batch]
+        last = batch
+        assert events.after(last) == []
+    told.tell(5)  # nothing to do: no figures, and the batch comes later
+    assert [e.batchId for e in events.after(last)] == [5]
+    assert [e.batchId for e in events.after(last)] == []
+    assert told.asked == 0
+    for batch in (5, 6, 7):
+        told.tell(batch)
+    assert {5, 6, 7} <= {e.batchId for e in events.after(last)}
+    assert told.asked == 1
+    assert events.after(7) == []
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def test_figures_are_those_of_progress_and_of_metrics(browser: Any) -> None:
     told = batches(12, SILENT)
     made, events = Hub(describe_plan(query().plan, "orders", "rounds")), Events(waits_of(query().plan))
     names = {"batch": "batch", "input_rows": "batch_input_rows", "results": "batch_results", "seconds": "batch_seconds"}
-    names |= {"state_bytes": "state_bytes", "rounds": "rounds", "mail_bytes": "mail_bytes"}
+    names |= {"state_bytes": "state_bytes", "rounds": "rounds", "mail_bytes": "mail_bytes", "skew": "skew"}
+    names |= {"pruned": "pruned_rows"}
     keyed = {"state_rows": "state_rows", "unit_rows": "unit_rows", "fanout": "fanout", "late": "batch_late_rows"}
     keyed |= {"set_aside": "batch_set_aside_rows"}
     with Page(made) as served:
@@ -58,11 +59,44 @@ def test_figures_are_those_of_progress_and_of_metrics(browser: Any) -> None:
             marks = {k: v / 1e6 for (n, k), v in shown.items() if n == "watermarks"}
             assert marks == {k: v for (n, k), v in metrics.items() if n == "watersmeet_watermark_seconds"}
             assert marks == {s: m.timestamp() for s, m in progress.watermarks.items()}  # type: ignore[union-attr]
+            spans = {"lag_us": "watermark_lag_seconds", "held_us": "holds_back_seconds"}
+            for name, metric in spans.items():
+                mine = {k: v / 1e6 for (n, k), v in shown.items() if n == name}
+                assert mine == {k: v for (n, k), v in metrics.items() if n == f"watersmeet_{metric}"}
+            lost = {k: v for (n, k), v in shown.items() if n == "late_total" and v}
+            assert lost == {k: v for (n, k), v in metrics.items() if n == "watersmeet_late_rows_total"}
+            oldest = {k: v / 1e6 for (n, k), v in shown.items() if n == "oldest"}
+            assert oldest == {a: m.timestamp() for a, m in progress.oldest.items()}  # type: ignore[union-attr]
+            assert {k: v / 1e6 for (n, k), v in shown.items() if n == "age_us"} == {
+                a: max(marks.values()) - ts for a, ts in oldest.items()
+            }
+            asked = {q.id: (q.cost_share, q.batch_answers) for q in progress.dearest}
+            assert asked == {q: (shown["cost_share", q], shown["batch_answers", q]) for q in asked}
             assert shown["late_sum", ""] == sum(progress.late.values())
             assert shown["set_aside_sum", ""] == sum(progress.set_aside.values())
             assert shown["state_rows_sum", ""] == sum(progress.state_rows.values())
             assert shown["rows_per_second", ""] == pytest.approx(progress.rows_per_second)
+            sums = {"late_sum", "set_aside_sum", "state_rows_sum", "rows_per_second", "cost_share", "batch_answers"}
+            compared = {*names, *keyed, *spans, *sums, "watermarks", "late_total", "oldest", "age_us"}
+            assert {name for name, _ in shown} <= compared, "a figure that nobody has compared"
         assert said == []
+
+
+def test_changes_stand_on_the_time_line_of_every_chart(browser: Any) -> None:
+    made, events = Hub(describe_plan(query().plan, "orders", "rounds")), Events(waits_of(query().plan))
+    with Page(made) as served:
+        page, _ = open_page(browser, served.url)
+        tell_all(made, events, batches(17, SILENT))
+        wait_for_batch(page, 16)
+        assert page.locator("[data-change]").count() == 0
+        tell_all(made, events, batches(20, SILENT), 16)
+        wait_for_batch(page, 19)
+        for chart in ("rates", "phases", "lags", "states"):
+            assert page.locator(f"#{chart} [data-change='17'] title").text_content() == (
+                "batch 17: payloads of c are sent for matches only: one row in 40 matches"
+            )
+        assert page.locator("[data-change]").count() == 4
+        assert page.inner_text("#changes").startswith("batch 17: payloads of c")
 
 
 def test_the_frozen_stream_is_named_within_two_batches(browser: Any) -> None:

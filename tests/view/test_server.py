@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from itertools import islice
@@ -104,6 +105,24 @@ def test_who_comes_late_gets_what_is_kept() -> None:
     tell_all(made, Events(), batches(KEPT + 5, 20))
     with Page(made) as page:
         assert [e["batch"] for _, e in listen_batches(page, KEPT)] == list(range(5, KEPT + 5))
+
+
+def test_who_comes_late_gets_totals_of_all_batches() -> None:
+    made, told = Hub({"title": "q"}), batches(KEPT + 5, 20)
+    tell_all(made, Events(), told)
+    with Page(made) as page:
+        *_, (_, last) = listen_batches(page, KEPT)
+    assert last["late_total"] == {"clicks": sum(p.late.get("clicks", 0) for p in told)}
+
+
+def test_metrics_are_of_one_moment() -> None:
+    """Counters are sums up to the batch that the gauges are of, whatever comes while they are read."""
+    made, events, told = Hub({"title": "q"}), Events(), batches(3, 1)
+    tell_all(made, events, told[:2], -1)
+    event, totals = made.read()
+    tell_all(made, events, told[2:], 1)
+    assert event is not None
+    assert (event["batch"], totals.batches, totals.late) == (1, 2, Counter(told[0].late) + Counter(told[1].late))
 
 
 def test_the_end_is_told() -> None:

@@ -1,6 +1,6 @@
 """`watersmeet bench page`: what the live page costs a query whose every batch is watched.
 
-Another process has the page open and asks for the metrics every second. Counted is the CPU time of the page's threads in the driver, against the seconds of the batches; a page that nobody has open is counted as well.
+Another process has the page open and asks for the metrics every second. Counted is the CPU time of the page's threads in the driver, and of the JVM's thread that answers them, against the seconds of the batches; a page that nobody has open is counted as well.
 With `--played` nothing is joined: figures of batches come at that pace, without Spark. What the page does with them is the same.
 """
 
@@ -12,10 +12,11 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -23,14 +24,16 @@ from unittest.mock import patch
 import typer
 from rich.console import Console
 
+import watersmeet as wm
 from watersmeet.runtime.observing import serve
-from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.progress import Progress, read
 from watersmeet.runtime.spark.session import local_session
 from watersmeet.view.server import Page
 from watersmeet_lab.bench.data import START
 from watersmeet_lab.bench.soak import make_query, write_stream
 
-THREADS = ("watersmeet observer", "watersmeet page", "process_request_thread")
+OBSERVER, JVM = "watersmeet observer", "JVM"
+THREADS = (OBSERVER, "watersmeet page", "process_request_thread")
 """How the page's threads are called: who looks for batches, who listens, and those who answer."""
 PATIENCE_S = 60.0
 """Longer nobody waits for a page beyond the time that its batches take."""
@@ -48,7 +51,7 @@ for line in urllib.request.urlopen(sys.argv[1].replace("/?", "/events?")):
 
 
 def command(
-    batches: Annotated[int, typer.Option(help="Micro-batches.", min=5)] = 40,
+    batches: Annotated[int, typer.Option(help="Micro-batches.", min=5, max=100)] = 40,
     rows: Annotated[int, typer.Option(help="Tuples of each stream per micro-batch.", min=10)] = 2_000,
     played: Annotated[
         float | None, typer.Option(help="No Spark: batches of so many seconds that are played.", show_default=False)
@@ -65,33 +68,68 @@ def command(
         for number, alias in enumerate("ab"):
             write_stream(folder / alias, batches, rows, number)
         with local_session("bench-page", log=folder / "spark.log") as spark:
-            for is_open in (False, True):
-                status.update(f"{batches} micro-batches")
-                busy_s, cpu_s = measure(spark, folder, f"{is_open}", is_open=is_open)
-                _show(console, busy_s, cpu_s, batches, is_open=is_open)
+            for way, is_open in product(WAYS, (False, True)):
+                status.update(f"{batches} micro-batches of {way}()")
+                found = measure(spark, folder, way, is_open=is_open)
+                _show(console, *found, batches, is_open=is_open, way=f"{way}(), ")
 
 
-def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_open: bool) -> None:
+def _show(console: Console, busy_s: float, cpu_s: float, batches: int, *, is_open: bool, way: str = "") -> None:
     who = "open, and scraped every second" if is_open else "nobody looks"
     console.print(
-        f"{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
+        f"{way}{who}: {cpu_s * 1000:.0f} ms of CPU time in {busy_s:.1f} s of {batches} batches, {cpu_s / busy_s:.2%}",
         highlight=False,
+        soft_wrap=True,
     )
 
 
-def measure(spark: Any, folder: Path, name: str, *, is_open: bool) -> tuple[float, float]:
+def measure(spark: Any, folder: Path, way: str, *, is_open: bool) -> tuple[float, float]:
     """The seconds of a query's batches, and the CPU seconds of its page."""
-    with count_cpu() as used:
-        handle = make_query(spark, folder).start(sink="noop", checkpoint=folder / name, trigger="availableNow")
-        with handle.serve() as page, look_at(page, is_open=is_open):
-            handle.await_termination()
+    threads = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getThreadMXBean()
+    with count_cpu(lambda: threads.getCurrentThreadCpuTime() / 1e9) as used:
+        running = WAYS[way](make_query(spark, folder), f"{folder / way}-{is_open}")
+        with running.serve() as page, look_at(page, is_open=is_open):
+            running.wait()
             await_end(page)
             told = page.hub.totals
         await_threads()
-    history = list(handle.history())
+    history = running.history()
     assert told.results == sum(p.results for p in history) > 0, "the page has told something else"
     assert told.batches == len(history)
-    return sum(p.seconds for p in history), sum(s for n, s in used.items() if any(t in n for t in THREADS))
+    assert used[JVM] > 0, "the JVM's share is not known"
+    return sum(p.seconds for p in history), sum_up(used)
+
+
+@dataclass
+class Running:
+    """A query that runs to the end of its files."""
+
+    serve: Callable[[], Page]
+    wait: Callable[[], object]
+    history: Callable[[], list[Progress]]
+
+
+def start(query: Any, checkpoint: str) -> Running:
+    handle = query.start(sink="noop", checkpoint=checkpoint, trigger="availableNow")
+    return Running(handle.serve, handle.await_termination, handle.history)
+
+
+def start_frame(query: Any, checkpoint: str) -> Running:
+    writer = query.dataframe().writeStream.format("noop").option("checkpointLocation", checkpoint)
+    running = writer.trigger(availableNow=True).start()
+    return Running(
+        lambda: wm.observe(running, query),
+        running.awaitTermination,
+        lambda: [p for p in map(read, running.recentProgress) if p is not None],
+    )
+
+
+WAYS: dict[str, Callable[[Any, str], Running]] = {"start": start, "dataframe": start_frame}
+
+
+def sum_up(used: Mapping[str, float]) -> float:
+    """The CPU seconds of a page."""
+    return sum(s for n, s in used.items() if any(part in n for part in (*THREADS, JVM)))
 
 
 def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[float, float]:
@@ -103,7 +141,7 @@ def measure_played(batches: int, every_s: float, *, is_open: bool) -> tuple[floa
             await_end(page, source.end_s)
             assert page.hub.totals.batches == batches
         await_threads()
-    return batches * every_s, sum(s for n, s in used.items() if any(t in n for t in THREADS))
+    return batches * every_s, sum_up(used)
 
 
 @dataclass
@@ -184,8 +222,8 @@ def _await(is_so: Callable[[], bool], expected_s: float, complaint: str) -> None
 
 
 @contextmanager
-def count_cpu() -> Iterator[dict[str, float]]:
-    """The CPU seconds of threads that end inside, by name."""
+def count_cpu(count_jvm: Callable[[], float] | None = None) -> Iterator[dict[str, float]]:
+    """The CPU seconds of threads that end inside, by name; `count_jvm` tells those of the JVM's thread that answers the thread that asks."""
     used, run = defaultdict[str, float](float), threading.Thread.run
 
     def run_and_count(self: threading.Thread) -> None:
@@ -193,6 +231,8 @@ def count_cpu() -> Iterator[dict[str, float]]:
             run(self)
         finally:
             used[self.name] += time.thread_time()
+            if count_jvm is not None and self.name == OBSERVER:
+                used[JVM] += count_jvm()
 
     with patch.object(threading.Thread, "run", run_and_count):
         yield used

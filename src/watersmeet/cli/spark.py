@@ -25,6 +25,8 @@ from watersmeet.runtime.spark.session import LOCAL_MANAGER, SETTING, STEADY, jvm
 LOCAL_CHECKPOINTS = {SETTING: LOCAL_MANAGER}
 """The command keeps checkpoints in local folders only."""
 ZONE = "spark.sql.session.timeZone"
+NOISY = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark's loggers of what a query fails with, as JSON on the terminal: the command says it in words."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def local_spark(name: str, timezone: str = "UTC", jars: str | None = None) -> It
     """Start Spark, run the command inside, stop Spark; errors become messages and exit codes."""
     console = Console()
     log = Path(tempfile.mkstemp(prefix="watersmeet-spark-", suffix=".log")[1])
+    silence()
     keep = False
     conf = {**LOCAL_CHECKPOINTS, **STEADY, **jvm_settings(find_version()), ZONE: timezone}
     conf |= {} if jars is None else {"spark.jars": jars}
@@ -60,6 +63,14 @@ def local_spark(name: str, timezone: str = "UTC", jars: str | None = None) -> It
     finally:
         if not keep:
             log.unlink(missing_ok=True)
+
+
+def silence() -> None:
+    """Keep PySpark from telling of errors before the command does."""
+    from pyspark.logger import PySparkLogger
+
+    for name in NOISY:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 @contextmanager

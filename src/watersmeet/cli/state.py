@@ -65,7 +65,10 @@ def export(checkpoint: str, to: Path, batch: int | None) -> None:
 
 def take_over(checkpoint: str, edited: Path) -> None:
     changed = import_state(checkpoint, edited)
-    said = [f"{alias}: {edits:,} rows edited, {deleted:,} deleted" for alias, (edits, deleted) in changed.items()]
+    said = [
+        f"{alias}: {edits:,} row{'' if edits == 1 else 's'} edited, {deleted:,} deleted"
+        for alias, (edits, deleted) in changed.items()
+    ]
     _say("; ".join(said) or "nothing differs")
 
 

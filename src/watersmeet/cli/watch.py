@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from watersmeet.runtime.observing import NewEvents
 from watersmeet.runtime.progress import Progress, read
 
 POLL_S = 0.25
@@ -64,6 +65,7 @@ class QueryWatch:
     def __init__(self, query: Any, totals: Totals, show: Callable[[Progress], None]) -> None:
         self.query, self.totals, self.show = query, totals, show
         self.seen = -1
+        self._events = NewEvents(query)
 
     def until(self, finished: Callable[[], bool]) -> None:
         """Until the query ends or `finished` says so; raises what the query raises."""
@@ -84,10 +86,7 @@ class QueryWatch:
         return bool(self.query.awaitTermination(POLL_S))
 
     def _batches(self) -> Iterator[Progress]:
-        last = self.query.lastProgress
-        if last is None or last.batchId <= self.seen:
-            return
-        for event in self.query.recentProgress:
+        for event in self._events.after(self.seen):
             progress = read(event)
             if progress is not None:
                 yield replace(progress, results=int(event.observedMetrics[_RESULTS]["rows"]))

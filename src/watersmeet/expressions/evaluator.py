@@ -67,6 +67,8 @@ _CHANGING = (
 _LOCAL = threading.local()
 ROWS = "_rows"
 """The name under which expressions are evaluated over rows."""
+_OWN: Mapping[str, str] = {}
+"""Columns that users know by the names that they have."""
 _MOST_SHOWN = 300
 """Characters of a row in an error."""
 _NOTHING: dict[tuple[pa.Schema, str, str], pa.Table] = {}
@@ -143,8 +145,10 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: str) -> pa.Table:
-    """The values of expressions over a table's rows in a session's time zone, as columns 0, 1, ...; `what` they are, for errors.
+def evaluate(
+    table: pa.Table, expressions: Sequence[str], what: str, timezone: str, names: Mapping[str, str] = _OWN
+) -> pa.Table:
+    """The values of expressions over a table's rows in a session's time zone, as columns 0, 1, ...; `what` they are, and what users call the table's columns, for errors.
 
     >>> evaluate(pa.table({"x": [1, 2]}), ["x + 1"], "SELECT", "UTC").column(0).to_pylist()
     [2, 3]
@@ -153,7 +157,7 @@ def evaluate(table: pa.Table, expressions: Sequence[str], what: str, timezone: s
     sql = f"SELECT {items} FROM {ROWS}"
     if not table.num_rows and len(sql) <= _MOST_REMEMBERED:
         return _evaluate_nothing(table.schema, sql, what, timezone)
-    return _answer(sql, what, timezone, {ROWS: table})
+    return _answer(sql, what, timezone, {ROWS: table}, names)
 
 
 def _evaluate_nothing(schema: pa.Schema, sql: str, what: str, timezone: str) -> pa.Table:
@@ -193,7 +197,9 @@ def match(left: pa.Table, right: pa.Table, condition: str, what: str, timezone: 
     return found.column(0).combine_chunks(), found.column(1).combine_chunks()
 
 
-def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+def _answer(
+    sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table], names: Mapping[str, str] = _OWN
+) -> pa.Table:
     con = connection(timezone)
     import duckdb
 
@@ -206,7 +212,8 @@ def _answer(sql: str, what: str, timezone: str, tables: Mapping[str, pa.Table]) 
         if isinstance(error, (duckdb.InternalException, duckdb.FatalException)):
             _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
         elif ROWS in tables:
-            sample = f" for the row {show_row(tables[ROWS], _find_culprit(con, sql, tables[ROWS]))}"
+            culprit = _find_culprit(con, sql, tables[ROWS])
+            sample = f" for the row {show_row(tables[ROWS], culprit, names)}"
         raise DataError(
             f"{what} cannot be evaluated{sample}: {str(error).splitlines()[0]}; cast to a wider type, or leave such rows out with a condition on their stream"
         ) from error
@@ -254,13 +261,13 @@ def _find_culprit(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> 
     return first
 
 
-def show_row(table: pa.Table, number: int) -> str:
+def show_row(table: pa.Table, number: int, names: Mapping[str, str] = _OWN) -> str:
     """A row of a table, cut where it is long.
 
     >>> show_row(pa.table({"x": [1, 2], "s": ["a", "b" * 500]}), 0)
     '{x: 1, s: a}'
     """
-    values = {name: _show(table.column(name)[number]) for name in table.column_names if table.num_rows}
+    values = {names.get(n, n): _show(table.column(n)[number]) for n in table.column_names if table.num_rows}
     text = "{" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
@@ -273,7 +280,7 @@ def _show(value: pa.Scalar) -> object:
         return value.cast(pa.int64()).as_py()
 
 
-def mask(table: pa.Table, condition: str, what: str, timezone: str) -> np.ndarray:
+def mask(table: pa.Table, condition: str, what: str, timezone: str, names: Mapping[str, str] = _OWN) -> np.ndarray:
     """Where a condition is true; NULL is not true."""
-    values = evaluate(table, [f"coalesce({condition}, false)"], what, timezone).column(0)
+    values = evaluate(table, [f"coalesce({condition}, false)"], what, timezone, names).column(0)
     return np.asarray(values.to_numpy(zero_copy_only=False), np.bool_)

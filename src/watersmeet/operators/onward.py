@@ -70,8 +70,9 @@ def ask_conditions(plan: Plan, table: pa.Table, conditions: Pieces) -> tuple[np.
     """Which rows satisfy all conditions, and which would but for one that they break."""
     holds, broken = np.ones(table.num_rows, bool), Broken()
     if not plan.sets_aside:
+        names = {f"o{n}": str(ref) for n, ref in enumerate(plan.output)}
         for text, shown in conditions:
-            holds &= mask(table, text, shown, plan.timezone)
+            holds &= mask(table, text, shown, plan.timezone, names)
         return holds, broken
     answers = [(shown, *find_true(table, text, shown, plan.timezone)) for text, shown in conditions]
     hopeful = np.all([true | breaks for _, true, breaks in answers], axis=0) if answers else holds

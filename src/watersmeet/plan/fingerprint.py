@@ -14,7 +14,7 @@ from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.sites import BySite
 
-_INPUTS = ("streams and aliases", "streams and aliases", "columns and their types", "filters", "[ROWS n]")
+INPUTS = ("streams and aliases", "streams and aliases", "columns and their types", "filters", "[ROWS n]")
 """What the places of an input's description are, see `Plan.description`."""
 _NAMES = {
     "alternatives": "windows",
@@ -46,7 +46,7 @@ def parts_of(description: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, list[Any]] = {}
     for key, value in description.items():
         if key == "inputs":
-            for place, name in enumerate(_INPUTS):
+            for place, name in enumerate(INPUTS):
                 found.setdefault(name, []).append([i[place] for i in value])
         else:
             found.setdefault(name_part(key), []).append([key, value])

@@ -70,6 +70,16 @@ def show_us(us: int) -> str:
     return f"{us // MICROSECONDS[unit]} {unit}"
 
 
+def show_about(us: int) -> str:
+    """A span to one digit behind the point, in the unit that suits it.
+
+    >>> show_about(5_196_401), show_about(75_000_000), show_about(7_200_000_000), show_about(900)
+    ('5.2 s', '75 s', '2 h', '900 us')
+    """
+    unit = next((u for u in ("d", "h", "min", "s", "ms") if us >= 2 * MICROSECONDS[u]), "us")
+    return f"{us / MICROSECONDS[unit]:.1f}".removesuffix(".0") + f" {unit}"
+
+
 def show_bytes(count: float) -> str:
     """A size in the unit that suits it.
 

@@ -7,11 +7,13 @@ Invariant: an event's figures are those of the Progress of its batch. Nothing he
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Protocol
 
 from watersmeet.dataflow.clock import NEVER, find_holds
@@ -20,13 +22,14 @@ from watersmeet.plan.explain.explanation import facts_of
 from watersmeet.plan.explain.full import list_decisions
 from watersmeet.plan.explain.short import bounds
 from watersmeet.plan.model import Plan
-from watersmeet.query.duration import show_us
+from watersmeet.query.duration import show_about
 from watersmeet.runtime.progress import Figures, Moment, Progress, read, write_figures
 from watersmeet.runtime.rounds.checkpoint import PROGRESS, StateFolder
 from watersmeet.view.graph import draw_dataflow, draw_windows
 from watersmeet.view.hub import Hub
 from watersmeet.view.server import Api, Page
 
+_LOG = logging.getLogger(__name__)
 POLL_S = 0.25
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STILL = 2
@@ -43,6 +46,16 @@ class Source(Protocol):
 
     def find_end(self) -> str | None:
         """How it ended; None while it runs."""
+
+
+class Gauges(Protocol):
+    """Where else the figures of a page are shown."""
+
+    def show(self, hub: Hub) -> None:
+        """A batch is over, or the query."""
+
+    def end(self) -> None:
+        """Nothing more is shown."""
 
 
 @dataclass
@@ -62,16 +75,37 @@ class OfHandle:
 
 
 @dataclass
+class NewEvents:
+    """Progress events of Spark's as they come.
+
+    Spark keeps a hundred, and reading one takes it and Python a millisecond: they are read only if more than one has come. While nothing happens Spark tells the next batch again and
+    again, without figures.
+    """
+
+    query: Any
+    _seen: tuple[int, str] | None = None
+
+    def after(self, batch: int) -> list[Any]:
+        """Those that have come since the last call, if they may be of batches after one; some of them may be of earlier ones."""
+        last = self.query.lastProgress
+        if last is None or (last.batchId, last.timestamp) == self._seen:
+            return []
+        self._seen = (last.batchId, last.timestamp)
+        return [] if last.batchId <= batch else [last] if last.batchId == batch + 1 else list(self.query.recentProgress)
+
+
+@dataclass
 class OfStreamingQuery:
     """Spark's own query over a frame of `dataframe()`."""
 
     query: Any
 
+    @cached_property
+    def _events(self) -> NewEvents:
+        return NewEvents(self.query)
+
     def since(self, batch: int) -> Sequence[Progress]:
-        last = self.query.lastProgress
-        if last is None or last.batchId <= batch:
-            return []
-        found = [read(event) for event in self.query.recentProgress]
+        found = map(read, self._events.after(batch))
         return [p for p in found if p is not None and p.batch_id > batch]
 
     def find_end(self) -> str | None:
@@ -113,7 +147,6 @@ class Events:
         marks = {stream: _us(mark) for stream, mark in progress.watermarks.items()}
         self._count_still(marks)
         furthest = max(marks.values(), default=NEVER)
-        rows = list(progress.unit_rows.values())
         return own | {
             "batch": own.pop("batch_id"),
             "told_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -123,7 +156,7 @@ class Events:
             "oldest": {alias: _us(ts) for alias, ts in progress.oldest.items()},
             "age_us": {alias: furthest - _us(ts) for alias, ts in progress.oldest.items() if furthest > NEVER},
             "holds": self._find_holds(marks),
-            "skew": max(rows) * len(rows) / sum(rows) if sum(rows) else 1.0,
+            "skew": progress.skew,
             "scaled": list(progress.scaled),
             "late_sample": [dict(row) for row in progress.late_sample],
             "shipped": [[*sites, *sums] for sites, sums in progress.shipped.items()],
@@ -158,7 +191,7 @@ class Events:
             return f"{stream} holds all state back: no row of it has come yet"
         still = self._still.get(stream, 0)
         stands = f"; its watermark has not moved for {still} batches" if still >= _STILL else ""
-        return f"{stream} holds state back: {show_us(held_us)} of event time is kept for it alone{stands}"
+        return f"{stream} holds state back: {show_about(held_us)} of event time is kept for it alone{stands}"
 
 
 def describe_plan(plan: Any, title: str | None, runtime: str) -> dict[str, Any]:
@@ -185,18 +218,26 @@ def waits_of(plan: Any) -> Waits:
     return [plan.bounds(stage, side) for stage in plan.stages for side in stage.sides]
 
 
-def serve(source: Source, about: Mapping[str, Any], waits: Waits, port: int = 0, api: Api | None = None) -> Page:
+def serve(
+    source: Source,
+    about: Mapping[str, Any],
+    waits: Waits,
+    port: int = 0,
+    api: Api | None = None,
+    gauges: Gauges | None = None,
+) -> Page:
     """A page of a query, that follows it until it is closed; `api` answers other paths of the same server."""
     page = Page(Hub(about), port, api)
     threading.Thread(
-        target=_follow, args=(source, page, Events(waits)), name="watersmeet observer", daemon=True
+        target=_follow, args=(source, page, Events(waits), gauges), name="watersmeet observer", daemon=True
     ).start()
     return page
 
 
-def _follow(source: Source, page: Page, events: Events) -> None:
+def _follow(source: Source, page: Page, events: Events, gauges: Gauges | None) -> None:
     last = -1
     while not page.is_closed:
+        before = last
         try:
             ended = source.find_end()
             last = tell_all(page.hub, events, source.since(last), last)
@@ -204,8 +245,24 @@ def _follow(source: Source, page: Page, events: Events) -> None:
             ended = f"not to be reached: {type(error).__name__}"
         if ended is not None:
             page.hub.end(ended)
+        if gauges is not None and (ended is not None or last > before):
+            gauges = _show(gauges, page.hub)
+        if ended is not None:
             return
         page.wait(POLL_S)
+    with suppress(Exception):
+        if gauges is not None:
+            gauges.end()
+
+
+def _show(gauges: Gauges, hub: Hub) -> Gauges | None:
+    """Show the latest batch elsewhere, too; None if that cannot be."""
+    try:
+        gauges.show(hub)
+    except Exception as error:
+        _LOG.warning("the figures of %s are not shown among Spark's metrics any more: %s", hub.about["title"], error)
+        return None
+    return gauges
 
 
 def tell_all(hub: Hub, events: Events, batches: Iterable[Progress], last: int = -1) -> int:
@@ -217,11 +274,11 @@ def tell_all(hub: Hub, events: Events, batches: Iterable[Progress], last: int = 
     return last
 
 
-def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
+def observe(running: Any, query: Any = None, *, port: int = 0, spark_metrics: bool = False) -> Page:
     """Serve a live page of a query that runs: a `StreamingQuery` over the frame of `dataframe()`, or a `Handle`.
 
     The page is on this machine's loopback, under an address with a token; `page.url` has it, and `page.close()` ends it. `/metrics` of the same server is for Prometheus. Give the `Query`, too, that
-    `dataframe()` was called of: then the page knows its windows and draws its plan.
+    `dataframe()` was called of: then the page knows its windows and draws its plan. `spark_metrics` puts the same figures among Spark's own metrics, too.
 
     >>> import watersmeet as wm
     >>> running = query.dataframe().writeStream.start("results", checkpointLocation="ck")  # doctest: +SKIP
@@ -229,7 +286,7 @@ def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
     'http://127.0.0.1:41233/?token=...'
     """
     if hasattr(running, "serve"):
-        page: Page = running.serve(port=port)
+        page: Page = running.serve(port=port, **({"spark_metrics": True} if spark_metrics else {}))
         return page
     if not hasattr(running, "recentProgress"):
         raise OptionError(
@@ -238,7 +295,15 @@ def observe(running: Any, query: Any = None, *, port: int = 0) -> Page:
     plan = None if query is None else query.plan
     about = {"title": running.name or "query", "query": "", "fingerprint": ""}
     about = about if plan is None else describe_plan(plan, running.name, "stream")
-    return serve(OfStreamingQuery(running), about, waits_of(plan), port)
+    return serve(OfStreamingQuery(running), about, waits_of(plan), port, gauges=_make_gauges(running, spark_metrics))
+
+
+def _make_gauges(running: Any, wanted: bool) -> Gauges | None:
+    if not wanted:
+        return None
+    from watersmeet.runtime.spark.gauges import gauges_of
+
+    return gauges_of(running)
 
 
 def _us(moment: Moment) -> int:

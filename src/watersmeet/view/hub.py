@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 KEPT = 300
@@ -53,7 +53,7 @@ class Hub:
         """A batch is over."""
         with self._news:
             self.totals.add(event)
-            self._events.append(event)
+            self._events.append(event | {"late_total": dict(self.totals.late)})
             self._told += 1
             self._news.notify_all()
 
@@ -72,6 +72,12 @@ class Hub:
         """The latest batch; None before the first."""
         with self._news:
             return self._events[-1] if self._events else None
+
+    def read(self) -> tuple[dict[str, Any] | None, Totals]:
+        """The latest batch, and the totals up to it: those that are here go on to grow meanwhile."""
+        with self._news:
+            totals = replace(self.totals, late=self.totals.late.copy(), set_aside=self.totals.set_aside.copy())
+            return self._events[-1] if self._events else None, totals
 
     def listen(self, patience_s: float) -> Iterator[dict[str, Any] | None]:
         """Every batch that is kept, then every new one; None when nothing came for so long, and for every status, the first among them, behind the batches that were told before it."""

@@ -4,7 +4,7 @@
     # TYPE watersmeet_state_rows gauge
     watersmeet_state_rows{query="orders",alias="o"} 1500
 
-Invariant: a figure is that of the latest event, unchanged; METRICS has all names that there are, and `grafana.json` uses no other.
+Invariant: all figures are those of one event, the latest, unchanged, and counters are sums up to it; METRICS has all names that there are, and `grafana.json` uses no other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 from watersmeet.view.hub import Hub, Totals
 
 Event = Mapping[str, Any]
+Sample = tuple[dict[str, str], Any]
+"""A label with its value, if there is one, and the figure."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _US = 1_000_000
 
@@ -99,7 +101,12 @@ METRICS = (
     Metric("watersmeet_state_rows", "gauge", "Rows that are kept, by alias.", lambda e, t: e["state_rows"], "alias"),
     Metric("watersmeet_state_bytes", "gauge", "Bytes that are kept.", lambda e, t: e["state_bytes"]),
     Metric("watersmeet_unit_rows", "gauge", "Rows that each unit received.", lambda e, t: e["unit_rows"], "unit"),
-    Metric("watersmeet_skew", "gauge", "Rows of the busiest unit by those of the average.", lambda e, t: e["skew"]),
+    Metric(
+        "watersmeet_skew",
+        "gauge",
+        "Rows of the busiest unit by those of the average of its join.",
+        lambda e, t: e["skew"],
+    ),
     Metric("watersmeet_registered_queries", "gauge", "Registered queries answered.", lambda e, t: e["queries"]),
     Metric(
         "watersmeet_registered_cost_share",
@@ -141,25 +148,37 @@ METRICS = (
 
 def render(hub: Hub) -> str:
     """The text of /metrics; before the first batch it says only whether the query runs."""
-    event, totals, query = hub.latest, hub.totals, str(hub.about["title"])
+    query = str(hub.about["title"])
     lines = [
         "# HELP watersmeet_up Whether the query runs.",
         "# TYPE watersmeet_up gauge",
         f"watersmeet_up{_labels(query=query)} {int(hub.status == 'running')}",
     ]
-    for metric in METRICS if event is not None else ():
-        assert event is not None
+    for metric, samples in read_all(hub):
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
-        lines += _samples(metric, metric.read(event, totals), query)
+        for labels, value in samples:
+            lines.append(f"{metric.name}{_labels(query=query, **labels)} {value}")
     return "\n".join(lines) + "\n"
 
 
-def _samples(metric: Metric, value: Any, query: str) -> Iterator[str]:
+def read_all(hub: Hub) -> Iterator[tuple[Metric, list[Sample]]]:
+    """Every metric with its samples after the latest batch; nothing before the first."""
+    event, totals = hub.read()
+    if event is not None:
+        yield from ((metric, list(read_samples(metric, event, totals))) for metric in METRICS)
+
+
+def read_samples(metric: Metric, event: Event, totals: Totals) -> Iterator[Sample]:
+    """The values of a metric, each with what its label says.
+
+    >>> [*read_samples(Metric("x", "gauge", "", lambda e, t: e["rows"], "unit"), {"rows": {3: 7}}, Totals())]
+    [({'unit': '3'}, 7)]
+    """
+    value = metric.read(event, totals)
     if not metric.label:
-        yield f"{metric.name}{_labels(query=query)} {value}"
+        yield {}, value
         return
-    for name, one in value.items():
-        yield f"{metric.name}{_labels(query=query, **{metric.label: str(name)})} {one}"
+    yield from (({metric.label: str(name)}, one) for name, one in value.items())
 
 
 def _labels(**labels: str) -> str:

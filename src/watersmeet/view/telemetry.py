@@ -12,7 +12,7 @@ from typing import Any
 
 from watersmeet.errors import OptionError
 from watersmeet.view.hub import Hub
-from watersmeet.view.metrics import METRICS, Metric
+from watersmeet.view.metrics import METRICS, Metric, read_samples
 
 METER = "watersmeet"
 
@@ -41,13 +41,8 @@ def _observe(hub: Hub, metric: Metric, query: dict[str, str], make: Any) -> Call
     """What reads a metric's values now."""
 
     def observe(_: Any) -> Iterator[Any]:
-        event = hub.latest
-        if event is None:
-            return
-        value = metric.read(event, hub.totals)
-        if not metric.label:
-            yield make(value, query)
-            return
-        yield from (make(one, {**query, metric.label: str(name)}) for name, one in dict(value).items())
+        event, totals = hub.read()
+        if event is not None:
+            yield from (make(value, query | labels) for labels, value in read_samples(metric, event, totals))
 
     return observe

@@ -139,4 +139,4 @@ def test_the_command(root: Path, tmp_path: Path) -> None:
     assert f"{wm.state(root / 'ck', alias='r').num_rows} rows of r" in command("--export", str(tmp_path / "state"))
     assert "nothing differs" in command("--import", str(tmp_path / "state"))
     edit(tmp_path / "state", "r", lambda t: put(t, "id", ANYONE, ANOTHER))
-    assert "r: 1 rows edited, 0 deleted" in command("--import", str(tmp_path / "state"))
+    assert "r: 1 row edited, 0 deleted" in command("--import", str(tmp_path / "state"))

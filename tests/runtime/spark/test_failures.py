@@ -9,7 +9,7 @@ import pytest
 
 from watersmeet.errors import CheckpointError, DataError
 from watersmeet.runtime.rounds.handle import Handle
-from watersmeet.runtime.spark.failures import from_worker
+from watersmeet.runtime.spark.failures import from_worker, shorten
 
 WORKER = """[STREAM_FAILED] Query [id = 96fe, runId = 810e] terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
   File "worker.py", line 4327, in invoke_udf
@@ -90,7 +90,7 @@ def test_a_value_that_spark_has_no_result_for_is_one_message() -> None:
         handle(DIVIDED).await_termination()
     assert str(raised.value) == (
         "a value has no result in an expression of the query: Division by zero. Use `try_divide` to tolerate divisor being 0. (DIVIDE_BY_ZERO, in a.x / a.y); "
-        "change the expression, or leave such rows out with a condition on their stream"
+        "change the expression, leave such rows out with a condition on their stream, or have them named and set aside: on_error='set aside'"
     )
     assert from_worker("[STREAM_FAILED] [PATH_NOT_FOUND] no such path SQLSTATE: 42K03") is None
 
@@ -103,3 +103,17 @@ def test_the_worker_s_traceback_is_a_note() -> None:
         '  File "worker.py", line 4327, in invoke_udf\n    run_process()\n'
         "watersmeet.errors.CheckpointError: the checkpoint belongs to another query:"
     ]
+
+
+def test_query_and_batch_are_named_before_the_worker_s_traceback() -> None:
+    known = Wrapped(WORKER)
+    known.add_note("in batch 7 of SELECT a.k FROM s a")
+    with pytest.raises(CheckpointError) as raised:
+        handle("[STREAM_FAILED] py4j", known).await_termination()
+    first, second = raised.value.__notes__
+    assert first == "in batch 7 of SELECT a.k FROM s a"
+    assert second.startswith("in a worker: Traceback")
+
+
+def test_a_long_query_is_cut() -> None:
+    assert len(shorten("SELECT " + "x, " * 1000)) < 500

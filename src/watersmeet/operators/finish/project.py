@@ -51,7 +51,7 @@ def select_columns(
     values: dict[int, pa.ChunkedArray] = {}
     if computed:
         texts = [select[n].expr.duckdb(lambda r: f'"{at[r]}"') for n in computed]
-        made = settle(evaluate(results, texts, "SELECT", plan.timezone))
+        made = settle(evaluate(results, texts, "SELECT", plan.timezone, {name: str(ref) for ref, name in at.items()}))
         values = {n: made.column(i) for i, n in enumerate(computed)}
     return [values[n] if n in values else results.column(at[o.expr.columns[0]]) for n, o in enumerate(select)]
 

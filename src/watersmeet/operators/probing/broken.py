@@ -43,7 +43,8 @@ class Conditions:
     def test(self, columns: pa.Table, text: str, condition: Expr) -> np.ndarray:
         """Where a condition is true; where combinations are set aside, those that break it go on until all else is known of them."""
         if not self.plan.sets_aside:
-            return mask(columns, text, str(condition), self.plan.timezone)
+            names = {f"{n}": str(ref) for n, ref in enumerate(condition.columns)}
+            return mask(columns, text, str(condition), self.plan.timezone, names)
         holds, broken = find_true(columns, text, str(condition), self.plan.timezone)
         if broken.any():
             self._broken[condition] = text

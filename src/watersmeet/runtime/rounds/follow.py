@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,23 +42,26 @@ class Followed:
         """since: the latest batch that was committed before this run."""
         self.folder, self.since, self.query = folder, since, query
         self._call: Callable[[Progress], None] | None = None
+        self._known: dict[int, Figures] = {}
+        """By batch what has been read, of batches that are still told of: a page asks four times a second."""
 
     @property
     def told(self) -> list[Figures]:
         """What the last batches of this run did."""
-        found: list[Figures] = []
+        known: dict[int, Figures] = {}
         for number in self.folder.numbers(PROGRESS):
             if number > self.since:
-                found += self._read(number)
-        return found
+                known |= {number: self._known[number]} if number in self._known else self._read(number)
+        self._known = known
+        return list(known.values())
 
-    def _read(self, number: int) -> Sequence[Figures]:
+    def _read(self, number: int) -> Mapping[int, Figures]:
         try:
-            return [self.folder.load(PROGRESS, number, Figures)]
+            return {number: self.folder.load(PROGRESS, number, Figures)}
         except CheckpointError:
             if self.folder.has(PROGRESS, number):
                 raise
-            return []  # a later batch has deleted it
+            return {}  # a later batch has deleted it
 
     @property
     def latest(self) -> BatchManifest | None:
@@ -92,7 +95,7 @@ class Followed:
         while runs:
             runs = bool(self.query.isActive)
             for number in (n for n in self.folder.numbers(PROGRESS) if n > max(last, self.since)):
-                for figures in self._read(number):
+                for figures in self._read(number).values():
                     if self._call is not None:
                         self._call(figures.progress())
                 last = number

@@ -59,6 +59,7 @@ from watersmeet.runtime.sources import ROUNDS
 from watersmeet.runtime.spark.allocation import executors_of
 from watersmeet.runtime.spark.executors import count_cores
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
+from watersmeet.runtime.spark.gauges import gauges_of
 from watersmeet.runtime.spark.plan import count_sources, inside_of
 from watersmeet.runtime.spark.session import start_query
 from watersmeet.runtime.spark.stores import lend_settings
@@ -340,10 +341,11 @@ class Handle:
         """Have a function called after every micro-batch from now on, in the query's own thread; on Spark Connect in one of this process."""
         self._run.on_batch = call
 
-    def serve(self, port: int = 0, api: Api | None = None) -> Page:
-        """Serve a live page of the query on this machine's loopback, under an address with a token: `page.url`. `/metrics` of the same server is for Prometheus."""
+    def serve(self, port: int = 0, api: Api | None = None, *, spark_metrics: bool = False) -> Page:
+        """Serve a live page of the query on this machine's loopback, under an address with a token: `page.url`. `/metrics` of the same server is for Prometheus; `spark_metrics` puts the same figures among Spark's own metrics, too."""
         about = describe_plan(self._protocol.plan, self.query.name, ROUNDS)
-        return serve(OfHandle(self), about, waits_of(self._protocol.plan), port, api)
+        gauges = gauges_of(self.query) if spark_metrics else None
+        return serve(OfHandle(self), about, waits_of(self._protocol.plan), port, api, gauges)
 
     def explain(self, detail: Detail = "short") -> Explanation:
         """The plan as text, with the routing of now if it is not the plan's; "full": with all that has been decided while it runs. `to_dict()` has its facts."""

@@ -48,7 +48,7 @@ from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.running import Account, Batch, Batches, Rows
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, TakesBatches, mark_of
 from watersmeet.runtime.rounds.supersteps import Supersteps
-from watersmeet.runtime.spark.failures import Striking, run_without_culprits
+from watersmeet.runtime.spark.failures import Striking, run_without_culprits, shorten
 from watersmeet.storage.document import REMEDY
 from watersmeet.storage.manifest import REWRITTEN, BatchManifest, Identity, Intent
 
@@ -134,6 +134,7 @@ class Protocol:
         try:
             self._batch(entered, batch_id)
         except BaseException as error:
+            error.add_note(f"in batch {batch_id} of {shorten(self.identity.query)}")
             self.error = error
             raise
 

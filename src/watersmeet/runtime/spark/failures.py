@@ -4,7 +4,7 @@
     a worker raises DataError -> its traceback as text -> PythonException -> StreamingQueryException, 100 lines
 
 Whoever waits for a query gets the exception that was raised in the driver, or the error of ours that a worker
-raised, with the worker's traceback as a note; Spark's exception is its `__cause__`, unless it has one of its own. A value for which Spark itself has no result is a `DataError`, too. Any other error is left as Spark reports it.
+raised, with query and batch, and the worker's traceback, as notes; Spark's exception is its `__cause__`, unless it has one of its own. A value for which Spark itself has no result is a `DataError`, too. Any other error is left as Spark reports it.
 
 Registered queries that break a batch are struck out, and the batch runs again without them:
 
@@ -41,6 +41,8 @@ _TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+\S.*")
 _VALUE = re.compile(r"\[([A-Z_.]+)\] ((?:(?!\[[A-Z_.]+\] ).)*?)\s*SQLSTATE: 22\w{3}", re.DOTALL)
 """An error of Spark's about a value: SQL calls those of class 22 data exceptions."""
 _FRAGMENT = re.compile(r"== SQL[^\n]*==\n(.*?)\n\s*\^", re.DOTALL)
+_MOST_SHOWN = 400
+"""Characters of a query in an error."""
 _MISMATCH = re.compile(r"different version: ([\d.]+)")
 _CANNOT_RUN = re.compile(r'Cannot run program "([^"]+)"')
 _NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(watersmeet|pyarrow|pandas|numpy|numba|duckdb)")
@@ -62,7 +64,21 @@ def unwrap(error: BaseException, known: BaseException | None = None) -> BaseExce
     if isinstance(known, WatersmeetError):
         return known
     first = known if isinstance(known, Exception) else error
-    return from_worker(str(first)) or from_value(str(first)) or _find_lack(str(first)) or first
+    found = from_worker(str(first)) or from_value(str(first)) or _find_lack(str(first))
+    if found is None:
+        return first
+    found.__notes__ = [*getattr(first, "__notes__", ()), *getattr(found, "__notes__", ())]
+    return found
+
+
+def shorten(query: str) -> str:
+    """A query in an error.
+
+    >>> shorten("SELECT a.k  FROM s a")
+    'SELECT a.k FROM s a'
+    """
+    text = " ".join(query.split())
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} ..."
 
 
 def _find_lack(text: str) -> WatersmeetError | None:
@@ -137,7 +153,7 @@ def from_value(text: str) -> DataError | None:
     where = f", in {' '.join(piece[1].split())}" if piece else ""
     return DataError(
         f"a value has no result in an expression of the query: {' '.join(found[2].split())} ({found[1]}{where}); "
-        "change the expression, or leave such rows out with a condition on their stream"
+        "change the expression, leave such rows out with a condition on their stream, or have them named and set aside: on_error='set aside'"
     )
 
 

@@ -216,14 +216,15 @@ class Subscriptions(RegistryFront):
         if self._handle is not None:
             self._handle.on_batch(call)
 
-    def serve(self, port: int = 0, *, api: bool = False) -> Page:
+    def serve(self, port: int = 0, *, api: bool = False, spark_metrics: bool = False) -> Page:
         """Serve a live page on this machine's loopback, under an address with a token, as `Handle.serve` does; with `api=True` also the HTTP API of `watersmeet subscribe`: the sink must be a folder of Parquet files."""
         handle = self._require_handle()
         if not api:
-            return handle.serve(port)
+            return handle.serve(port, spark_metrics=spark_metrics)
         if not isinstance(self._sink, FileSink) or self._sink.format != "parquet" or isinstance(self._sink, TableSink):
             raise OptionError("serve(api=True): listeners get answers from a sink that is a folder of Parquet files")
-        return handle.serve(port, Service(self, FolderAnswers(self._sink.folder), self._find_end))
+        service = Service(self, FolderAnswers(self._sink.folder), self._find_end)
+        return handle.serve(port, service, spark_metrics=spark_metrics)
 
     def _find_end(self) -> str | None:
         """Why the job does not run any more; None while it does, and before it was started."""
