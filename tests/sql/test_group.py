@@ -110,5 +110,5 @@ def test_groups_that_leave_once_are_not_online(bound):
 
 def test_an_error_in_a_window_is_shown_as_it_was_written(bound):
     """window() has another name while sqlglot reads it."""
-    with pytest.raises(ParseError, match=r"GROUP BY window\(a\.ts, '1 minute' >>>a<<<"):
+    with pytest.raises(ParseError, match=r"GROUP BY window\(a\.ts, '1 minute'  >>>a<<<"):
         bound(f"SELECT a.k {W} GROUP BY window(a.ts, '1 minute' a.k")
