@@ -101,6 +101,8 @@ class Laid:
 
 
 _NOTHING = (0, 0, LAST, FIRST, 0)
+_FEW = 16
+"""So many tuples of a stream are cut out one by one."""
 _OVERHEAD = 8
 """What a value counts beside its bytes, at most: `columns.arrow.row_widths` counts an offset for a text."""
 
@@ -198,17 +200,31 @@ class Visible:
         starts: dict[str, int] = {}
         for number, stream in enumerate(self.streams):
             begin, end = self.first[number], self.first[number + 1]
-            parts = []
-            for at in range(begin, end):
-                segment = self.segments[at]
-                if bounds[at + 1] > bounds[at] and segment is not None:
-                    rows = tuples[bounds[at] : bounds[at + 1]] & 0xFFFFFFFF
-                    table = segment.table if self._shown is None else segment.table.select(self._shown[stream])
-                    parts.append(table.take(pa.array(rows)))
-            if parts:
+            if bounds[end] > bounds[begin]:
+                parts = [
+                    (self._show(at, stream), tuples[bounds[at] : bounds[at + 1]] & 0xFFFFFFFF)
+                    for at in (begin + np.flatnonzero(np.diff(bounds[begin : end + 1]))).tolist()
+                ]
                 starts[stream] = int(bounds[begin])
-                tables[stream] = pa.concat_tables([p.select(parts[0].column_names) for p in parts]).combine_chunks()
+                tables[stream] = _take(parts, parts[0][0].column_names)
         return Taken(self.plan, tables, starts)
+
+    def _show(self, at: int, stream: str) -> pa.Table:
+        """What residuals and answers read of a segment."""
+        segment = self.segments[at]
+        assert segment is not None
+        return segment.table if self._shown is None else segment.table.select(self._shown[stream])
+
+
+def _take(parts: Sequence[tuple[pa.Table, np.ndarray]], names: Sequence[str]) -> pa.Table:
+    """Rows of tables with the same columns, in one chunk: a few are cut out, which costs less than to gather them."""
+    if sum(len(rows) for _, rows in parts) > _FEW:
+        return pa.concat_tables([t.take(pa.array(rows)).select(names) for t, rows in parts]).combine_chunks()
+    whole = [(t.select(names).to_batches(), rows) for t, rows in parts]
+    if any(len(batches) > 1 for batches, _ in whole):
+        whole = [(t.select(names).combine_chunks().to_batches(), rows) for t, rows in parts]
+    cut = [batches[0].slice(row, 1) for batches, rows in whole for row in rows.tolist()]
+    return pa.Table.from_batches([pa.concat_batches(cut)])
 
 
 class Taken:
