@@ -2,7 +2,7 @@
 
 import pytest
 
-from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
+from watersmeet.errors import ParseError, QueryError, UnknownNameError, UnsupportedError
 from watersmeet.query.select import Distinct, Grouping
 
 W = "FROM s0 a, s1 b WHERE a.k = b.k"
@@ -106,3 +106,9 @@ def test_online_may_be_a_name(bound):
 def test_groups_that_leave_once_are_not_online(bound):
     with pytest.raises(UnsupportedError, match=r"SELECT ONLINE asks for the current values .* leave out ONLINE"):
         bound(f"SELECT ONLINE count(*) AS n {W} WITHIN 1 MINUTE GROUP BY window(a.ts, '1 minute')")
+
+
+def test_an_error_in_a_window_is_shown_as_it_was_written(bound):
+    """window() has another name while sqlglot reads it."""
+    with pytest.raises(ParseError, match=r"GROUP BY window\(a\.ts, '1 minute'  >>>a<<<"):
+        bound(f"SELECT a.k {W} GROUP BY window(a.ts, '1 minute' a.k")

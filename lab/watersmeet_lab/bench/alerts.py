@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import watersmeet as wm
+from watersmeet_lab.bench import registration as registering
 from watersmeet_lab.bench.data import START_US
 from watersmeet_lab.bench.machine import describe
 
@@ -212,23 +213,40 @@ def command(
     kinds: Annotated[str, typer.Option(help=f"Of {', '.join(KINDS)}.")] = ",".join(KINDS),
     checked: Annotated[int, typer.Option(help="Alerts whose answers DuckDB checks.", min=1)] = CHECKED,
     seed: Annotated[int, typer.Option(help="Of alerts and tuples.")] = 1,
+    registration: Annotated[
+        int,
+        typer.Option(
+            help="Instead: register so many queries of new forms of each kind, beside the first number of alerts.",
+            min=0,
+        ),
+    ] = 0,
     raw: Annotated[Path | None, typer.Option("--json", help="Write all figures here.")] = None,
 ) -> None:
-    """Tuples per second of CPU time with many alerts on one core, answers checked."""
+    """Tuples per second of CPU time with many alerts on one core, answers checked; or the CPU time of registering queries."""
     named = tuple(kind for kind in kinds.split(",") if kind)
     if unknown := set(named) - set(KINDS):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(KINDS)}", param_hint="--kinds")
+    if registration:
+        others = int(sizes.split(",")[0])
+        timed = registering.measure(
+            registration, seed, {f"alert {n}": a.sql for n, a in enumerate(make_alerts(others, seed, named))}
+        )
+        registering.show(Console(), timed, others)
+        _write(raw, seed, {"registration": [asdict(one) for one in timed], "beside": others})
+        return
     streams, found = make_streams(batches, rows, seed), list[Outcome]()
     run(make_alerts(60, seed, named), streams[: WARM_UP + 1], 60)  # kernels are compiled
     for size in sizes.split(","):
         found.append(run(make_alerts(int(size), seed, named), streams, checked))
     _show(Console(), found)
-    if raw is not None:
-        raw.write_text(
-            json.dumps({"seed": seed, "machine": describe(), "kinds": named, "runs": [asdict(o) for o in found]})
-        )
+    _write(raw, seed, {"kinds": named, "runs": [asdict(o) for o in found]})
     if not all(o.right for o in found):
         raise typer.Exit(1)
+
+
+def _write(raw: Path | None, seed: int, told: Mapping[str, Any]) -> None:
+    if raw is not None:
+        raw.write_text(json.dumps({"seed": seed, "machine": describe(), **told}))
 
 
 def _show(console: Console, runs: list[Outcome]) -> None:

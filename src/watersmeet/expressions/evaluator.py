@@ -36,6 +36,7 @@ import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import mark_utc
 from watersmeet.errors import DataError, OptionError
+from watersmeet.expressions.schema import find_schema
 from watersmeet.query.session import UTC, Session
 
 if TYPE_CHECKING:
@@ -154,22 +155,35 @@ def evaluate(
     [2, 3]
     """
     items = ", ".join(f'({e}) AS "{i}"' for i, e in enumerate(expressions))
-    sql = f"SELECT {items} FROM {ROWS}"
-    if not table.num_rows and len(sql) <= _MOST_REMEMBERED:
-        return _evaluate_nothing(table.schema, sql, what, timezone)
-    return _answer(sql, what, timezone, {ROWS: table}, names)
+    if not table.num_rows and len(items) <= _MOST_REMEMBERED:
+        return _evaluate_nothing(table.schema, items, what, timezone)
+    return _answer(f"SELECT {items} FROM {ROWS}", what, timezone, {ROWS: table}, names)
 
 
-def _evaluate_nothing(schema: pa.Schema, sql: str, what: str, timezone: str) -> pa.Table:
+def _evaluate_nothing(schema: pa.Schema, items: str, what: str, timezone: str) -> pa.Table:
     """The values over no rows, which are types alone: of a text over one schema they are asked for once. An error is not remembered."""
-    key = schema, sql, timezone
+    key = schema, items, timezone
     found = _NOTHING.get(key)
     if found is None:
-        found = _answer(sql, what, timezone, {ROWS: schema.empty_table()})
+        types = _find_schema(schema, items, timezone)
+        rows = {ROWS: schema.empty_table()}
+        found = _answer(f"SELECT {items} FROM {ROWS}", what, timezone, rows) if types is None else types.empty_table()
         if len(_NOTHING) >= _MOST_EMPTY:
             _NOTHING.clear()
         _NOTHING[key] = found
     return found
+
+
+def _find_schema(schema: pa.Schema, items: str, timezone: str) -> pa.Schema | None:
+    """The types alone, if they are known without an evaluation."""
+    con = connection(timezone)
+    import duckdb
+
+    try:
+        return find_schema(con, schema, items)
+    except duckdb.Error:
+        _LOCAL.connections.pop(timezone)  # it answers nothing any more: the next one asks a new one
+        return None
 
 
 def ask(sql: str, what: str, /, **tables: pa.Table) -> pa.Table:

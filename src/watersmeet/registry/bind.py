@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 from watersmeet.errors import QueryError, TypeMismatchError, UnsupportedError
@@ -40,30 +41,31 @@ class FormTypes(Types, Protocol):
     def type_of_form(self, expr: Expr, form: str, parameters: int) -> str:
         """The Spark name of the type of an expression, given as `Computed` has it."""
 
+    def learn_forms(self, wanted: Iterable[tuple[Expr, str, int]]) -> None:
+        """Ask for the types of several expressions at once: those that have none are asked for by themselves."""
+
 
 def subscription(join: Join, types: FormTypes) -> Subscription:
     """A bound query that can be shared, as a subscription."""
     order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
     number = {alias: n for n, alias in enumerate(order)}
     make = _Maker(join, number, types)
-    edges, residuals = [], [make.compute(f) for f in join.filters]
-    for predicate in join.predicates:
-        edge = _edge(join, number, predicate) if isinstance(predicate, Equality) else None
-        edges += [edge] if edge is not None else []
-        if edge is None or not exact(edge[-1]):
-            residuals.append(make.compute(condition(predicate, types)))
-    constants = tuple(sorted(c for f in join.filters if (c := _constant(join, number, f)) is not None))
-    decided = {make.compute(f) for f in join.filters if (c := _constant(join, number, f)) is not None and exact(c[2])}
+    edges = [_edge(join, number, p) if isinstance(p, Equality) else None for p in join.predicates]
+    evaluated = [p for p, e in zip(join.predicates, edges, strict=True) if e is None or not exact(e[-1])]
+    make.learn((*join.filters, *(p.condition for p in evaluated), *(o.expr for o in join.select)))
+    residuals = [make.compute(e) for e in (*join.filters, *(condition(p, types) for p in evaluated))]
+    constants = {f: c for f in join.filters if (c := _constant(join, number, f)) is not None}
+    decided = {make.compute(f) for f, c in constants.items() if exact(c[2])}
     left = tuple(dict.fromkeys(r for r in residuals if r not in decided))
-    asked = _Asked.of(make, [f for f in join.filters if _constant(join, number, f) is None])
+    asked = _Asked.of(make, [f for f in join.filters if f not in constants])
     return Subscription(
         Template(
             tuple(join.spec(a).name for a in order),
-            tuple(sorted(set(edges))),
+            tuple(sorted({e for e in edges if e is not None})),
             _bounds(join.windows, order, join.distinct),
             *_outer(join, number),
         ),
-        constants,
+        tuple(sorted(set(constants.values()))),
         left,
         tuple(make.answer(o.name, o.expr) for o in join.select),
         join.distinct,
@@ -165,31 +167,45 @@ class _Maker:
     join: Join
     number: Mapping[str, int]
     types: FormTypes
+    made: dict[Expr, tuple[Computed, str]] = field(default_factory=dict)
+    """What is known already: an expression may be a condition and part of the SELECT."""
+
+    def learn(self, exprs: Iterable[Expr]) -> None:
+        """Ask for the types of all expressions that may be used, at once."""
+        learn_types(exprs, self.types)
 
     def compute(self, expr: Expr) -> Computed:
         return self._compute(expr)[0]
 
     def _compute(self, expr: Expr) -> tuple[Computed, str]:
         """An expression, and its type."""
+        found = self.made.get(expr)
+        if found is None:
+            found = self.made[expr] = self._compute_new(expr)
+        return found
+
+    def _compute_new(self, expr: Expr) -> tuple[Computed, str]:
         refuse_unlisted(expr)
-        form, parameters = _form_of(expr)
+        form, parameters = find_form(expr)
         plain = expr.is_column
         kind = _type(self.join, expr.columns[0]) if plain else self.types.type_of_form(expr, form, len(parameters))
         return Computed(form, tuple((self.number[r.alias], r.column) for r in expr.columns), parameters), kind
 
     def answer(self, name: str, expr: Expr) -> AnswerColumn:
         value, kind = self._compute(expr)
-        if not is_plain(kind):
-            raise UnsupportedError(
-                f"SELECT {expr}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
-            )
+        _refuse_nested(expr, kind)
         if self.join.distinct and kind in ("float", "double"):
             value = replace(value, template=_ZERO.format(value.template, kind.upper()))
         return AnswerColumn(name, kind, value)
 
 
-def _form_of(expr: Expr) -> tuple[str, tuple[str, ...]]:
+def find_form(expr: Expr) -> tuple[str, tuple[str, ...]]:
     """DuckDB's text with numbers as parameters, which stand after the columns, and these; where it would raise an error it is NULL."""
+    return _cut_numbers(expr.duckdb_template, len(expr.columns))
+
+
+@lru_cache(1024)
+def _cut_numbers(template: str, columns: int) -> tuple[str, tuple[str, ...]]:
     found: list[str] = []
 
     def piece(found_one: re.Match[str]) -> str:
@@ -198,9 +214,15 @@ def _form_of(expr: Expr) -> tuple[str, tuple[str, ...]]:
         if found_one["number"] is None:
             return found_one[0]
         found.append(found_one["number"])
-        return f"CAST({{{len(expr.columns) + len(found) - 1}}} AS {found_one['type']})"
+        return f"CAST({{{columns + len(found) - 1}}} AS {found_one['type']})"
 
-    return _PIECE.sub(piece, expr.duckdb_template), tuple(found)
+    return _PIECE.sub(piece, template), tuple(found)
+
+
+def learn_types(exprs: Iterable[Expr], types: FormTypes) -> None:
+    """Ask for the types of expressions that are on the list, at once."""
+    computed = [e for e in exprs if e.portable and not e.mismatch and not e.is_column]
+    types.learn_forms((e, form, len(parameters)) for e in computed for form, parameters in (find_form(e),))
 
 
 def why_not_shared(join: Join) -> str:
@@ -229,6 +251,20 @@ def refuse_same_names(join: Join) -> None:
     twice = [n for n in names if names.count(n) > 1]
     if twice:
         raise QueryError(f"two columns of the SELECT are called {twice[0]!r}: rename one with AS")
+
+
+def refuse_nested(join: Join) -> None:
+    """What a join selects, for its results or for groups, has plain types."""
+    for output in join.select:
+        if output.expr.is_column:
+            _refuse_nested(output.expr, _type(join, output.expr.columns[0]))
+
+
+def _refuse_nested(expr: Expr, kind: str) -> None:
+    if not is_plain(kind):
+        raise UnsupportedError(
+            f"SELECT {expr}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
+        )
 
 
 def _why_not_connected(join: Join) -> str:
@@ -326,5 +362,5 @@ def _type_of(expr: Expr, types: FormTypes) -> str:
     """The type of an expression: of one form it is asked for once."""
     if expr.is_column:
         return types.type_of(expr)
-    form, parameters = _form_of(expr)
+    form, parameters = find_form(expr)
     return types.type_of_form(expr, form, len(parameters))

@@ -7,8 +7,8 @@ is evaluated as written instead of becoming a key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -100,6 +100,14 @@ class DuckDBTypes:
         except DataError as error:
             raise _refuse(expr, error) from error
 
+    def learn_forms(self, wanted: Iterable[tuple[Expr, str, int]]) -> None:
+        """Ask for the types of several forms at once. If one of them has none, nothing is learnt, and asking for it by itself says why."""
+        asked = {(form, tuple(f.type for f in self._fields(expr)), count) for expr, form, count in wanted}
+        fresh = sorted((form for form in asked if form not in _form_types), key=repr)
+        if len(fresh) > 1:
+            with suppress(DataError):
+                _find_form_types(fresh)
+
     def evaluate_nothing(self, expressions: Iterable[Expr]) -> None:
         """Evaluate expressions over no rows: what cannot be evaluated in process is an error before any row is read."""
         for expr in expressions:
@@ -129,14 +137,35 @@ def _refuse(expr: Expr, error: DataError) -> QueryError:
     )
 
 
-@lru_cache(4096)
+_FormKey = tuple[str, tuple[pa.DataType, ...], int]
+"""A form, the types of its columns, and how many parameters it has."""
+_form_types: dict[_FormKey, str] = {}
+"""Spark types of forms."""
+_MOST_FORMS = 4_096
+
+
 def _type_of_form(form: str, kinds: tuple[pa.DataType, ...], parameters: int) -> str:
     """The Spark type of a form over columns of some types, with parameters given as texts."""
-    fields = [pa.field(f"c{n}", kind) for n, kind in enumerate(kinds)]
-    fields += [pa.field(f"q{n}", pa.string()) for n in range(parameters)]
-    text = f"TRY({form.format(*(quote(f.name) for f in fields))})"
-    empty = pa.schema(fields or [pa.field("_", pa.bool_())]).empty_table()
-    return spark_name(normal(evaluate(empty, [text], form, UTC)).schema.field(0).type)
+    key = form, kinds, parameters
+    found = _form_types.get(key)
+    return _find_form_types([key])[0] if found is None else found
+
+
+def _find_form_types(keys: Sequence[_FormKey]) -> list[str]:
+    """Types by evaluating all forms over no rows: columns of one type are one column there."""
+    names = {kind: f"c{n}" for n, kind in enumerate(sorted({k for _, kinds, _ in keys for k in kinds}, key=str))}
+    fields = [pa.field(name, kind) for kind, name in names.items()]
+    empty = pa.schema([*fields, pa.field("q", pa.string())]).empty_table()
+    texts = [
+        f"TRY({form.format(*(quote(names[kind]) for kind in kinds), *[quote('q')] * parameters)})"
+        for form, kinds, parameters in keys
+    ]
+    values = normal(evaluate(empty, texts, keys[0][0], UTC))
+    found = [spark_name(field.type) for field in values.schema]
+    if len(_form_types) + len(keys) > _MOST_FORMS:
+        _form_types.clear()
+    _form_types.update(zip(keys, found, strict=True))
+    return found
 
 
 def common_type(left: str, right: str) -> str | None:

@@ -16,7 +16,7 @@ Put = Callable[[Any], Any]
 """A node that stands for another one, or None if that is copied like the others."""
 
 
-def copy_tree(node: Any, put: Put = lambda node: None) -> Any:
+def copy_tree(node: Any, put: Put | None = None) -> Any:
     """A copy of a tree; below a node that another stands for, nothing is copied.
 
     >>> from sqlglot import parse_one
@@ -24,14 +24,31 @@ def copy_tree(node: Any, put: Put = lambda node: None) -> Any:
     >>> copy_tree(tree, lambda n: exp.column("c") if isinstance(n, exp.Literal) else None).sql(), tree.sql()
     ('a + b * c', 'a + b * 2')
     """
-    other = put(node)
-    if other is not None:
+    if put is not None and (other := put(node)) is not None:
         return other
-    made = type(node)(**{name: _copy_value(value, put) for name, value in node.args.items()})
+    kind: Any = type(node)
+    made = kind.__new__(kind)  # its constructor would look at every part again to tell it its parent
+    made.args = args = {}
+    made.parent = made.arg_key = made.index = made.comments = made._hash = None
     made._type = node._type
-    if node._meta is not None:
-        made._meta = dict(node._meta)
+    made._meta = None if node._meta is None else dict(node._meta)
+    for name, value in node.args.items():
+        if isinstance(value, exp.Expr):
+            args[name] = _hang(copy_tree(value, put), made, name, None)
+        elif type(value) is list:
+            args[name] = [
+                _hang(copy_tree(item, put), made, name, n) if isinstance(item, exp.Expr) else item
+                for n, item in enumerate(value)
+            ]
+        else:
+            args[name] = value
     return made
+
+
+def _hang(part: Any, parent: Any, name: str, index: int | None) -> Any:
+    """A part that knows where it stands."""
+    part.parent, part.arg_key, part.index = parent, name, index
+    return part
 
 
 def list_nodes(node: Any) -> list[Any]:
@@ -54,11 +71,3 @@ def list_nodes(node: Any) -> list[Any]:
 def list_columns(node: Any) -> list[Any]:
     """The columns in a tree."""
     return [part for part in list_nodes(node) if isinstance(part, exp.Column)]
-
-
-def _copy_value(value: Any, put: Put) -> Any:
-    if isinstance(value, exp.Expr):
-        return copy_tree(value, put)
-    if type(value) is list:
-        return [_copy_value(item, put) for item in value]
-    return value

@@ -36,6 +36,8 @@ _WHOLE = re.compile(r"[1-9]\d{0,8}")
 _DECIMAL = re.compile(r"[1-9]\d*\.\d+")
 _TEXT = re.compile(r"'[A-Za-z0-9_@:/ -]+'")
 _MOST_CONSTANTS, _MOST_FORMS, _MOST_TEXT = 40, 2_000, 4_000
+Cut = tuple[str, list[str]]
+"""A form, which texts that differ in their constants have in common, and constants."""
 
 
 @dataclass
@@ -62,7 +64,10 @@ class FormReader:
 
     def read(self, sql: str) -> Join:
         """The query of a text, as `parse` finds it."""
-        cut = _cut(sql)
+        return self.read_cut(sql, cut_form(sql))
+
+    def read_cut(self, sql: str, cut: Cut | None) -> Join:
+        """The same of a text that has been cut."""
         if cut is None:
             return self._parse(sql)
         key, constants = cut
@@ -102,16 +107,10 @@ class FormReader:
             form.query, form.marks = first, tuple(map(_bare, one))
 
 
-def form_of(sql: str) -> str | None:
-    """What texts that differ in their constants have in common."""
-    cut = _cut(sql)
-    return None if cut is None else cut[0]
-
-
-def _cut(sql: str) -> tuple[str, list[str]] | None:
+def cut_form(sql: str) -> Cut | None:
     """A text's form, and its constants; None if it has none, or is not worth it.
 
-    >>> _cut("SELECT o.id FROM o WHERE o.a > 5 AND o.b = 'x' WINDOW = 7 SECONDS")
+    >>> cut_form("SELECT o.id FROM o WHERE o.a > 5 AND o.b = 'x' WINDOW = 7 SECONDS")
     ('SELECT o.id FROM o WHERE o.a > \\x00n\\x00 AND o.b = \\x00t\\x00 WINDOW = 7 SECONDS', ['5', "'x'"])
     """
     if not isinstance(sql, str) or len(sql) > _MOST_TEXT or "\0" in sql:

@@ -17,7 +17,7 @@ from watersmeet.errors import QueryError, UnknownNameError, UnsupportedError
 from watersmeet.query.expr import Expr
 from watersmeet.query.select import END, Aggregate, Grouping, Output, result_type
 from watersmeet.sql.aggregates import BY_TIME, Written, read_aggregate
-from watersmeet.sql.copies import copy_tree
+from watersmeet.sql.copies import copy_tree, list_nodes
 from watersmeet.sql.evaluator.lower import type_of
 from watersmeet.sql.evaluator.types import SparkType
 from watersmeet.sql.expressions import is_star, item_of, show, to_expr
@@ -103,6 +103,8 @@ class _Folder:
     def __post_init__(self) -> None:
         self.kinds = {show(key): (n, _type_name(type_of(key))) for n, key in reversed([*enumerate(self.keys)])}
         """The number and the type of every key, by its text."""
+        self.key_types = tuple({type(key) for key in self.keys})
+        """Parts of other types are no keys, and their text is not written."""
         self.time_kind = "" if self.window is None else _type_name(type_of(self.window.column))
 
     @property
@@ -130,8 +132,12 @@ class _Folder:
         refuse_inside(inner, replayed=True, aggregated=True)
         text = show(inner)
         resolved = self.scope.resolve(spell_out(_count_rows(inner), self.window, self.scope))
-        holder = exp.Paren(this=resolved).transform(lambda part: self.fold(part, text), copy=False)
-        return replace(to_expr(holder.this.unnest()), text=text)
+
+        def put(part: Any) -> Any:
+            folded = self.fold(part, text)
+            return None if folded is part else folded
+
+        return replace(to_expr(copy_tree(resolved, put).unnest()), text=text)
 
     def fold(self, part: Any, text: str) -> Any:
         """A part of a resolved item as a column of the group, or itself."""
@@ -142,7 +148,7 @@ class _Folder:
             folded = fold_window(part, self.window, start, end)
             if folded is not None:
                 return folded
-        key = self.kinds.get(show(part))
+        key = self.kinds.get(show(part)) if isinstance(part, self.key_types) else None
         if key is not None:
             return _slot(f"g{key[0]}", key[1])
         written = read_aggregate(part)
@@ -206,11 +212,13 @@ def refuse_nested(node: Any, shown: str) -> None:
 
 def _count_rows(node: Any) -> Any:
     """count(*) counts a literal: a star is no expression."""
-    holder = exp.Paren(this=copy_tree(node))
-    for count in list(holder.find_all(exp.Count)):
-        if isinstance(count.this, exp.Star):
-            count.set("this", exp.Literal.number(1))
-    return holder.this
+    if not any(isinstance(part, exp.Star) for part in list_nodes(node)):
+        return node
+    return copy_tree(node, lambda part: exp.Literal.number(1) if _is_counted(part) else None)
+
+
+def _is_counted(part: Any) -> bool:
+    return isinstance(part, exp.Star) and isinstance(part.parent, exp.Count)
 
 
 def _slot(name: str, spark_type: str) -> Any:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError as SqlglotParseError
+from sqlglot.tokens import Token, TokenType
 
 from watersmeet.errors import ParseError, UnsupportedError, WatersmeetError
 from watersmeet.query.join import Join
@@ -158,10 +158,10 @@ def _statements(sql: str, tokens: list[Any] | None = None, written: str = "") ->
     """sqlglot's trees; its parser answers odd texts with assorted built-in errors, all of which mean: unreadable. `tokens`: the text's, if they are at hand, by their places in
     what was `written`."""
     try:
-        shown = _hide(sql)
-        if shown != sql:
-            return [_restore(statement) for statement in sqlglot.parse(shown, dialect=SPARK)]
-        return SPARK.parser().parse(tokenize(sql) if tokens is None else tokens, written or sql)
+        given = tokenize(sql) if tokens is None else tokens
+        shown = _hide(given)
+        found: list[Any] = SPARK.parser().parse(shown, written or sql)
+        return found if shown is given else [_restore(statement) for statement in found]
     except SqlglotParseError as error:
         raise ParseError(_explain(error)) from error
     except (RecursionError, ParseError):
@@ -173,16 +173,14 @@ def _statements(sql: str, tokens: list[Any] | None = None, written: str = "") ->
 _HIDDEN = "wm_window"
 
 
-def _hide(sql: str) -> str:
-    """The text with another name for window() where it stands first in GROUP BY: sqlglot would take it for the WINDOW clause there."""
-    lower = sql.lower()
-    if "window" not in lower or "group" not in lower:
-        return sql
-    tokens, out, done = tokenize(sql), "", 0
-    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
-        if before.token_type.name == "GROUP_BY" and token.text.lower() == "window" and after.text == "(":
-            out, done = out + sql[done : token.start] + _HIDDEN, token.end + 1
-    return out + sql[done:]
+def _hide(tokens: list[Any]) -> list[Any]:
+    """The tokens with another name for window() where it stands first in GROUP BY: sqlglot would take it for the WINDOW clause there."""
+    out = tokens
+    for n, (before, token, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False), 1):
+        if before.token_type is TokenType.GROUP_BY and token.text.lower() == "window" and after.text == "(":
+            hidden = Token(TokenType.VAR, _HIDDEN, token.line, token.col, token.start, token.end)
+            out = [*out[:n], hidden, *out[n + 1 :]]
+    return out
 
 
 def _restore(statement: Any) -> Any:

@@ -10,7 +10,7 @@ anything else                              Condition; of an OR of these, and of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -98,10 +98,11 @@ def _sort_one(node: Any, scope: Scope, result: Bound) -> None:
     if len(aliases_of(node)) < 2:
         result.filters.append(to_expr(node))
         return
-    timed = time_condition(node, scope, show(node))
+    timed = time_condition(node, scope)
     if timed is not None:
-        result.edges += timed.edges
-        result.widened += [(show(node), timed.widened_us)] if timed.widened_us else []
+        written = show(node)
+        result.edges += [replace(edge, text=written) for edge in timed.edges]
+        result.widened += [(written, timed.widened_us)] if timed.widened_us else []
     predicate = _predicate(node)
     if timed is None or timed.widened_us or isinstance(predicate, Equality):
         result.predicates.append(predicate)

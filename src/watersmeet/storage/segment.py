@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from operator import is_
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -50,6 +51,18 @@ KeyColumns = tuple[tuple[str, Kind], ...]
 """(wire column, kind of its codes) of keys that are taken together."""
 ZonedCondition = tuple[str, str]
 """A condition over a table's columns, and the time zone in which it is evaluated."""
+CodedTest = tuple[str, Kind, tuple[tuple[int, int], ...]]
+"""A column, how it is coded, and spans of codes of which one has the value's: a NULL's is in none."""
+
+
+@dataclass(frozen=True)
+class CodedCondition:
+    """Ways to pass, each of tests that all hold."""
+
+    ways: tuple[tuple[CodedTest, ...], ...]
+
+
+RowGate = ZonedCondition | CodedCondition
 
 
 def _derive(make: Callable[Concatenate[Segment, P], V]) -> Callable[Concatenate[Segment, P], V]:
@@ -163,9 +176,7 @@ class Segment:
         return self.index(((name, "integer"),))
 
     @_derive
-    def code_column(
-        self, name: str, kind: Kind, gate: ZonedCondition | None, is_probed: bool = True
-    ) -> hash_window.Coded:
+    def code_column(self, name: str, kind: Kind, gate: RowGate | None, is_probed: bool = True) -> hash_window.Coded:
         """A wire column by codes, indexed by code and time if it is probed; NULLs, and rows that do not pass a gate, count as invalid."""
         column = self.column(name)
         if column.null_count == 0 and gate is None:
@@ -184,9 +195,17 @@ class Segment:
         return coded
 
     @_derive
-    def _test_gate(self, gate: ZonedCondition) -> np.ndarray:
+    def _test_gate(self, gate: RowGate) -> np.ndarray:
         """Where a condition over the table's columns holds."""
-        return mask(self.table, gate[0], *gate)
+        if not isinstance(gate, CodedCondition):
+            return mask(self.table, gate[0], *gate)
+        return np.logical_or.reduce([np.logical_and.reduce([self._test(*test) for test in way]) for way in gate.ways])
+
+    def _test(self, name: str, kind: Kind, spans: Sequence[tuple[int, int]]) -> np.ndarray:
+        """Where the codes of a column lie in one of some spans."""
+        coded = self.code_column(name, kind, None, False)
+        found = np.logical_or.reduce([(coded.codes >= low) & (coded.codes <= high) for low, high in spans])
+        return found if coded.valid is None else found & (coded.valid != 0)
 
     @_derive
     def find_nulls(self, *names: str) -> np.ndarray | None:
@@ -324,6 +343,8 @@ class Settler:
             if dead.max_ts < self.cut_ts:
                 self.store.remove(dead)
         living = self._trim(living)
+        if (new is None or not new.rows) and len(living) == len(infos) and all(map(is_, living, infos)):
+            return list(infos)  # they have been compacted
         if new is not None and new.rows:
             alive = new if new.min_ts >= self.cut_ts else new.where(new.ts >= self.cut_ts)
             living += [self.store.write(piece) for piece in _pieces(alive)]

@@ -64,6 +64,16 @@ class Segments(NamedTuple):
     indexes: np.ndarray
 
 
+def find_most_leaves(nodes: np.ndarray) -> int:
+    """The most templates that end at one node: a walk has room for them. A small batch should not look at all nodes for that."""
+    return int(np.max(nodes[:, _LEAVES + 1] - nodes[:, _LEAVES], initial=0))
+
+
+def count_tries(nodes: np.ndarray) -> np.ndarray:
+    """Where to count the tuples that every node tries, and in the end the most that one of them has tried."""
+    return np.zeros(len(nodes) + 1, np.int64)
+
+
 def walk(
     trie: tuple[np.ndarray, ...],
     width: int,
@@ -73,18 +83,19 @@ def walk(
     limit: int = LIMIT,
     driving: int | None = None,
     tried: np.ndarray | None = None,
+    most_leaves: int | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Chunks of (template, tuples by alias) that tuples of a stream make: rows of one of its segments, the last without a word, in this order.
 
-    Any order gives the same combinations; by time is the fastest. To `tried` the tuples are added that every node tries. Chunks may be empty, so that the
-    caller can look at it.
+    Any order gives the same combinations; by time is the fastest. To `tried` the tuples are added that every node tries, see `count_tries`. Chunks may be empty,
+    so that the caller can look at it. `most_leaves`: what `find_most_leaves` finds, if it is at hand.
     """
     nodes = trie[1]
-    tried = np.zeros(len(nodes), np.int64) if tried is None else tried
+    tried = count_tries(nodes) if tried is None else tried
     driver = int(segments.first[stream + 1]) - 1 if driving is None else driving
     if trie[0][stream, 0] == trie[0][stream, 1] or len(order) == 0:
         return
-    capacity = max(limit, int(np.max(nodes[:, _LEAVES + 1] - nodes[:, _LEAVES])))
+    capacity = max(limit, find_most_leaves(nodes) if most_leaves is None else most_leaves)
     stack = np.zeros((width + 1, 9), np.int64)
     ranges = np.full((len(segments.ts), 5), -1, np.int64)
     ranges[:, _FROM], ranges[:, _TO], ranges[:, _FIRST : _BEYOND + 1] = LAST, FIRST, 0
@@ -305,6 +316,7 @@ def _walk(  # type: ignore[no-untyped-def]
         stack[depth, _AT] = at + 1
         left -= 1
         tried[node] += 1
+        tried[-1] = max(tried[-1], tried[node])
         match = at if stack[depth, _SCANS] != 0 else int64s(index[column, segment, 3])[at]
         when = int64s(seg_ts[segment])[match]
         if is_new[segment] != 0 and when == times[0]:

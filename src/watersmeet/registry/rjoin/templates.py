@@ -29,7 +29,7 @@ from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogu
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
 from watersmeet.registry.shared.compiled import unit_of
-from watersmeet.registry.shared.query_index import code_of
+from watersmeet.registry.shared.gates import code_of
 from watersmeet.registry.subscription import Column, Registered
 from watersmeet.registry.template import hull
 

@@ -25,8 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.columns.arrow import codes
+from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.instants import NO_BOUND, shift
-from watersmeet.kernels.registered.probe_trie import silence
+from watersmeet.kernels.registered.probe_trie import find_most_leaves, silence
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.gates import Gate, gates
@@ -110,6 +112,7 @@ class Block:
         """By rule the alias that it preserves, if it is one of an outer join."""
         self.is_lone = np.array([rule.template.is_lone for rule in self.rules], np.bool_)
         self.trie, self.width = builder.build(), builder.width
+        self.most_leaves = find_most_leaves(self.trie.nodes)
         self.partners = Trie(*(array.copy() for array in self.trie)) if self.outer else None
         self.probed = frozenset(np.unique(self.trie.nodes[:, 1]).tolist())
         """Columns that are looked up: the others need no index."""
@@ -130,8 +133,18 @@ class Block:
     def lay_out(self, plan: RegistryPlan) -> Layout:
         """The block's columns as segments are laid out."""
         if self._layout is None:
-            self._layout = Layout(plan, self.streams, self.columns, self.probed)
+            self._layout = Layout(plan, self.streams, self.columns, self.probed, self._find_shown())
         return self._layout
+
+    def _find_shown(self) -> dict[str, set[str]]:
+        """By stream the columns that residuals and answers read."""
+        shown: dict[str, set[str]] = {}
+        for stream, column in self.plain_names:
+            shown.setdefault(stream, set()).add(column)
+        for (_, columns), _ in (*self.residuals, *self.outputs):
+            for _, stream, column in columns:
+                shown.setdefault(stream, set()).add(column)
+        return shown
 
     @property
     def size(self) -> int:
@@ -154,6 +167,10 @@ class Block:
         self.sharing = np.bincount(self.template_of[self.active != 0], minlength=self.templates)
         """By template the living rules that share it."""
         self._by_template: tuple[np.ndarray, np.ndarray] | None = None
+        self.living_distinct = np.flatnonzero(self.distinct & (self.active != 0))
+        """The living rules with DISTINCT."""
+        self.distinct_sum = _sum_up(self.names.take(pa.array(self.living_distinct)), self.effect[self.living_distinct])
+        """A sum over their queries: if that of all blocks is another one, queries have come or gone."""
 
     def list_first(self, templates: np.ndarray, most: int) -> np.ndarray:
         """The first living rules of some templates, so many of each at most."""
@@ -300,6 +317,10 @@ def _delays(templates: Iterable[Template], width: int) -> np.ndarray:
     """By template and alias how much later than its stream's watermark an answer may leave: preserved tuples wait for their partners."""
     rows = [[t.wait_us if t.outer is not None and n == t.partner else 0 for n in range(width)] for t in templates]
     return np.array(rows, np.int64).reshape(-1, width)
+
+
+def _sum_up(names: pa.Array, effect: np.ndarray) -> int:
+    return int(combine(codes(names, "bytes"), effect).sum()) if len(names) else 0
 
 
 def _silence(trie: Trie, alive: np.ndarray) -> None:

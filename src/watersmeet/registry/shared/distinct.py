@@ -32,11 +32,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.columns.arrow import Fold, codes, integers, slice_by_bytes
+from watersmeet.columns.arrow import Fold, integers, slice_by_bytes
 from watersmeet.columns.row_hash import HASH, row_hash
 from watersmeet.columns.spark_types import unit_type
 from watersmeet.dataflow.clock import NEVER
-from watersmeet.kernels.hashing import combine
 from watersmeet.operators.finish.distinct import are_new, firsts, last_instant
 from watersmeet.plan.model import TIME
 from watersmeet.query.window import UNBOUNDED
@@ -141,23 +140,45 @@ class AnsweredRows:
 
 
 class _Living:
-    """The living queries with DISTINCT, and the times before which their kept rows are over."""
+    """The living queries with DISTINCT, and the times before which their kept rows are over. What is not asked for costs nothing."""
 
     def __init__(self, blocks: Sequence[Block], marks: Mapping[str, int]) -> None:
-        places = [np.flatnonzero(b.distinct & (b.active != 0)) for b in blocks]
-        nothing, no_names = [np.empty(0, np.int64)], [pa.array([], pa.large_string())]
-        self.names = pa.concat_arrays(
-            [*no_names, *(b.names.take(pa.array(p)) for b, p in zip(blocks, places, strict=True))]
-        )
-        self.effect = np.concatenate([*nothing, *(b.effect[p] for b, p in zip(blocks, places, strict=True))])
-        self.width = np.concatenate([*nothing, *(b.bucket_us[p] for b, p in zip(blocks, places, strict=True))])
-        over = [b.template_over(marks)[b.template_of[p]] for b, p in zip(blocks, places, strict=True)]
-        self.cut = np.where(self.width >= UNBOUNDED, NEVER, np.concatenate([*nothing, *over]))
+        self._blocks, self._marks = blocks, marks
 
     @cached_property
     def sum(self) -> int:
         """The same for the same queries, however they lie in blocks."""
-        return int(combine(codes(self.names, "bytes"), self.effect).sum()) if len(self.names) else 0
+        return int(np.array([block.distinct_sum for block in self._blocks], np.int64).sum())
+
+    @cached_property
+    def names(self) -> pa.Array:
+        """Their ids."""
+        found = [b.names.take(pa.array(p)) for b, p in self._places]
+        return pa.concat_arrays([pa.array([], pa.large_string()), *found])
+
+    @cached_property
+    def effect(self) -> np.ndarray:
+        """The batches in which they took effect."""
+        return self._gather([b.effect[p] for b, p in self._places])
+
+    @cached_property
+    def width(self) -> np.ndarray:
+        """Of their buckets."""
+        return self._gather([b.bucket_us[p] for b, p in self._places])
+
+    @cached_property
+    def cut(self) -> np.ndarray:
+        """The times before which their rows are over."""
+        over = self._gather([b.template_over(self._marks)[b.template_of[p]] for b, p in self._places])
+        return np.where(self.width >= UNBOUNDED, NEVER, over)
+
+    @cached_property
+    def _places(self) -> list[tuple[Block, np.ndarray]]:
+        """By block the numbers of its rules."""
+        return [(b, b.living_distinct) for b in self._blocks]
+
+    def _gather(self, parts: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     @property
     def highest_cut(self) -> int:

@@ -18,12 +18,9 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import block_bytes, cuts
 from watersmeet.expressions.evaluator import evaluate
-from watersmeet.kernels import hash_window
-from watersmeet.kernels.hash_window import pairs
-from watersmeet.kernels.registered.fan_out import admit, keys, span
+from watersmeet.kernels.registered.fan_out import Classes, admit, search, span
 from watersmeet.kernels.registered.probe_trie import LIMIT
 from watersmeet.kernels.registered.ranges import stab
-from watersmeet.registry.ranges import LEAST
 from watersmeet.registry.shared.block import Block, Form
 from watersmeet.registry.shared.visible import Taken, Visible
 
@@ -46,10 +43,11 @@ class Pairs:
 
     def blocks(self) -> Iterator[Pairs]:
         """The same pairs in blocks, by the bytes of all tuples that a pair shows."""
-        widths, rows = self.taken.widths(), len(self.query)
-        if rows * self.places.shape[1] * int(widths.max(initial=0)) <= block_bytes():
+        rows = len(self.query)
+        if rows * self.places.shape[1] * self.taken.nbytes <= block_bytes():
             yield self
             return
+        widths = self.taken.widths()
         each = widths[self.places].sum(axis=1)[self.combination]
         for begin, end in cuts(each, rows, block_bytes()):
             yield self.where(slice(begin, end))
@@ -104,21 +102,17 @@ def find_candidates(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pairs of a combination and a query whose constants, lists and ranges hold; what is left of its conditions is not evaluated."""
     index = block.index
-    for combination, class_of in pairs(first, count, np.arange(len(index.classes)), limit):
-        key, value = keys(
-            tuples, combination, class_of, index.alias, index.column, index.range_alias, index.range_column, index.is_down,
-            visible.codes,
-        )  # fmt: skip
-        begin, found = hash_window.probe(index.hashed, key, np.full(len(key), LEAST), value)
-        for wanted, entry in stab(index.tree, index.hashed.rows, begin, found, value, limit):
-            combination_of, class_at = combination[wanted], class_of[wanted]
+    classes = Classes(index.alias, index.column, index.range_alias, index.range_column, index.is_down)
+    for hits in search(tuples, first, count, classes, visible.codes, index.hashed, limit):
+        for wanted, entry in stab(index.tree, index.hashed.rows, hits.first, hits.many, hits.value, limit):
+            combination, class_of = hits.combination[wanted], hits.class_of[wanted]
             keep = admit(
-                tuples, combination_of, class_at, entry, index.query_of, index.alias, index.column, visible.codes, visible.valid,
+                tuples, combination, class_of, entry, index.query_of, index.alias, index.column, visible.codes, visible.valid,
                 index.values, oldest, block.sees_from, block.active,
                 index.test_start, index.test_alias, index.test_column, index.test_low, index.test_high,
             )  # fmt: skip
             if keep.any():
-                yield combination_of[keep], index.query_of[entry[keep]]
+                yield combination[keep], index.query_of[entry[keep]]
 
 
 def take(

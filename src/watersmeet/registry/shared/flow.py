@@ -180,7 +180,9 @@ class Answer:
         """What the tries find; a new tuple by itself is one for the queries that watch its stream alone."""
         for number, stream in enumerate(block.streams):
             rows = visible.new_rows(number)
-            yield from walk(block.trie, block.width, visible.kernel, number, rows, tried=tried)
+            yield from walk(
+                block.trie, block.width, visible.kernel, number, rows, tried=tried, most_leaves=block.most_leaves
+            )
             for begin in range(0, len(rows) if stream in block.alone else 0, LIMIT):
                 part = rows[begin : begin + LIMIT]
                 tuples = np.full((len(part), block.width), -1, np.int64)

@@ -28,6 +28,7 @@ from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER, stream_cuts
 from watersmeet.dataflow.report import add_figures
 from watersmeet.errors import QuotaError
+from watersmeet.kernels.registered.probe_trie import count_tries
 from watersmeet.query.quotas import Quotas
 from watersmeet.registry.plan import QUERY
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
@@ -95,7 +96,7 @@ class Meter:
         self, block: Block, trie: Trie, make: Callable[[np.ndarray], Iterable[Combinations]]
     ) -> Iterator[Combinations]:
         """The combinations that are made, until a template has more than the quota of its queries, whole or begun; `make` is given where to count those that a node tries."""
-        counts, tried = np.zeros(block.templates, np.int64), np.zeros(len(trie.nodes), np.int64)
+        counts, tried = np.zeros(block.templates, np.int64), count_tries(trie.nodes)
         most = self.quotas.combinations
         for templates, tuples in make(tried):
             found = np.bincount(templates, minlength=block.templates)
@@ -109,7 +110,7 @@ class Meter:
         self._look(block, trie, tried)
 
     def _look(self, block: Block, trie: Trie, tried: np.ndarray) -> None:
-        if tried.max(initial=0) > self.quotas.combinations:
+        if tried[-1] > self.quotas.combinations:
             refuse_more(self.quotas, block.list_ids(trie.find_widest(tried, self.quotas.combinations)), "combinations")
 
     def weigh(self, blocks: Sequence[Block], manifest: Manifest, store: SegmentStore, marks: Mapping[str, int]) -> None:

@@ -69,7 +69,7 @@ class Trie(NamedTuple):
         """
         out = [np.empty(0, np.int64)]
         parents = self._find_parents()
-        over = tried > most
+        over = tried[: len(self.nodes)] > most
         for node in np.flatnonzero(over).tolist():
             path = [node]
             while path[-1] >= 0:

@@ -19,14 +19,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from watersmeet.columns.arrow import codes
 from watersmeet.kernels import hash_window
 from watersmeet.kernels.hashing import combine
 from watersmeet.kernels.registered.ranges import build_tree
 from watersmeet.plan.types import Kind
 from watersmeet.registry.ranges import LEAST, MOST
+from watersmeet.registry.shared.gates import code_of
 from watersmeet.registry.shared.probe_trie import TrieBuilder
 from watersmeet.registry.subscription import Range, Subscription
 from watersmeet.registry.template import Template
@@ -155,8 +154,3 @@ def _span(query: Subscription, of: QueryClass) -> tuple[int, int]:
         return 0, 0
     low, high = next(r[3:] for r in query.ranges if r[:3] == of.range_of[0])
     return (~high, MOST) if of.direction == _DOWN else (low, high)
-
-
-def code_of(value: int | str) -> int:
-    """The code of a constant."""
-    return value if isinstance(value, int) else int(codes(pa.array([value]), "bytes")[0])

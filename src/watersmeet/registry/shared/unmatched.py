@@ -164,7 +164,16 @@ class Unmatched:
         for at in np.unique(asked >> 32):
             rows = asked[asked >> 32 == at] & 0xFFFFFFFF
             stream = self.visible.stream_of[at]
-            yield from walk(trie, self.block.width, segments, stream, rows, driving=int(at), tried=tried)
+            yield from walk(
+                trie,
+                self.block.width,
+                segments,
+                stream,
+                rows,
+                driving=int(at),
+                tried=tried,
+                most_leaves=self.block.most_leaves,
+            )
 
     def _keep_ending(self, templates: np.ndarray, tuples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The combinations of templates in which the preserved tuple's wait ends."""

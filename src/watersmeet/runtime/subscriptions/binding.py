@@ -14,24 +14,30 @@ from watersmeet.query.join import Join
 from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.registry.bind import name_apart, refuse_same_names, refuse_unlisted_in, subscription, why_not_shared
+from watersmeet.registry.bind import (
+    name_apart,
+    refuse_nested,
+    refuse_same_names,
+    refuse_unlisted_in,
+    subscription,
+    why_not_shared,
+)
 from watersmeet.registry.subscription import AnswerColumn, Computed, Subscription
 from watersmeet.registry.template import Template
 from watersmeet.runtime.arrow_types import DuckDBTypes
-from watersmeet.runtime.subscriptions.own import find_columns, plan_run
-from watersmeet.sql.forms import FormReader, form_of
+from watersmeet.runtime.subscriptions.own_plan import check_query, empty_rows
+from watersmeet.sql.forms import FormReader, cut_form
 
 _MOST_FORMS = 2_000
 
 
 def types_of(join: Join) -> DuckDBTypes:
     """The types of a query's expressions, as they are known without data; a nested type counts as NULL."""
-    return DuckDBTypes(
-        {
-            alias: pa.schema([(c, arrow_type(t) or pa.null()) for c, t in join.spec(alias).schema.items()])
-            for alias in join.aliases
-        }
-    )
+    return DuckDBTypes({alias: _schema_of(join.spec(alias)) for alias in join.aliases})
+
+
+def _schema_of(spec: StreamSpec) -> pa.Schema:
+    return pa.schema([(c, arrow_type(t) or pa.null()) for c, t in spec.schema.items()])
 
 
 class Binder:
@@ -39,33 +45,39 @@ class Binder:
 
     def __init__(self, specs: Mapping[str, StreamSpec], session: Session) -> None:
         self._reader = FormReader(specs, session, lone=True)
+        self._schemas = {name: _schema_of(spec) for name, spec in specs.items()}
+        self._plain = {name: empty_rows(spec).schema for name, spec in specs.items()}
+        """The same without columns of nested types."""
         self._columns: dict[str, tuple[AnswerColumn, ...]] = {}
 
     def bind(self, sql: str) -> Subscription:
         """A query, or an error with the reason why it cannot be one."""
-        join = name_apart(self._reader.read(sql))
+        cut = cut_form(sql)
+        join = name_apart(self._reader.read_cut(sql, cut))
         refuse_same_names(join)
+        types = DuckDBTypes({i.alias: self._schemas[i.stream] for i in join.inputs})
         if not why_not_shared(join):
-            return subscription(join, types_of(join))
-        refuse_unlisted_in(join, types_of(join))
+            return subscription(join, types)
+        refuse_unlisted_in(join, types)
+        refuse_nested(join)
         order = sorted(join.aliases, key=lambda a: (join.spec(a).name, join.aliases.index(a)))
         conditions = (*join.filters, *(p.condition for p in join.predicates), *join.after)
         return Subscription(
             Template(tuple(join.spec(a).name for a in order), (), _find_bounds(join, order)),
             (),
             tuple(Computed(str(c), ()) for c in conditions),
-            self._find_columns(sql, join),
+            self._find_columns(None if cut is None else cut[0], join),
             join.distinct,
             own=sql,
         )
 
-    def _find_columns(self, sql: str, join: Join) -> tuple[AnswerColumn, ...]:
-        """The columns of answers; a query of another form has been planned, and can be."""
-        form = form_of(sql)
+    def _find_columns(self, form: str | None, join: Join) -> tuple[AnswerColumn, ...]:
+        """The columns of answers; a query of another form has been checked, and can be planned."""
         known = None if form is None else self._columns.get(form)
         if known is None:
-            found = find_columns(plan_run(join))
-            known = tuple(AnswerColumn(name, kind, Computed("{0}", ())) for name, kind in found)
+            known = tuple(
+                AnswerColumn(name, kind, Computed("{0}", ())) for name, kind in check_query(join, self._plain)
+            )
             if form is not None and len(self._columns) < _MOST_FORMS:
                 self._columns[form] = known
         return known

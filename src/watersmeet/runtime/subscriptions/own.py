@@ -16,29 +16,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from time import process_time
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.columns.arrow import integers, shrink
-from watersmeet.columns.spark_types import arrow_type, spark_name
+from watersmeet.columns.spark_types import spark_name
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Turn
 from watersmeet.dataflow.report import Report, add_figures
-from watersmeet.errors import QuotaError, UnsupportedError
-from watersmeet.plan.options import Options
-from watersmeet.plan.types import is_plain
-from watersmeet.query.expr import Expr, column
-from watersmeet.query.join import Join
+from watersmeet.errors import QuotaError
 from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
-from watersmeet.query.select import END, GROUP, Output
-from watersmeet.query.session import Session
 from watersmeet.query.stream import StreamSpec
-from watersmeet.registry.bind import as_null, name_apart
 from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.answers import write_rows, write_texts
 from watersmeet.registry.shared.block import write_prefix
@@ -46,54 +38,15 @@ from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.versions import forget_gone, get_or_make
 from watersmeet.runtime.in_process import LocalRun
+from watersmeet.runtime.subscriptions.own_plan import TIME_NAME, empty_rows, parse_query, plan_run
 from watersmeet.runtime.units import InProcess
-from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import OTHER, Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
 OWN = "own"
 _KIND = f"{OTHER}{OWN} "
-_TIME = "_wm_ts"
-"""The hidden column of results by which their answers get a time."""
 _KEPT = ("late", "fanout", "driving", "extra")
 """What a unit's memory has besides segments and maxima."""
-
-
-def parse_query(sql: str, specs: Mapping[str, StreamSpec], session: Session) -> Join:
-    """A registered query, bound; one stream by itself is allowed."""
-    return name_apart(parse(sql, specs, session, lone=True))
-
-
-def plan_run(join: Join) -> LocalRun:
-    """A run of a query, whose expressions are on the list; what cannot be planned is refused."""
-    streams = {name: replace(spec, max_ahead_us=None) for name, spec in join.streams.items()}
-    shown = show_times(_forgive(replace(join, streams=streams)))
-    run = LocalRun(shown, {i.stream: _empty(join.streams[i.stream]) for i in join.inputs}, Options(units=1))
-    run.balance = run.sides = None
-    return run
-
-
-def find_columns(run: LocalRun) -> list[tuple[str, str]]:
-    """Names and Spark types of a run's answers."""
-    out = [(f.name, spark_name(f.type)) for f in run.rows_of([]).schema if not f.name.startswith(_TIME)]
-    for name, kind in out:
-        if not is_plain(kind):
-            raise UnsupportedError(
-                f"SELECT {name}: a subscription answers in plain types, and this is {kind}; select its fields in the stream's source"
-            )
-    return out
-
-
-def show_times(join: Join) -> Join:
-    """The query with the event times of its rows' members among the columns, or with the ends of its groups, where these do not change it."""
-    if join.group_window is not None and join.grouping is not None:
-        hidden = Output(_TIME, column(GROUP, END))
-        return replace(join, finish=replace(join.grouping, select=(*join.grouping.select, hidden)))
-    if join.finish is not None:
-        return join
-    seen = join.aliases if join.tree is None else join.tree.visible
-    times = [Output(f"{_TIME}{n}", column(alias, join.spec(alias).time)) for n, alias in enumerate(seen)]
-    return replace(join, select=(*join.select, *times))
 
 
 @dataclass(frozen=True)
@@ -255,13 +208,9 @@ def key_of(sql: str, effect: int) -> str:
     return f"{hashlib.blake2b(sql.encode(), digest_size=12).hexdigest()}@{effect}"
 
 
-def _empty(spec: StreamSpec) -> pa.Table:
-    return pa.schema([(n, kind) for n, t in spec.schema.items() if (kind := arrow_type(t)) is not None]).empty_table()
-
-
 def _rename(spec: StreamSpec, new: Segment | None) -> pa.Table:
     """New tuples under the stream's own names and types; columns of nested types are left out."""
-    empty = _empty(spec)
+    empty = empty_rows(spec)
     if new is None:
         return empty
     names = [wire_name(spec, name) for name in empty.column_names]
@@ -270,7 +219,7 @@ def _rename(spec: StreamSpec, new: Segment | None) -> pa.Table:
 
 def _find_times(rows: pa.Table, latest: int) -> np.ndarray:
     """Event times of answers: of the youngest member, or the end of a group; of rows without one that of the batch."""
-    names = [name for name in rows.column_names if name.startswith(_TIME)]
+    names = [name for name in rows.column_names if name.startswith(TIME_NAME)]
     if not names:
         return np.full(rows.num_rows, latest)
     times = [pc.cast(rows.column(name), pa.int64()) for name in names]
@@ -279,24 +228,10 @@ def _find_times(rows: pa.Table, latest: int) -> np.ndarray:
 
 def _write(rows: pa.Table) -> list[pa.Array | pa.Scalar]:
     """The pieces of answers' objects: names and texts of values."""
-    shown = [name for name in rows.column_names if not name.startswith(_TIME)]
+    shown = [name for name in rows.column_names if not name.startswith(TIME_NAME)]
     columns = [rows.column(name).combine_chunks() for name in shown]
     texts = write_texts(columns, [spark_name(c.type) for c in columns], "answers")
     pieces: list[pa.Array | pa.Scalar] = []
     for n, (name, text) in enumerate(zip(shown, texts, strict=True)):
         pieces += pa.scalar(write_prefix(n, name), pa.large_string()), text
     return pieces
-
-
-def _forgive(part: Any) -> Any:
-    """A query whose expressions are NULL where they fail."""
-    if isinstance(part, Expr):
-        return part if part.is_column else replace(part, duckdb_template=as_null(part.duckdb_template))
-    if isinstance(part, tuple) and not hasattr(part, "_fields"):
-        return tuple(_forgive(item) for item in part)
-    if is_dataclass(part) and not isinstance(part, type) and type(part).__module__.startswith("watersmeet.query"):
-        changed = {
-            f.name: new for f in fields(part) if f.init and (new := _forgive(old := getattr(part, f.name))) is not old
-        }
-        return replace(part, **changed) if changed else part
-    return part

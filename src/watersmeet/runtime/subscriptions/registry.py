@@ -109,9 +109,10 @@ class Registry:
 
         def plan() -> list[Change]:
             changes: list[Change] = []
-            taken, fresh = set(self._state.queries), _names(self.version + 1)
+            taken: set[str] = set()
+            fresh, known = _names(self.version + 1), self._state.queries
             for id, sql, query in bound:
-                named = self._choose_id(id, taken, fresh)
+                named = self._choose_id(id, lambda name: name in taken or name in known, fresh)
                 taken.add(named)
                 changes.append(_add(named, sql, query, backfill))
             return changes
@@ -178,7 +179,9 @@ class Registry:
                 return {"action": "remove", "id": id}
             if action != "add":
                 raise OptionError(f"action {action!r}: a row of the feed says 'add' or 'remove'")
-            return _add(self._choose_id(id, taken, _names(self.version + 1)), sql, self.bind(sql), backfill=False)
+            return _add(
+                self._choose_id(id, taken.__contains__, _names(self.version + 1)), sql, self.bind(sql), backfill=False
+            )
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -334,11 +337,11 @@ class Registry:
         if queries.get("snapshot", 0) > self._base:
             self._base = self.log.snapshot(queries["snapshot"]).version
 
-    def _choose_id(self, id: str | None, taken: set[str], fresh: Iterator[str]) -> str:
+    def _choose_id(self, id: str | None, is_taken: Callable[[str], bool], fresh: Iterator[str]) -> str:
         """The id of a new query; without one, the next of the fresh names that is free."""
         if id is None:
-            return next(name for name in fresh if name not in taken)
-        if id in taken:
+            return next(name for name in fresh if not is_taken(name))
+        if is_taken(id):
             raise QueryError(f"a query {id!r} is registered already; remove it first, or give another id")
         return id
 

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.query.stream import INTEGERS, TIME_TYPES
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.functions import cast_seconds
 from watersmeet.sql.evaluator.types import (
     BIGINT,
@@ -109,7 +110,7 @@ def _neg(node: Any, lower: Lower) -> Typed:
     if isinstance(inner, exp.Literal) and not inner.is_string:
         kind = literal_type(f"-{inner.name}")
         if kind is not None:
-            return Typed(cast(exp.Paren(this=exp.Neg(this=inner.copy())), kind), kind)
+            return Typed(cast(exp.Paren(this=exp.Neg(this=copy_tree(inner))), kind), kind)
     typed = lower(node.this)
     negated = exp.Neg(this=paren(typed.node))
     if typed.kind == "interval":
@@ -178,7 +179,7 @@ def _cast(node: Any, lower: Lower) -> Typed:
     """CAST and `::`; both raise on failure, unlike TRY_CAST."""
     inner, to = lower(node.this), read_type(node.to.sql("spark"))
     if node.args.get("safe") or to is None:
-        made = (exp.TryCast if node.args.get("safe") else exp.Cast)(this=inner.node, to=node.to.copy())
+        made = (exp.TryCast if node.args.get("safe") else exp.Cast)(this=inner.node, to=copy_tree(node.to))
         return Typed(made, None)
     if inner.type == TIMESTAMP and (to.kind in INTEGERS or to.kind in ("float", "double")):
         return cast_seconds(inner, to)

@@ -16,6 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from watersmeet.query.stream import INTEGERS
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.patterns import translate
 from watersmeet.sql.evaluator.types import (
     BIGINT,
@@ -75,7 +76,7 @@ def _like(node: Any, lower: Lower) -> Typed:
     """Spark's escape character is the backslash unless another is given; DuckDB has none unless one is given."""
     value, pattern = lower(node.this), lower(node.expression)
     plain = isinstance(node.expression, exp.Literal) and "\\" not in node.expression.name
-    like = node.copy()  # NOT LIKE is a flag on the node
+    like = copy_tree(node)  # NOT LIKE is a flag on the node
     like.set("this", paren(value.node))
     like.set("expression", pattern.node)
     if plain or isinstance(node.parent, exp.Escape):
@@ -101,7 +102,7 @@ def _rlike(node: Any, lower: Lower) -> Typed:
     is_text = isinstance(pattern, exp.Literal) and pattern.is_string and node.args.get("flag") is None
     made = translate(pattern.name) if is_text else None
     if made is None:
-        rest = node.copy()
+        rest = copy_tree(node)
         rest.set("this", value.node)
         return Typed(rest, None)
     found = call("regexp_matches", value.node, exp.Literal.string(made))
@@ -217,7 +218,7 @@ def _unix_timestamp(node: Any, lower: Lower) -> Typed:
     """Seconds of a time, towards zero; a text, and the current time, are left to sqlglot."""
     value = lower(node.this) if node.args.get("this") is not None else None
     if value is None or value.kind not in TIMES:
-        return Typed(node.copy(), None)
+        return Typed(copy_tree(node), None)
     return _whole(f"epoch_us(t) // {_SECONDS}", value)
 
 

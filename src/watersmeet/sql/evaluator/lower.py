@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.arithmetic import ARITHMETIC
 from watersmeet.sql.evaluator.functions import FUNCTIONS
 from watersmeet.sql.evaluator.types import (
@@ -58,7 +59,7 @@ def lower(node: Any) -> Typed:
 
 def _unproven(node: Any) -> Typed:
     """Rules still apply to the operands; the result has no type."""
-    copy = node.copy()
+    copy = copy_tree(node)
     for name, value in node.args.items():
         if isinstance(value, exp.Expression):
             copy.set(name, interval(lower(value)))
@@ -68,7 +69,7 @@ def _unproven(node: Any) -> Typed:
 
 
 def _column(node: Any, _: Lower) -> Typed:
-    return Typed(node.copy(), read_type(node.meta.get("spark_type", "")))
+    return Typed(copy_tree(node), read_type(node.meta.get("spark_type", "")))
 
 
 def _dot(node: Any, lower: Lower) -> Typed:
@@ -77,9 +78,9 @@ def _dot(node: Any, lower: Lower) -> Typed:
 
 def _literal(node: Any, _: Lower) -> Typed:
     if node.is_string:
-        return Typed(node.copy(), STRING)
+        return Typed(copy_tree(node), STRING)
     kind = literal_type(node.name)
-    return Typed(node.copy() if kind is None else cast(node.copy(), kind), kind)
+    return Typed(copy_tree(node) if kind is None else cast(copy_tree(node), kind), kind)
 
 
 def _paren(node: Any, lower: Lower) -> Typed:
@@ -89,7 +90,7 @@ def _paren(node: Any, lower: Lower) -> Typed:
 
 def _interval(node: Any, _: Lower) -> Typed:
     us = interval_us(node)
-    return Typed(node.copy(), None) if us is None else Typed(duckdb(f"CAST({us} AS BIGINT)"), INTERVAL)
+    return Typed(copy_tree(node), None) if us is None else Typed(duckdb(f"CAST({us} AS BIGINT)"), INTERVAL)
 
 
 def _comparison(node: Any, lower: Lower) -> Typed:
@@ -126,7 +127,7 @@ def _between(node: Any, lower: Lower) -> Typed:
         return _unproven(node)
     value = lower(node.this)
     low = _compare(exp.GTE, value, lower(node.args["low"]))
-    high = _compare(exp.LTE, Typed(value.node.copy(), value.type), lower(node.args["high"]))
+    high = _compare(exp.LTE, Typed(copy_tree(value.node), value.type), lower(node.args["high"]))
     return Typed(duckdb("(low AND high)", low=low.node, high=high.node), _boolean(low, high))
 
 
@@ -159,7 +160,7 @@ def _is(node: Any, lower: Lower) -> Typed:
     proven = inner.type is not None and (
         isinstance(what, exp.Null) or (isinstance(what, exp.Boolean) and inner.type == BOOLEAN)
     )
-    test = node.copy()
+    test = copy_tree(node)
     test.set("this", inner.node)
     return Typed(test, BOOLEAN if proven else None)
 
@@ -171,7 +172,7 @@ def _case(node: Any, lower: Lower) -> Typed:
     for branch in node.args["ifs"]:
         condition = lower(branch.this)
         whens.append(
-            condition if operand is None else _compare(exp.EQ, Typed(operand.node.copy(), operand.type), condition)
+            condition if operand is None else _compare(exp.EQ, Typed(copy_tree(operand.node), operand.type), condition)
         )
     default = node.args.get("default")
     values = [lower(branch.args["true"]) for branch in node.args["ifs"]]
@@ -189,7 +190,7 @@ def _if(node: Any, lower: Lower) -> Typed:
 
 def _nullif(node: Any, lower: Lower) -> Typed:
     left = lower(node.this)
-    equal = _compare(exp.EQ, Typed(left.node.copy(), left.type), lower(node.expression))
+    equal = _compare(exp.EQ, Typed(copy_tree(left.node), left.type), lower(node.expression))
     return _choice([equal], [Typed(exp.Null(), NULL), left])
 
 
@@ -206,8 +207,8 @@ _RULES: dict[Any, Rule] = {
     exp.Column: _column,
     exp.Dot: _dot,
     exp.Literal: _literal,
-    exp.Boolean: lambda node, _: Typed(node.copy(), BOOLEAN),
-    exp.Null: lambda node, _: Typed(node.copy(), NULL),
+    exp.Boolean: lambda node, _: Typed(copy_tree(node), BOOLEAN),
+    exp.Null: lambda node, _: Typed(copy_tree(node), NULL),
     exp.Paren: _paren,
     exp.Interval: _interval,
     exp.Between: _between,

@@ -13,6 +13,7 @@ from typing import Any
 from sqlglot import exp, parse_one
 
 from watersmeet.query.stream import DECIMAL, INTEGERS
+from watersmeet.sql.copies import copy_tree
 
 NUMERIC = (*INTEGERS, "decimal", "float", "double")
 _DUCKDB = {
@@ -173,7 +174,7 @@ Rule = Callable[[Any, Lower], Typed]
 
 def cast(node: Any, to: SparkType) -> Any:
     """CAST(node AS to), in DuckDB's names."""
-    return exp.Cast(this=node, to=_data_type(to.duckdb).copy())
+    return exp.Cast(this=node, to=copy_tree(_data_type(to.duckdb)))
 
 
 @lru_cache(maxsize=256)
@@ -201,9 +202,9 @@ def duckdb(text: str, **parts: Any) -> Any:
     >>> duckdb("length(x) * y", x=parse_one("a || b"), y=parse_one("c + 1")).sql("duckdb")
     'LENGTH(a || b) * (c + 1)'
     """
-    holder = exp.Paren(this=_read(text).copy())
+    holder = exp.Paren(this=copy_tree(_read(text)))
     for name in list(holder.find_all(exp.Column)):
-        part = parts[name.name].copy()
+        part = copy_tree(parts[name.name])
         name.replace(part if isinstance(name.parent, exp.Func | exp.Paren) else paren(part))
     return holder.this
 

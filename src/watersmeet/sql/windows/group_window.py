@@ -106,19 +106,22 @@ def _span(node: Any, name: str, shown: str) -> int:
 
 def spell_out(node: Any, key: WindowKey | None, scope: Scope) -> Any:
     """An expression in which `window`, the column of the groups, is the window itself; a stream's column of that name comes first."""
-    holder = exp.Paren(this=copy_tree(node))
-    for column in list(holder.find_all(exp.Column)):
-        if column.parts[0].name.lower() != NAME or scope.is_column(NAME) or NAME in map(str.lower, scope.specs):
-            continue
+    if scope.is_column(NAME) or NAME in map(str.lower, scope.specs):
+        return node
+
+    def put(part: Any) -> Any:
+        if not isinstance(part, exp.Column) or part.parts[0].name.lower() != NAME:
+            return None
         if key is None:
             raise UnknownNameError(
-                f"{show(column)}: GROUP BY has no window(); add one, as in GROUP BY window(o.ts, '10 minutes')"
+                f"{show(part)}: GROUP BY has no window(); add one, as in GROUP BY window(o.ts, '10 minutes')"
             )
-        spelled = key.written.copy()
-        for part in column.parts[1:]:
-            spelled = exp.Dot(this=spelled, expression=exp.to_identifier(part.name))
-        column.replace(spelled)
-    return holder.this
+        spelled = copy_tree(key.written)
+        for field in part.parts[1:]:
+            spelled = exp.Dot(this=spelled, expression=exp.to_identifier(field.name))
+        return spelled
+
+    return copy_tree(node, put)
 
 
 def fold_window(part: Any, key: WindowKey, slot: Any, end: Any) -> Any | None:

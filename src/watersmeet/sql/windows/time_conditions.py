@@ -100,8 +100,8 @@ class TimeCondition:
     widened_us: int
 
 
-def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | None:
-    """What a conjunct says about two event times; None if it is not a condition on them."""
+def time_condition(node: Any, scope: Scope) -> TimeCondition | None:
+    """What a conjunct says about two event times, as edges without a text; None if it is not a condition on them."""
     if not isinstance(node, exp.EQ | exp.LT | exp.LTE | exp.GT | exp.GTE):
         return None
     left, right = read_sum(node.this, scope), read_sum(node.expression, scope)
@@ -111,9 +111,9 @@ def time_condition(node: Any, scope: Scope, text: str = "") -> TimeCondition | N
         return None
     if isinstance(node, exp.GT | exp.GTE):
         left, right = right, left
-    edges = [_edge(left.minus(right), isinstance(node, exp.LT | exp.GT), text)]
+    edges = [_edge(left.minus(right), isinstance(node, exp.LT | exp.GT))]
     if isinstance(node, exp.EQ):
-        edges.append(_edge(right.minus(left), False, text))
+        edges.append(_edge(right.minus(left), False))
     found = [edge for edge in edges if edge is not None]
     if not found:
         return None
@@ -151,7 +151,7 @@ def _on_the_clock(step: Any, scope: Scope) -> bool | None:
     return None if us is None else abs(us) >= _DAY_US
 
 
-def _edge(form: Sum, strict: bool, text: str) -> Edge | None:
+def _edge(form: Sum, strict: bool) -> Edge | None:
     """`form <= 0`, or `form < 0`, as an edge."""
     signs: Counter[str] = Counter()
     for term in form.terms:
@@ -166,7 +166,7 @@ def _edge(form: Sum, strict: bool, text: str) -> Edge | None:
         most = (whole - (strict and whole * _SECOND_US == most)) * _SECOND_US
     hi_us = int(most.to_integral_value(ROUND_CEILING)) + _ABOVE_US[young.number] + _BELOW_US[old.number]
     hi_us += old.us - young.us
-    return None if abs(hi_us) > LONGEST_US else Edge(old.alias, young.alias, hi_us, text)
+    return None if abs(hi_us) > LONGEST_US else Edge(old.alias, young.alias, hi_us, "")
 
 
 def read_sum(node: Any, scope: Scope) -> Sum | None:
