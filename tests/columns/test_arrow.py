@@ -12,7 +12,8 @@ import watersmeet as wm
 from tests.blocks import blocks_of
 from watersmeet.columns.arrow import cuts, enlarge, fold, row_widths, shrink, slice_by_bytes, table_widths
 from watersmeet.plan.model import TIME
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment
 from watersmeet.storage.stores import MemoryStore
 
 TEXTS = st.none() | st.text("xyé", max_size=3) | st.sampled_from(("w" * 900, "v" * 5_000))

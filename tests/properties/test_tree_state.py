@@ -20,8 +20,8 @@ from watersmeet.dataflow.contract import Turn
 from watersmeet.errors import WindowError
 from watersmeet.operators.outer.done import BITS, DoneBits
 from watersmeet.operators.outer.unmatched import KEPT
+from watersmeet.storage.compaction import SLACK
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import SLACK
 from watersmeet.testing import QueryTest, table
 
 OUTER = tuple(kind for kind in KINDS if kind != "inner")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from watersmeet.query.window import UNBOUNDED
 from watersmeet.storage.cache import SegmentCache
-from watersmeet.storage.segment import MOST_SEGMENTS, Segment, SegmentInfo, Settler
+from watersmeet.storage.compaction import MOST_SEGMENTS, Settler
+from watersmeet.storage.segment import Segment, SegmentInfo
 from watersmeet.storage.stores import BlobStore, MemoryStore
 
 

@@ -61,7 +61,8 @@ from watersmeet.query.expr import ColumnRef
 from watersmeet.query.tree import Node
 from watersmeet.routing.biclique import Biclique
 from watersmeet.routing.spread import Spread
-from watersmeet.storage.segment import Segment, Settler, weigh_indexes
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment, weigh_indexes
 
 Old = Mapping[str, list[Segment]]
 New = dict[str, Segment | None]

@@ -32,8 +32,9 @@ from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
 from watersmeet.plan.types import exact
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.storage.compaction import SLACK, Settler
 from watersmeet.storage.manifest import OTHER
-from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, Settler
+from watersmeet.storage.segment import Segment, SegmentInfo
 
 WAITING = f"{OTHER}waiting "
 """The kind of segments of left tuples."""

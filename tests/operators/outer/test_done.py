@@ -13,8 +13,9 @@ from watersmeet.dataflow.clock import Clock
 from watersmeet.dataflow.contract import Turn
 from watersmeet.operators.outer.done import BITS, DONE, DoneBits
 from watersmeet.plan.model import TIME
+from watersmeet.storage.compaction import Settler
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import Segment, SegmentStore, Settler
+from watersmeet.storage.segment import Segment, SegmentStore
 from watersmeet.storage.stores import BlobStore, MemoryStore
 
 TUPLES, SIDE = "tuples", "a"

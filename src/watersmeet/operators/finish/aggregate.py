@@ -26,8 +26,9 @@ from watersmeet.kernels.hash_window import rows_with
 from watersmeet.operators.finish.distinct import KEPT, LEFT
 from watersmeet.operators.finish.views import compute_values, empty_view, merge_views, update_view
 from watersmeet.plan.model import TIME, Plan
+from watersmeet.storage.compaction import compact, find_alike
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import Segment, SegmentStore, compact, find_alike
+from watersmeet.storage.segment import Segment, SegmentStore
 
 
 @dataclass(frozen=True)

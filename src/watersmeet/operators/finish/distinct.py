@@ -37,7 +37,8 @@ from watersmeet.plan.finish import bucket_us
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.expr import ColumnRef
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment
 
 KEPT = ""
 """Under this name a manifest holds rows and groups, beside the aliases' tuples; no alias is empty."""

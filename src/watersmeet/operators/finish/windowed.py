@@ -27,8 +27,9 @@ from watersmeet.operators.finish.views import compute_values, merge_views
 from watersmeet.plan.finish import group_bounds
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.query.window import UNBOUNDED
+from watersmeet.storage.compaction import Settler
 from watersmeet.storage.manifest import OTHER
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.segment import Segment
 
 SETTLED = f"{OTHER}settled"
 """In a unit's memory: the cut of its last turn."""

@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from watersmeet.dataflow.contract import Turn
 from watersmeet.plan.model import TIME
+from watersmeet.storage.compaction import Settler
 from watersmeet.storage.manifest import OTHER
-from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
 DONE = "_done"
 """The column of stored tuples that is true where a tuple was done when its segment was written."""

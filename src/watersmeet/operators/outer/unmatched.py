@@ -37,8 +37,9 @@ from watersmeet.operators.outer.notes import Notes
 from watersmeet.operators.probing.side import Bound, VisibleSide
 from watersmeet.plan import model
 from watersmeet.plan.model import ROWS_ONLY, TIME, Plan
+from watersmeet.storage.compaction import Settler
 from watersmeet.storage.manifest import OTHER
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.segment import Segment
 
 MET = f"{OTHER}met "
 """Kinds of notes, by side."""

@@ -45,8 +45,9 @@ from watersmeet.registry.rjoin.covering import Covering
 from watersmeet.registry.rjoin.ring_state import RingState
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.template import retention_us
+from watersmeet.storage.compaction import Settler
 from watersmeet.storage.manifest import OTHER, REWRITTEN, Manifest
-from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore, Settler
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
 INDEXED = "_indexed"
 """Whether a tuple lies under keys of the node that stores it; otherwise rows that it stores have it."""

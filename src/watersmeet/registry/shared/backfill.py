@@ -31,7 +31,8 @@ from watersmeet.registry.shared.block import Block
 from watersmeet.registry.shared.compiled import Compiled
 from watersmeet.registry.shared.handover import find_in_regions
 from watersmeet.registry.versions import BEFORE, Queries, RegistryView, get_or_make
-from watersmeet.storage.segment import Segment, Settler
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,9 @@ from watersmeet.query.window import UNBOUNDED
 from watersmeet.registry.shared.answers import answer_rows, answers, write_texts
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL, Block
 from watersmeet.registry.shared.fan_out import Pairs, group_positions
+from watersmeet.storage.compaction import SLACK, Settler
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore, Settler
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
 QUERIES = "distinct"
 """In a manifest's extra: a sum over the queries whose rows are kept. If it has changed, some may have been removed."""

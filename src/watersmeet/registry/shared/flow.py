@@ -43,7 +43,8 @@ from watersmeet.registry.shared.visible import Visible
 from watersmeet.registry.subscription import Registered
 from watersmeet.registry.template import retention_us
 from watersmeet.registry.versions import Queries
-from watersmeet.storage.segment import Segment, Settler, weigh_indexes
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment, weigh_indexes
 
 _Part = tuple[Block, Mapping[str, list[Segment]], Mapping[str, Segment | None]]
 """Queries, and the stored and the new tuples that they are answered from."""

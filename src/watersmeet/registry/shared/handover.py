@@ -30,7 +30,8 @@ from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.registry.shared.compiled import Compiled, unit_of_query
 from watersmeet.registry.shared.distinct import EFFECT_OF_ROW, QUERIES, QUERY_OF_ROW
 from watersmeet.registry.subscription import Registered
-from watersmeet.storage.segment import Segment, SegmentInfo, Settler
+from watersmeet.storage.compaction import Settler
+from watersmeet.storage.segment import Segment, SegmentInfo
 
 
 class Found(NamedTuple):

@@ -35,7 +35,8 @@ from watersmeet.sites.one_way.rows_windows import find_ends, put_ends
 from watersmeet.sites.one_way.serve import FIRST, LATEST, Serving, end_of_asking
 from watersmeet.sites.paths import ASKING, KNOWING, Leg
 from watersmeet.sites.planning.model import Algorithm
-from watersmeet.storage.segment import Segment, concat
+from watersmeet.storage.compaction import concat
+from watersmeet.storage.segment import Segment
 
 if TYPE_CHECKING:
     from watersmeet.sites.one_way.unit import SiteUnit

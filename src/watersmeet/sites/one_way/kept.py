@@ -31,8 +31,9 @@ import pyarrow as pa
 
 from watersmeet.kernels import hash_window
 from watersmeet.plan.model import TIME
+from watersmeet.storage.compaction import SLACK, Settler, compact, concat, find_alike
 from watersmeet.storage.manifest import Manifest
-from watersmeet.storage.segment import SLACK, Segment, SegmentInfo, SegmentStore, Settler, compact, concat, find_alike
+from watersmeet.storage.segment import Segment, SegmentInfo, SegmentStore
 
 NUMBER, CODE, BITS = "_n", "_code", "_bits"
 """Columns: a tuple's number (batch, then row), a key's code, a filter."""
