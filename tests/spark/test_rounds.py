@@ -201,7 +201,7 @@ def test_a_failing_function_ends_the_query_and_its_batch_is_repeated(spark: Any,
 
     query = pair(spark, tmp_path, rising(3))
     failed = query.start(sink=picky, checkpoint=tmp_path / "ck", trigger="availableNow")
-    with pytest.raises(ValueError, match=r"^not today$") as raised:
+    with pytest.raises(ValueError, match=r"^not today\nin batch 1 of ") as raised:
         failed.await_termination()
     assert raised.value is failed.exception
     assert isinstance(raised.value.__cause__, StreamingQueryException)
