@@ -179,9 +179,8 @@ def test_every_layer_is_in_the_table(package, table):
         ),
         ("watersmeet.cli.app", "from importlib.metadata import entry_points"),
         ("watersmeet.cli.app", "import importlib.metadata"),
-        ("watersmeet_lab.kernels.mjoin", "from watersmeet.storage.segment import Segment")(
-            "watersmeet_lab.kernels.mjoin", "import pyarrow"
-        ),
+        ("watersmeet_lab.kernels.mjoin", "from watersmeet.storage.segment import Segment"),
+        ("watersmeet_lab.kernels.mjoin", "import pyarrow"),
         ("watersmeet_lab.simulate.network", "from watersmeet_lab.bench.data import SEED"),
         ("watersmeet_lab.bench.kernel", "from watersmeet_lab.reproduce import report"),
     ],
