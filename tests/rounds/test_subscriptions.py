@@ -99,6 +99,7 @@ class InProcess:
         wires = {s: t.rename_columns([wire_name(SPECS[s], c) for c in t.column_names]) for s, t in given.items()}
         seen = {s: max(t.column("ts").cast(pa.int64()).to_pylist()) for s, t in given.items()}
         whose, tables, reports = Identity.of(self.plan), list[pa.Table](), dict[int, Report]()
+        written = set[str]()
 
         def carry(number: int, messages: list[Message], awake: range) -> Iterator[Message]:
             inboxes: dict[int, Inbox] = {unit: {} for unit in awake}
@@ -116,7 +117,9 @@ class InProcess:
                         yield item
                     else:
                         tables.append(item)
+                store.keep(manifest)
                 state.put(unit, manifest.to_json())
+                written.update(name for name in state.files_of(unit) if name.startswith(batch.attempt))
                 reports.setdefault(unit, Report()).include(turn.report)
 
         rounds: Rounds[Message] = Rounds(flow)
@@ -131,7 +134,7 @@ class InProcess:
         deliver(SimpleNamespace(tables=tables, sparkSession=None, _jdf=computed))
         state.maxima = advance(state.maxima, seen)
         state.expire(flow.cuts(flow.clock(state.maxima, {})))
-        return Account(rows=sum(t.num_rows for t in given.values()), reports=reports)
+        return Account(rows=sum(t.num_rows for t in given.values()), reports=reports, written=written)
 
 
 class Life:

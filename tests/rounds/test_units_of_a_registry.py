@@ -15,12 +15,12 @@ import watersmeet as wm
 from tests.rounds.test_subscriptions import SPECS, InProcess, Life, Sink, answers, asked, in_memory, once, sql
 from watersmeet.registry.placement import even_places, move_node, read_placement
 from watersmeet.registry.versions import Queries
-from watersmeet.runtime.rounds.checkpoint import INTENTS
+from watersmeet.runtime.rounds.checkpoint import INTENTS, MANIFESTS, SEGMENTS
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.log import FolderLog
 from watersmeet.runtime.subscriptions.scaled import RegistryDecider, RegistryUnits
-from watersmeet.storage.manifest import Intent
+from watersmeet.storage.manifest import BatchManifest, Intent
 
 QUERIES = {
     "three": sql(3),
@@ -105,6 +105,23 @@ def test_answers_are_those_of_fixed_units_over_restarts_and_kills(
             assert life.protocol.latest is not None
             assert set(life.protocol.latest.units) <= set(range(life.units)), "units that are gone are forgotten"
             assert asked(life, sql(60)) == Counter(map(tuple, (row.values() for row in twin.ask(sql(60)).to_pylist())))
+
+
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_segments_that_a_unit_replaces_within_a_batch_are_deleted(tmp_path: Path, engine: str) -> None:
+    """Nodes of a ring take several turns in a batch: what one has written, the next may have merged."""
+    sink = Sink()
+    Scaled(tmp_path, sink, engine=engine).registry.add_all([*QUERIES.items()])
+    for batch in range(12):
+        if (
+            batch % 3 == 0
+        ):  # the batch is repeated, and looks through the folder; the units change in the next one, which does not
+            Scaled(tmp_path, sink, None, engine).fail(batch)
+            life = Scaled(tmp_path, sink, 1 + batch % 4, engine)
+        life.batch(batch)
+        named = [life.folder.load(MANIFESTS, n, BatchManifest).files() for n in life.folder.numbers(MANIFESTS)]
+        assert set(life.folder.names(SEGMENTS)) == set().union(*named)
+        assert all(named)
 
 
 def test_a_batch_that_is_repeated_has_the_units_of_its_intent(tmp_path: Path) -> None:

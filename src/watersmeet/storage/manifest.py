@@ -290,6 +290,9 @@ class BatchManifest(Document):
     def files(self) -> set[str]:
         return {info.file for _, _, info in self.segments()}
 
+    def files_of(self, unit: int) -> set[str]:
+        return {info["file"] for infos in self.units[unit]["segments"].values() for info in infos}
+
     def late(self) -> dict[str, int]:
         """Late rows by stream since the beginning."""
         out = dict(self.timeless)

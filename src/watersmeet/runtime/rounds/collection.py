@@ -3,11 +3,12 @@
 What the last `keep` manifests name stays, and what an upgrade that can be undone has replaced. A batch deletes by name what it has made superfluous. Now and then the
 whole folder is looked through, for what attempts that failed have left: after a start, after a batch that was repeated, and every SWEEP_EVERY batches.
 
-Invariant: without a sweep nothing is deleted but files of batches before the last `keep`, and mail of the attempt that has ended. A sweep is for who knows that its own manifest is there.
+Invariant: without a sweep nothing is deleted but files of batches before the last `keep`, and of the attempt that has ended mail and segments that its manifest does not name. A sweep is for who knows that its own manifest is there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextlib import suppress
 
 from watersmeet.errors import CheckpointError
@@ -35,8 +36,10 @@ class Collection:
         """Whether the folder is looked through after a batch."""
         return self.is_untidy or batch % SWEEP_EVERY == 0
 
-    def collect(self, before: BatchManifest, after: BatchManifest, keep: int, attempt: str) -> None:
-        """Delete what none of the last `keep` manifests names, and the mail of the attempt, whose names begin with it."""
+    def collect(
+        self, before: BatchManifest, after: BatchManifest, keep: int, attempt: str, written: Set[str] = frozenset()
+    ) -> None:
+        """Delete what none of the last `keep` manifests names, of what the attempt has written, too; and its mail, whose names begin with it."""
         number, sweeps = after.batch, self.sweeps(after.batch)
         if before.batch not in self._kept:
             self._kept[before.batch] = before.files()
@@ -46,7 +49,7 @@ class Collection:
             self._held = list_held(self.folder)
         self.is_untidy = False
         gone = {batch: self._kept.pop(batch) for batch in [*self._kept] if batch <= number - keep}
-        old = set[str]().union(*gone.values(), *self._let_go(number - keep))
+        old = set[str]().union(written, *gone.values(), *self._let_go(number - keep))
         needed = set[str]().union(*self._kept.values(), *(files for _, files in self._held.values()))
         for name in (set(self.folder.names(SEGMENTS)) if sweeps else old) - needed:
             self.folder.delete(SEGMENTS, name)

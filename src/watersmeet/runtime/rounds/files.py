@@ -30,6 +30,7 @@ from watersmeet.runtime.rounds.systems import Writer
 from watersmeet.runtime.spark.jobs import orders_of_job
 from watersmeet.storage.cache import CACHE
 from watersmeet.storage.document import Document
+from watersmeet.storage.manifest import Manifest
 from watersmeet.storage.segment import Segment, SegmentInfo, info_of
 from watersmeet.storage.stores import HOST_CACHE
 
@@ -80,7 +81,16 @@ class FileStore:
     def remove(self, info: SegmentInfo) -> None:
         CACHE.drop(info.id)
         if info.file in self._own:
-            self.folder.delete(SEGMENTS, info.file)
+            self._delete(info.file)
+
+    def keep(self, state: Manifest) -> None:
+        """Delete what a turn has written and its state, which this is, does not name."""
+        for name in self._own - {info.file for infos in state.segments.values() for info in infos}:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        self._own.remove(name)
+        self.folder.delete(SEGMENTS, name)
 
     def table(self, info: SegmentInfo) -> pa.Table:
         """A segment's rows, from its file."""
@@ -162,6 +172,13 @@ def post_all(folder: StateFolder, attempt: str, messages: Iterable[Message]) -> 
         post.post(message, message.round or 0)
     post.close()
     return post.parcels
+
+
+def open_held(parcel: Parcel, mail: bytes | None) -> Message:
+    """The message of a parcel, from mail that is here."""
+    assert mail is not None
+    table = from_bytes(pa.py_buffer(mail).slice(parcel.begin, parcel.bytes))
+    return Message(parcel.to, parcel.kind, table, parcel.round)
 
 
 def open_parcels(folder: StateFolder, parcels: Iterable[Parcel]) -> Iterable[tuple[Parcel, pa.Table]]:

@@ -301,7 +301,7 @@ class Protocol:
             for to in (self.sink, self.late):
                 if isinstance(to, FileSink):
                     to.sweep(after.batch)
-        self.collection.collect(before, after, self.keep, account.attempt)
+        self.collection.collect(before, after, self.keep, account.attempt, account.written)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:
         units = 0 if self.registered is None else account.units or self.plan.units

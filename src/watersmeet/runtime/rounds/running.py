@@ -20,14 +20,13 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from watersmeet.columns.arrow import from_bytes
 from watersmeet.dataflow.clock import Seen, advance
 from watersmeet.dataflow.contract import MOST_UNITS, Flows, Message, Rounds, is_last, put
 from watersmeet.dataflow.report import Report
 from watersmeet.errors import CheckpointError
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import Arrivals
-from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, UnitReport, post_all, sample_rows
+from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, UnitReport, open_held, post_all, sample_rows
 from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.leaving import Leaving
 from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Hand, HandLost, Reship, Task
@@ -89,6 +88,8 @@ class Account:
     """Source tasks."""
     attempt: str = ""
     """What the names of its files begin with."""
+    written: set[str] = field(default_factory=set)
+    """Files of segments that its units have had after their turns; a unit that takes several may have replaced some itself."""
     units: int = 0
     """How many units shared registered queries; 0: as many as planned."""
 
@@ -368,6 +369,7 @@ class Running:
     def _take_units(self, units: Iterable[UnitReport]) -> None:
         for unit, state, counts in units:
             self.state.put(unit, state)
+            self.account.written |= {name for name in self.state.files_of(unit) if name.startswith(self.attempt)}
             self.account.reports.setdefault(unit, Report()).include(Report(**counts))
 
     def _end(self) -> None:
@@ -380,13 +382,6 @@ class Running:
 def list_reports(posted: DataFrame) -> list[tuple[TaskReport, bytes | None]]:
     """Post rows; what tasks have done, and their mail, where it has come with that."""
     return [(TaskReport.parse(said, "a task's report"), mail) for said, mail in posted.collect()]
-
-
-def open_held(parcel: Parcel, mail: bytes | None) -> Message:
-    """The message of a parcel, from mail that is here."""
-    assert mail is not None
-    table = from_bytes(pa.py_buffer(mail).slice(parcel.begin, parcel.bytes))
-    return Message(parcel.to, parcel.kind, table, parcel.round)
 
 
 def _all(run: Run, tasks: int) -> RunTasks:

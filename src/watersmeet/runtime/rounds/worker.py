@@ -141,6 +141,7 @@ class Task:
                 elif isinstance(item, Aside):
                     post(Message(-1, LOST, item.table), -1)
             turn.report.seconds, turn.report.fetched_bytes = time.thread_time() - began, store.fetched_bytes
+            store.keep(state)
             units.append(UnitReport(unit, state.to_json(), vars(turn.report)))
         return units
 
