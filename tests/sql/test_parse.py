@@ -4,6 +4,7 @@ import pytest
 
 from watersmeet.errors import ParseError, QueryError, UnknownNameError
 from watersmeet.query.predicate import Equality
+from watersmeet.sql.expressions import WatersmeetSpark
 
 
 def outputs(join):
@@ -158,3 +159,12 @@ def test_deep_nesting_is_an_error_of_ours(bound):
 def test_the_text_is_kept(bound):
     text = "SELECT a.k FROM s0 a, s1 b WHERE a.k = b.k WINDOW = 5 s"
     assert bound(text).text == text
+
+
+def test_a_compiled_sqlglot_is_named(bound, monkeypatch):
+    def refuse(*_, **__):
+        raise TypeError("interpreted classes cannot inherit from compiled")
+
+    monkeypatch.setattr(WatersmeetSpark, "parser_class", refuse)
+    with pytest.raises(ParseError, match="pip uninstall sqlglotc"):
+        bound("SELECT a.v FROM s0 a, s1 b WHERE a.k = b.k")

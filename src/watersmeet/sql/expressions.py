@@ -24,7 +24,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from watersmeet.errors import UnsupportedError
+from watersmeet.errors import ParseError, UnsupportedError
 from watersmeet.query.expr import ColumnRef, Expr
 from watersmeet.sql.copies import copy_tree, list_nodes
 from watersmeet.sql.evaluator.lower import for_duckdb
@@ -43,6 +43,15 @@ class WatersmeetSpark(Spark):
 
     class Generator(Spark.Generator):
         TYPE_MAPPING: ClassVar = {**Spark.Generator.TYPE_MAPPING, exp.DataType.Type.TIME: "TIME"}
+
+    def parser(self, **options: Any) -> Any:
+        """A parser of ours; a compiled one cannot be inherited from."""
+        try:
+            return super().parser(**options)
+        except TypeError as error:
+            raise ParseError(
+                "the sqlglot that is installed is the compiled one (sqlglot[c]), whose classes watersmeet cannot extend; pip uninstall sqlglotc"
+            ) from error
 
 
 SPARK, DUCKDB = WatersmeetSpark(), DuckDB()
