@@ -65,7 +65,7 @@ class Damaged:
         else:
             assert found == self.exact, f"{name} {damage}: {found - self.exact} too many, {self.exact - found} missing"
             return "exact"
-        guarded = re.sub(r"/\.([^/]+)\.crc$", r"/\1", name)  # Spark names the file whose checksum is another
+        guarded = re.sub(r"/\.([^/]+)\.crc$", r"/\1", f"/{name}")  # Spark names the file whose checksum is another
         assert self.runtime == "stream" or name in said or guarded in said, f"{name} {damage} is not named: {said}"
         return said
 
