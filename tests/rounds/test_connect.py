@@ -104,8 +104,16 @@ def test_a_client_follows_the_batches_of_a_server(tmp_path: Path, monkeypatch: p
     assert [figures.progress() for figures in followed.told] == batches
     assert len(batches) == 3
     with monkeypatch.context() as patched:
-        patched.setattr(followed, "_read", None)
-        assert [figures.progress() for figures in followed.told] == batches, "nothing is read twice"
+        here, read, asked = threading.current_thread(), followed._read, list[Any]()
+
+        def read_for(*about: Any) -> Any:  # the thread that tells of batches reads beside this one
+            if threading.current_thread() is here:
+                asked.append(about)
+            return read(*about)
+
+        patched.setattr(followed, "_read", read_for)
+        assert [figures.progress() for figures in followed.told] == batches
+        assert asked == [], "nothing is read twice"
     assert followed.latest == life.protocol.latest
     query.isActive = False
     for thread in threading.enumerate():
