@@ -191,6 +191,24 @@ def test_a_sink_that_keeps_nothing_computes_every_column_where_the_rows_are(
         handle.await_termination()
 
 
+def test_a_sink_that_takes_batches_gets_rows_of_the_select_in_the_driver(spark: Any, tmp_path: Path) -> None:
+    found: list[dict[str, Any]] = []
+
+    class Taking:
+        def has(self, batch_id: int, spark: Any) -> bool:
+            return False
+
+        def write(self, rows: Any, batch_id: int) -> None:
+            raise AssertionError("small batches are joined in this process")
+
+        def take_batches(self, batches: Any, batch_id: int) -> None:
+            found.extend(row for batch in batches for row in batch.to_pylist())
+
+    handle = pair(spark, tmp_path, rising(3)).start(sink=Taking(), checkpoint=tmp_path / "ck", trigger="availableNow")
+    handle.await_termination()
+    assert len(found) == sum(p.results for p in handle.history()) > 15
+
+
 def test_a_failing_function_ends_the_query_and_its_batch_is_repeated(spark: Any, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
 

@@ -32,7 +32,16 @@ from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import Orders
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
-from watersmeet.runtime.rounds.results.leaving import Forgetting, Leaving, Outlet, Write, Writing, keep
+from watersmeet.runtime.rounds.results.leaving import (
+    AsSelected,
+    Forgetting,
+    Leaving,
+    Outlet,
+    Select,
+    Write,
+    Writing,
+    keep,
+)
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
 from watersmeet.runtime.rounds.running import Account, Batch, Rows, Running
 from watersmeet.runtime.rounds.worker import POSTED_DDL, Deliver, Enter, Hand, HandLost, Post, Reship, Task
@@ -64,6 +73,7 @@ class Supersteps:
         query: Plan | None = None,
         posts: bool | None = None,
         late: bool = False,
+        takes_batches: bool = False,
         keeps_nothing: bool = False,
         folder_of_results: Folder | None = None,
         folder_of_late: Folder | None = None,
@@ -71,7 +81,7 @@ class Supersteps:
         ticks: bool = False,
         order: Sequence[str] = (),
     ) -> None:
-        """`keeps_nothing`: whether results are made and forgotten. `order`: the aliases as Spark's logs have their sources, if that is not the order of FROM."""
+        """`takes_batches`, `keeps_nothing`: whether the sink takes what is made in this process, and whether results are made and forgotten. `order`: the aliases as Spark's logs have their sources, if that is not the order of FROM."""
         spark = next(iter(frames.values())).sparkSession
         folder = replace(folder, is_shared=not is_one_machine(spark))
         self.flows, self.outlet, self.folder, self.most_rounds = flows, outlet, folder, most_rounds
@@ -88,8 +98,10 @@ class Supersteps:
         schema = arrow_schema(StructType.fromDDL(self._ddl))
         whole = None if query is None else defer_payloads(query, ())
         self.task = Task(whole, flows, Identity.of(flows.plan), self.way.slots, folder, schema, entrance)
-        self._files = self._plan_files(folder_of_results, keeps_nothing)
-        makes_rows = self.task.writing is not None
+        self._select: Select | None = None
+        """What makes rows of the SELECT in this process, for a sink that takes them."""
+        self._files = self._plan_files(folder_of_results, takes_batches, keeps_nothing)
+        makes_rows = self.task.writing is not None or self._select is not None
         self.joins_here = query is not None and self.posts and folder.is_here and makes_rows and not is_connect(spark)
         """Whether small batches run in this process: where the state is at hand, and the sink takes what is made here."""
         self.latest = Account()
@@ -105,14 +117,17 @@ class Supersteps:
         """Where frames are made."""
         return self.jobs.spark
 
-    def _plan_files(self, sink: Folder | None, keeps_nothing: bool) -> PartFiles | None:
+    def _plan_files(self, sink: Folder | None, takes_batches: bool, keeps_nothing: bool) -> PartFiles | None:
         """How results become files, if they do; tasks of units write or forget them where they can select."""
-        if sink is None and not keeps_nothing:
+        if sink is None and not takes_batches and not keeps_nothing:
             return None
         rows = self.outlet.select(self.spark.range(0, 0, 1, 1).mapInArrow(Hand(self.task), self._ddl)).schema
         select = self.outlet.select_inside([field.dataType.simpleString() for field in rows.fields])
         if sink is None:
-            self.task.writing = None if select is None else Forgetting(select)
+            if keeps_nothing and select is not None:
+                self.task.writing = Forgetting(select)
+            else:
+                self._select = select
             return None
         files = sink.files(rows)
         if select is not None and can_units_write(files, rows):
@@ -141,7 +156,7 @@ class Supersteps:
 
     def leave_here(self, orders: Orders) -> Leaving:
         """Where results of a round that runs in this process go."""
-        return self.task.make_leaving(orders)
+        return self.task.make_leaving(orders) if self._select is None else AsSelected(self._select)
 
     def over(self, hosts: Sequence[str], step: type[Deliver] | type[Hand] | type[Reship], orders: str) -> DataFrame:
         """The results of a step over shares, whose tasks prefer hosts."""

@@ -75,6 +75,14 @@ class Writing:
         return _Files(self, open_writer(self.files, orders)) if orders.writes else AsRows(lambda _: iter(()))
 
 
+@dataclass
+class AsSelected(AsRows):
+    """Results go to a sink of this process, as rows of the SELECT."""
+
+    def __init__(self, select: Select) -> None:
+        super().__init__(lambda results: iter(select(results).to_batches()))
+
+
 @dataclass(frozen=True)
 class Forgetting:
     """Tasks make rows of the SELECT, whole, and forget them."""
