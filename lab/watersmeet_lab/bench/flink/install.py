@@ -1,6 +1,6 @@
 """Flink in a virtualenv of its own: its Python package wants other versions of Arrow and pandas than ours.
 
-    FOLDER/lib/.../pyflink/lib     Flink's jars, and the one that reads Parquet, from Maven's central repository
+    FOLDER/lib/.../pyflink/lib     Flink's jars, and the one that reads Parquet, which Maven fetches
     Hadoop's classes               those that come with pyspark: the Parquet format asks for them
 
 Invariant: a virtualenv with a `_done` file is complete and is used again. Nothing is imported from it here.
@@ -8,16 +8,17 @@ Invariant: a virtualenv with a `_done` file is complete and is used again. Nothi
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from watersmeet_lab.machines.jars import fetch, find_missing
+
 FLINK = "2.3.0"
-MAVEN = "https://repo1.maven.org/maven2/org/apache/flink"
-NEEDED = ("flink-sql-parquet",)
+NEEDED = (("org.apache.flink", "flink-sql-parquet", FLINK, False),)
 
 
 class InstallError(RuntimeError):
@@ -29,15 +30,15 @@ def install(folder: Path, say: Callable[[str], None]) -> Path:
     python = folder / "bin" / "python"
     if (folder / "_done").exists() and python.exists():
         return python
+    if missing := find_missing():
+        raise InstallError(f"Flink's Parquet format is a jar, and there is {missing}")
     say(f"installing apache-flink {FLINK} into {folder}")
     try:
         _run(sys.executable, "-m", "venv", str(folder))
         _run(str(python), "-m", "pip", "install", "--quiet", f"apache-flink=={FLINK}")
         jars = Path(_run(str(python), "-c", "import pyflink; print(pyflink.__path__[0])").strip()) / "lib"
-        for name in NEEDED:
-            jar = f"{name}-{FLINK}.jar"
-            with urllib.request.urlopen(f"{MAVEN}/{name}/{FLINK}/{jar}", timeout=60) as answer:
-                (jars / jar).write_bytes(answer.read())
+        for jar in fetch(f"flink-{FLINK}", NEEDED).glob("*.jar"):
+            shutil.copy(jar, jars)
     except (OSError, subprocess.SubprocessError) as error:
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise InstallError(
