@@ -31,7 +31,7 @@ def install(folder: Path, say: Callable[[str], None]) -> Path:
     if (folder / "_done").exists() and python.exists():
         return python
     if missing := find_missing():
-        raise InstallError(f"Flink's Parquet format is a jar, and there is {missing}")
+        raise InstallError(f"apache-flink {FLINK} could not be installed into {folder}: there is {missing}")
     say(f"installing apache-flink {FLINK} into {folder}")
     try:
         _run(sys.executable, "-m", "venv", str(folder))
