@@ -7,6 +7,9 @@ tuple of one side is therefore probed under three bucket numbers, and the exact 
 The answer is a count and a checksum (the sum of the keys and of each side's time), which every system's results are
 aggregated to as they pass: equal counts of wrong rows do not go unseen.
 
+The first stream is asked in spans of event time, with what the others have within the window of each: a join of a hundred million tuples needs no more memory
+than one of a few million.
+
 When the input ends, tuples without a partner whose window is still open stay where they are, and how many those are depends on the system's
 watermark. So of left and anti joins only results whose `a` is older than `until_us` count.
 """
@@ -21,6 +24,9 @@ from typing import Literal
 import duckdb
 
 from watersmeet_lab.bench.data import ALIASES, START_US
+
+SPAN_US = 2_000_000_000
+"""The span of event time that is asked at once."""
 
 
 @dataclass(frozen=True)
@@ -62,39 +68,50 @@ class Question:
         return "-".join([*parts, *([] if self.until_us is None else [f"{self.until_us}us"])])
 
 
-def answer(folder: Path, question: Question) -> Answer:
-    """DuckDB's answer for the first `ways` streams in `folder`; remembered next to the data."""
-    memo = folder / f"answer-{question.name}.json"
+def answer(folder: Path, question: Question, files: int | None = None) -> Answer:
+    """DuckDB's answer for the first `ways` streams in `folder`, of all or of so many of their first files; remembered next to the data."""
+    part = "" if files is None else f"-{files}"
+    memo = folder / f"answer-{question.name}{part}.json"
     if memo.exists():
         return Answer(**json.loads(memo.read_text()))
     with duckdb.connect() as con:
         con.execute("SET timezone = 'UTC'")
-        row = con.execute(_query(folder, question)).fetchone()
-    assert row is not None
-    found = Answer(int(row[0]), int(row[1]))
+        for alias in ALIASES[: question.ways]:
+            names = sorted(str(file) for file in (folder / alias).glob("*.parquet"))[:files]
+            con.from_parquet(names).create_view(alias)
+        row = con.execute(f"SELECT max({_since_start()}) FROM {ALIASES[0]}").fetchone()
+        assert row is not None
+        spans = [con.execute(_query(question, low)).fetchall()[0] for low in range(0, int(row[0]) + 1, SPAN_US)]
+    found = Answer(*(sum(int(span[n]) for span in spans) for n in range(2)))
     memo.write_text(json.dumps(asdict(found)))
     return found
 
 
-def _query(folder: Path, question: Question) -> str:
-    ways, window_us = question.ways, question.window_us
+def _query(question: Question, low: int) -> str:
+    """The answer of the tuples of `a` in one span of event time."""
+    ways, window_us, high = question.ways, question.window_us, low + SPAN_US
     first, *others = ALIASES[:ways]
     key = "key" if question.condition == "equal" else "unnest([-1, 0, 1]) + key AS key"
-    sources = [f"{first} AS (SELECT key, {_since_start()} AS t FROM '{folder}/{first}/*.parquet')"]
+    sources = [f"{first}_ AS (SELECT key, {_since_start()} AS t FROM {first} WHERE {_within(low, high)})"]
     joins = []
     for number, alias in enumerate(others):
         sources.append(
-            f"{alias} AS (SELECT {key}, t, bucket FROM (SELECT key, {_since_start()} AS t, unnest([-1, 0, 1]) + t // {window_us} AS bucket"
-            f" FROM '{folder}/{alias}/*.parquet'))"
+            f"{alias}_ AS (SELECT {key}, t, bucket FROM (SELECT key, {_since_start()} AS t, unnest([-1, 0, 1]) + t // {window_us} AS bucket"
+            f" FROM {alias} WHERE {_within(low - window_us, high + window_us)}))"
         )
         windows = [f"abs({alias}.t - {other}.t) <= {window_us}" for other in (first, *others[:number])]
         joins.append(
-            f"{question.kind.upper()} JOIN {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}"
+            f"{question.kind.upper()} JOIN {alias}_ AS {alias} ON {first}.key = {alias}.key AND {first}.t // {window_us} = {alias}.bucket AND {' AND '.join(windows)}"
         )
     times = ALIASES[: 1 if question.kind == "anti" else ways]
     total = " + ".join([f"{first}.key", *(f"coalesce({alias}.t, 0)" for alias in times)])
     until = "" if question.until_us is None else f" WHERE {first}.t < {question.until_us}"
-    return f"WITH {', '.join(sources)} SELECT count(*), coalesce(sum({total}), 0) FROM {first} {' '.join(joins)}{until}"
+    return f"WITH {', '.join(sources)} SELECT count(*), coalesce(sum({total}), 0) FROM {first}_ AS {first} {' '.join(joins)}{until}"
+
+
+def _within(low: int, high: int) -> str:
+    """Between two times since the data's start, as a condition on the column, so that files are passed over."""
+    return f"ts >= make_timestamptz({START_US + low}) AND ts < make_timestamptz({START_US + high})"
 
 
 def _since_start() -> str:

@@ -10,7 +10,7 @@ results when 1,000,000 rows are asked for.
 
 `join` asks for left outer joins, which Spark has, too, of two streams.
 
-`shape` asks for settled runs instead, each with both sinks: see `trials.settled`.
+`shape` asks for settled runs instead, with both sinks if none is named: see `trials.settled`.
 
 `growth` asks whether a long history slows a system down: ten times the rows and files, and rows/s after a tenth of them
 against rows/s at the end.
@@ -36,7 +36,7 @@ from watersmeet_lab.bench.trials.process import run_apart
 from watersmeet_lab.bench.trials.report import Report
 from watersmeet_lab.bench.trials.settled import SHAPES, Runs, render
 from watersmeet_lab.bench.trials.systems import COMPARED, SYSTEMS, System
-from watersmeet_lab.bench.trials.trial import Sink, Trial
+from watersmeet_lab.bench.trials.trial import SINKS, Sink, Trial
 
 Law = Literal["uniform", "zipf", "both"]
 Joins = Literal["inner", "left", "both"]
@@ -106,11 +106,17 @@ def command(
     growth: Annotated[bool, typer.Option(help="Ten times the history: rows/s early against late.")] = False,
     data: Annotated[Path | None, typer.Option(help="Keep the generated streams in this folder.")] = None,
     join: Annotated[Joins, typer.Option(help="Inner joins, left outer joins of two streams, or both.")] = "inner",
-    sink: Annotated[Sink, typer.Option(help="Where results go: nowhere, or to a folder of Parquet files.")] = "noop",
-    shape: Annotated[
-        list[str] | None, typer.Option(help=f"Settled runs, both sinks: {', '.join(SHAPES)}. Repeatable.")
+    sink: Annotated[
+        Sink | None,
+        typer.Option(
+            help="Where results go: nowhere, or to a folder of Parquet files. Default: noop, and both for settled runs."
+        ),
     ] = None,
+    shape: Annotated[list[str] | None, typer.Option(help=f"Settled runs: {', '.join(SHAPES)}. Repeatable.")] = None,
     batches: Annotated[int, typer.Option(help="Micro-batches of a settled run.", min=9)] = 300,
+    minutes: Annotated[
+        float | None, typer.Option(help="A settled trial is stopped after so many minutes.", min=0.1)
+    ] = None,
     into: Annotated[Path, typer.Option(help="Files of settled trials; what is there is not run again.")] = Path(
         "settled"
     ),
@@ -118,7 +124,9 @@ def command(
     """Rows per second of watersmeet against Spark's own stream-stream join, answers checked with DuckDB."""
     console = Console()
     if shape:
-        _run_settled(console, shape, _choose_systems(system), repeat, batches, into, data)
+        _run_settled(
+            console, shape, (sink,) if sink else SINKS, _choose_systems(system), repeat, batches, minutes, into, data
+        )
         return
     with console.status("starting") as status:
         report = run(
@@ -133,7 +141,7 @@ def command(
             growth=growth,
             data=data,
             join=join,
-            sink=sink,
+            sink=sink or "noop",
             say=status.update,
         )
     console.print(report.render())
@@ -144,16 +152,18 @@ def command(
 def _run_settled(
     console: Console,
     shapes: Sequence[str],
+    sinks: Sequence[Sink],
     systems: Sequence[System],
     repeat: int,
     batches: int,
+    minutes: float | None,
     into: Path,
     data: Path | None,
 ) -> None:
     if unknown := set(shapes) - set(SHAPES):
         raise typer.BadParameter(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPES)}", param_hint="--shape")
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-") as scratch, console.status("starting") as status:
-        runs = Runs(shapes, ("noop", "parquet"), systems, repeat, batches, into, data or Path(scratch), SEED)
+        runs = Runs(shapes, sinks, systems, repeat, batches, into, data or Path(scratch), SEED, minutes)
         found = runs.run(status.update)
     console.print(render(found))
     if not all(one.is_right for one in found):

@@ -4,6 +4,8 @@ A small query of the same shape runs first in the same JVM (workers, imports, ge
 available-now over the files, checkpoint on disk, results computed to the last column of every row and thrown away: by
 Spark's noop sink, or on the rounds runtime by a sink of the same kind. Count and checksum are taken by `observe` on the
 way, for every system alike. With `sink="parquet"` results are written to a folder of Parquet files, and count and checksum are read from it.
+
+A trial of `minutes` is stopped at the end of the micro-batch that runs when they are over. The answer is then that of the micro-batches that are complete, and `complete` says how many.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from watersmeet_lab.bench.data import ALIASES, SCHEMA, START_US
 from watersmeet_lab.bench.trials.systems import CONF, System, checksum, count_sql, query, results
 
 Sink = Literal["noop", "parquet"]
+SINKS: tuple[Sink, ...] = get_args(Sink)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Trial:
     sink: Sink = "noop"
     checkpoints: str | None = None
     """Where checkpoints lie, if not beside the result; nothing is there."""
+    minutes: float | None = None
+    """The measured query is stopped after so many; without, it runs to the end of the files."""
 
 
 def main(spec: Path, result: Path) -> None:
@@ -55,7 +60,7 @@ def main(spec: Path, result: Path) -> None:
     spark = open_session(trial.system, trial.cores, trial.memory, trial.conf)
     try:
         checkpoints = trial.checkpoints or str(result.parent)
-        _query(spark, trial, trial.warmup, f"{checkpoints}/warmup-checkpoint")
+        _query(spark, replace(trial, minutes=None), trial.warmup, f"{checkpoints}/warmup-checkpoint")
         seen = _query(spark, trial, trial.data, f"{checkpoints}/checkpoint")
     finally:
         spark.stop()
@@ -105,14 +110,18 @@ def _stream(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
     writer = writer.format(trial.sink).option("checkpointLocation", checkpoint).trigger(availableNow=True)
     began = time.monotonic()
     running = writer.start(folder) if trial.sink == "parquet" else writer.start()
-    running.awaitTermination()
+    _await(running, trial.minutes, running.stop)
     wall_s = time.monotonic() - began
     events = [json.loads(progress.json) for progress in running.recentProgress]
     if trial.sink == "parquet":
-        return {"wall_s": wall_s, "progress": events, "answer": _read_answer(spark, folder, trial.question)}
-    seen = [event.get("observedMetrics", {}).get("answer") or {} for event in events]
-    answer = {name: sum(row.get(name) or 0 for row in seen) for name in ("count", "checksum")}
-    return {"wall_s": wall_s, "progress": events, "answer": answer}
+        return {
+            "wall_s": wall_s,
+            "progress": events,
+            "answer": _read_answer(spark, folder, trial.question),
+            "complete": count_written(folder),
+        }
+    answer = _add_up(event.get("observedMetrics", {}).get("answer") or {} for event in events)
+    return {"wall_s": wall_s, "progress": events, "answer": answer, "complete": events[-1]["batchId"] + 1}
 
 
 def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: str) -> dict[str, Any]:
@@ -122,7 +131,9 @@ def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
     sink: Any = folder if trial.sink == "parquet" else counting
     began = time.monotonic()
     handle = query(streams, trial.question, trial.cores).start(sink=sink, checkpoint=checkpoint, trigger="availableNow")
-    handle.await_termination()
+    _await(handle.query, trial.minutes, handle.stop)
+    if handle.error is not None:
+        raise handle.error
     wall_s = time.monotonic() - began
     events = [json.loads(progress.json) for progress in handle.query.recentProgress]
     retained = {progress.batch_id: progress.state_rows for progress in handle.history()}
@@ -131,8 +142,28 @@ def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
         event.setdefault(
             "numInputRows", sum(source["numInputRows"] for source in event["sources"])
         )  # not told by Connect
-    answer = _read_answer(spark, folder, trial.question) if trial.sink == "parquet" else counting.answer
-    return {"wall_s": wall_s, "progress": events, "answer": answer}
+    complete = count_written(folder) if trial.sink == "parquet" else events[-1]["batchId"] + 1
+    answer = _read_answer(spark, folder, trial.question) if trial.sink == "parquet" else counting.answer(complete)
+    return {"wall_s": wall_s, "progress": events, "answer": answer, "complete": complete}
+
+
+def _await(running: Any, minutes: float | None, stop: Callable[[], object]) -> None:
+    """Wait for the end of the files or, after so many minutes, of a micro-batch."""
+    if minutes is None:
+        running.awaitTermination()
+        return
+    if running.awaitTermination(round(60 * minutes)):
+        return
+    last = running.lastProgress
+    while running.isActive and running.lastProgress == last:
+        time.sleep(0.01)
+    stop()
+
+
+def count_written(folder: str) -> int:
+    """The micro-batches that the log of a folder of results has, from the first on."""
+    numbers = [int(file.name.split(".")[0]) for file in Path(folder, "_spark_metadata").glob("[0-9]*")]
+    return max(numbers, default=-1) + 1
 
 
 class Counted:
@@ -140,7 +171,8 @@ class Counted:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.answer = {"count": 0, "checksum": 0}
+        self._seen: dict[int, dict[str, int]] = {}
+        """What was counted, by batch."""
         self._frames: dict[int, tuple[Any, Any]] = {}
 
     def has(self, batch_id: int, spark: Any) -> bool:
@@ -152,20 +184,23 @@ class Counted:
             self._frames[id(rows)] = rows, _observe_answer(rows, self.question)
         counting = self._frames[id(rows)][1]
         compute(counting)
-        seen = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
-        for name in self.answer:
-            self.answer[name] += seen.get(name) or 0
+        self._seen[batch_id] = json.loads(counting._jdf.queryExecution().observedMetrics().apply("answer").json())
 
     def take_batches(self, batches: Any, batch_id: int) -> None:
         """Batches that were joined in this process; results come as key, and the time and payload of every side."""
+        seen = self._seen[batch_id] = {"count": 0, "checksum": 0}
         for batch in batches:
             times = [batch.column(1 + 2 * n) for n in range((batch.num_columns - 1) // 2)]
             since = [np.asarray(time.fill_null(START_US).cast("int64")) - START_US for time in times]
             counts = np.full(batch.num_rows, True)
             if self.question.until_us is not None:
                 counts = since[0] < self.question.until_us
-            self.answer["count"] += int(counts.sum())
-            self.answer["checksum"] += int(np.sum([np.asarray(batch.column(0)), *since], axis=0)[counts].sum())
+            seen["count"] += int(counts.sum())
+            seen["checksum"] += int(np.sum([np.asarray(batch.column(0)), *since], axis=0)[counts].sum())
+
+    def answer(self, complete: int) -> dict[str, int]:
+        """What was counted in so many micro-batches."""
+        return _add_up(seen for batch_id, seen in self._seen.items() if batch_id < complete)
 
 
 @dataclass
@@ -186,10 +221,15 @@ class CountedApart:
         os.makedirs(self.folder, exist_ok=True)
         (Path(self.folder) / f"{batch_id}.json").write_text(json.dumps(seen.get))
 
-    @property
-    def answer(self) -> dict[str, int]:
-        found = [json.loads(file.read_text()) for file in Path(self.folder).glob("*.json")]
-        return {name: sum(seen.get(name) or 0 for seen in found) for name in ("count", "checksum")}
+    def answer(self, complete: int) -> dict[str, int]:
+        """What was counted in so many micro-batches."""
+        files = (Path(self.folder) / f"{batch_id}.json" for batch_id in range(complete))
+        return _add_up(json.loads(file.read_text()) for file in files if file.exists())
+
+
+def _add_up(seen: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    counted = list(seen)
+    return {name: sum(one.get(name) or 0 for one in counted) for name in ("count", "checksum")}
 
 
 def _observe_answer(frame: Any, question: Question) -> Any:
