@@ -19,7 +19,7 @@ from watersmeet_lab.reproduce.bistream.claims.elasticity import ElasticCluster, 
 from watersmeet_lab.reproduce.bistream.cluster import Cluster
 from watersmeet_lab.reproduce.bistream.command import reproduce
 from watersmeet_lab.reproduce.bistream.equations import Relation, memory_of_biclique, memory_of_matrix, units_to_add
-from watersmeet_lab.reproduce.bistream.lab import Size
+from watersmeet_lab.reproduce.bistream.lab import QUICK, Lab, Size
 from watersmeet_lab.reproduce.bistream.models import Model
 from watersmeet_lab.reproduce.bistream.queries import Q5, Q7
 from watersmeet_lab.reproduce.bistream.routes import Storage, count_shipped
@@ -74,6 +74,15 @@ def test_a_wrong_answer_is_refused():
     outcome.tables.pop()
     with pytest.raises(WrongAnswerError, match="JB4 on Q5"):
         verify(outcome, ask_duckdb(feed))
+
+
+def test_the_same_tuples_at_another_rate_are_asked_for_again(tmp_path):
+    feed = small(Q7, window_s=2)
+    faster = follow_curve(feed, ((0.0, 1.0), (50.0, 3.0)), round(feed.seconds), 2)
+    lab = Lab(tmp_path, QUICK)
+    for one in (feed, faster):
+        verify(Cluster(one, Model.of("JB4")).run(10), lab.ask_duckdb(one))
+    assert lab.ask_duckdb(feed) != lab.ask_duckdb(faster)
 
 
 def test_one_more_unit_of_a_window_join_fills_by_what_arrives():
