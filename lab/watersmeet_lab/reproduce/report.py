@@ -85,7 +85,7 @@ class Reproduction:
         | c | fig 1 | a | b |  | yes |
         """
         head = ["| claim | where | paper says | counted here | timed here | holds? |", "| --- " * 6 + "|"]
-        rows = [f"| {' | '.join(getattr(c, column) for column in self.COLUMNS)} |" for c in self.claims]
+        rows = [f"| {' | '.join(_escape(getattr(c, column)) for column in self.COLUMNS)} |" for c in self.claims]
         return "\n".join(head + rows)
 
     def write(self, path: Path) -> None:
@@ -114,6 +114,15 @@ class Reproduction:
         known = [f"{part}: {self.machine[part]}" for part in ("processor", "memory") if self.machine.get(part)]
         commit = self.machine.get("commit") or "not recorded"
         return "; ".join([f"Cores: {self.machine.get('cores')}", *known, f"commit: {commit}."])
+
+
+def _escape(text: str) -> str:
+    """A cell's text: a bar in it would end the cell.
+
+    >>> print(_escape("W = |R| + |S|"))
+    W = \\|R\\| + \\|S\\|
+    """
+    return text.replace("|", "\\|")
 
 
 def _plain(value: Any) -> Any:

@@ -132,8 +132,8 @@ def _rounds(spark: Any, trial: Trial, streams: Mapping[str, Any], checkpoint: st
     began = time.monotonic()
     handle = query(streams, trial.question, trial.cores).start(sink=sink, checkpoint=checkpoint, trigger="availableNow")
     _await(handle.query, trial.minutes, handle.stop)
-    if handle.error is not None:
-        raise handle.error
+    if handle.exception is not None:
+        raise handle.exception
     wall_s = time.monotonic() - began
     events = [json.loads(progress.json) for progress in handle.query.recentProgress]
     retained = {progress.batch_id: progress.state_rows for progress in handle.history()}
