@@ -26,7 +26,7 @@ from watersmeet.runtime.spark.failures import from_worker
 from watersmeet.runtime.spark.workers import (
     PACKAGES,
     REPORT,
-    errors_first,
+    as_task,
     probe_workers,
     problem_of_failure,
     problem_of_report,
@@ -160,8 +160,8 @@ def test_hosts_are_asked_in_workers_of_the_daemon_that_serves_sql(spark):
     assert spark.sparkContext.environment == before
 
 
-@errors_first
-def task(rows: Iterator[int], error: Exception) -> Iterator[int]:
+@as_task
+def task(error: Exception, rows: Iterator[int]) -> Iterator[int]:
     yield from rows
     try:
         raise ValueError("deep inside")
@@ -172,7 +172,7 @@ def task(rows: Iterator[int], error: Exception) -> Iterator[int]:
 def as_spark_tells(error: Exception) -> str:
     """The text that Spark's worker makes of an exception."""
     with pytest.raises(type(error)) as raised:
-        list(task(iter([1]), error))
+        list(task(error, iter([1])))
     return "".join(traceback.TracebackException.from_exception(raised.value, compact=True).format())
 
 
@@ -192,7 +192,7 @@ def test_other_errors_keep_their_frames():
 
 
 def test_a_task_is_lazy_and_passes_its_results_on():
-    rows = task(iter([1, 2]), DataError("late"))
+    rows = task(DataError("late"), iter([1, 2]))
     assert (next(rows), next(rows)) == (1, 2)
     with pytest.raises(DataError, match="late"):
         next(rows)

@@ -180,7 +180,7 @@ def assign_times(query: StreamQuery, left: pa.Table, right: pa.Table, rate: floa
 
 def _digest_times(table: pa.Table) -> bytes:
     """A digest of when tuples arrive: feeds of the same tuples at other rates have other answers."""
-    return hashlib.blake2b(integers(table.column("ts").combine_chunks()), digest_size=16).digest()
+    return hashlib.blake2b(integers(table.column("ts").combine_chunks()).tobytes(), digest_size=16).digest()
 
 
 def _with_times(table: pa.Table, seconds: float) -> pa.Table:

@@ -57,7 +57,7 @@ from watersmeet.runtime.rounds.files import (
     this_task,
 )
 from watersmeet.runtime.rounds.results.leaving import Forgetting, Leaving, Writing
-from watersmeet.runtime.spark.workers import AsRows, after_task, columns_of, errors_first, result_batches
+from watersmeet.runtime.spark.workers import AsRows, after_task, as_task, columns_of, result_batches
 from watersmeet.runtime.stream.late import ARROW
 from watersmeet.storage.manifest import Identity, Manifest
 from watersmeet.storage.segment import SegmentInfo
@@ -156,7 +156,7 @@ class Post:
     task: Task
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         posting = Posting(self.task, Orders.read(self.task.folder, self.orders))
         held, size = list[pa.RecordBatch](), 0
@@ -288,7 +288,7 @@ class Enter:
     task: Task
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder, self.orders)
         held = [b for b in batches if b.num_rows]
@@ -310,7 +310,7 @@ class Deliver:
     task: Task
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder, self.orders)
         arrivals: Arrivals = {}
@@ -330,7 +330,7 @@ class Reship:
     task: Task
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder, self.orders)
         before, after = (self.task.plan_under(way) for way in (orders.was, orders.decisions["shipping"]))
@@ -358,7 +358,7 @@ class Hand:
     task: Task
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.task.folder, self.orders)
         with self.make_leaving(orders) as leaving:

@@ -4,6 +4,8 @@
 has no watersmeet ends the first micro-batch with 90 lines of Spark's. Every host of a session is probed once, by a job that needs only Python's own
 library in the worker; of a server of Spark Connect one worker is asked. What fails for other reasons is left to the query itself.
 
+**Tasks** read what they are given by `read_promptly`: a small one would wait for the kernel of the machine otherwise, see `runtime.spark.sockets`.
+
 **Errors.** Spark makes text of a worker's exception, traceback first, and wraps it twice. An error of ours explains itself, so it is
 raised with the few frames that Spark adds, and behind a copy of itself without any: Python prints a cause first.
 
@@ -32,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -44,6 +46,7 @@ from watersmeet.operators.finish.project import Fields
 from watersmeet.runtime.spark import pages
 from watersmeet.runtime.spark.executors import ask_hosts, find_hosts, is_one_machine
 from watersmeet.runtime.spark.failures import at_host, error_of, problem_of_failure
+from watersmeet.runtime.spark.sockets import read_promptly
 from watersmeet.runtime.spark.versions import is_connect
 
 PACKAGES = ("watersmeet", "pyarrow", "pandas", "numpy", "numba", "duckdb")
@@ -156,13 +159,15 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def errors_first(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """A task of a worker, whose errors of ours are told before Spark's frames."""
+def as_task(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
+    """A task of a worker. What it is given last is read as it comes, and errors of ours are told before Spark's frames."""
 
     @wraps(task)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
+        *others, rows = args
+        given: Any = (*others, read_promptly(cast("Iterable[Any]", rows)))
         try:
-            yield from task(*args, **kwargs)
+            yield from task(*given, **kwargs)
         except BrokenQueryError:  # its frames say what broke
             raise
         except WatersmeetError as error:

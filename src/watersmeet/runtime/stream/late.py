@@ -22,7 +22,7 @@ from watersmeet.operators.enter import AHEAD
 from watersmeet.operators.late import SCHEMA, candidates, sift, with_reason
 from watersmeet.plan.model import TIME, InputPlan, Plan
 from watersmeet.runtime.late import LATE_COLUMN
-from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, columns_of, errors_first, result_batches
+from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, as_task, columns_of, result_batches
 from watersmeet.runtime.stream.wire import wire
 
 FIELDS = "stream string, ts bigint, lag_us bigint, batch bigint, reason string, row string"
@@ -78,7 +78,7 @@ class StaticLate:
     plan: Plan
     source: InputPlan
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = Clock(self.plan.streams, promise=Promise({}))
         for batch in batches:

@@ -29,7 +29,7 @@ from watersmeet.operators.enter import Copies
 from watersmeet.operators.late import ROW, candidates
 from watersmeet.plan.model import TIME, InputPlan
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark.workers import after_task, errors_first
+from watersmeet.runtime.spark.workers import after_task, as_task
 
 MESSAGE = "unit bigint, kind string, from_ts bigint, blob binary"
 SCHEMA = pa.schema([("unit", pa.int64()), ("kind", pa.string()), ("from_ts", pa.int64()), ("blob", pa.binary())])
@@ -138,7 +138,7 @@ class Packer:
     late: bool = False
     """Whether somebody asks for dropped rows: wire rows bring their whole rows along."""
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         seen, held, size, any_rows = Seen(), list[pa.RecordBatch](), 0, False
         copies = Copies(self.source.lookups)

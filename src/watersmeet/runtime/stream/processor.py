@@ -42,9 +42,9 @@ from watersmeet.runtime.spark.versions import arrow_schema
 from watersmeet.runtime.spark.workers import (
     MARK,
     after_task,
+    as_task,
     aside_columns,
     columns_of,
-    errors_first,
     with_metrics,
 )
 from watersmeet.runtime.stream import sealed
@@ -117,7 +117,7 @@ class StageProcessor:
         self._state = UnitMap(state)
         self._number = {label: n for n, label in enumerate(labels(self.flow.stages[self.stage].units))}
 
-    @errors_first
+    @as_task
     def handle_rows(self, key: Any, rows: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """A unit's messages of a batch to what it lets out."""
         unit, heard = Unit(self.flow, self.stage, self._number[int(key[0])]), Heard()

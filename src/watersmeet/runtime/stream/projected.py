@@ -30,7 +30,7 @@ from watersmeet.operators.finish.project import Fields, cast_column, final_field
 from watersmeet.operators.finish.views import make_view
 from watersmeet.plan.model import TIME, Plan
 from watersmeet.plan.types import is_plain
-from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, errors_first
+from watersmeet.runtime.spark.workers import MARK, METRICS, after_task, as_task
 from watersmeet.runtime.stream.messages import FLUSH_BYTES, MESSAGE, Row, in_blocks, record_batches, rows_of, tell
 from watersmeet.runtime.stream.processor import run_stage
 from watersmeet.storage.manifest import Identity
@@ -85,7 +85,7 @@ class RowPacker:
     last: int
     """The number of the last stage before."""
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held, size = list[pa.RecordBatch](), 0
         for batch in batches:

@@ -21,9 +21,9 @@ from watersmeet.columns.arrow import from_bytes, slice_by_bytes, to_bytes
 from watersmeet.runtime.spark.workers import (
     METRICS,
     after_task,
+    as_task,
     aside_columns,
     columns_of,
-    errors_first,
     result_batches,
 )
 from watersmeet.runtime.stream.messages import BLOB_BYTES
@@ -54,7 +54,7 @@ class Opener:
 
     schema: pa.Schema
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for blob in batch.column(BLOB).drop_null():

@@ -24,7 +24,7 @@ from watersmeet.dataflow.report import Report
 from watersmeet.kernels.instants import LAST
 from watersmeet.plan.model import TIME
 from watersmeet.routing.labels import labels
-from watersmeet.runtime.spark.workers import columns_of, errors_first, metrics_columns, result_batches
+from watersmeet.runtime.spark.workers import as_task, columns_of, metrics_columns, result_batches
 from watersmeet.runtime.stream.messages import record_batches, rows_of
 from watersmeet.runtime.stream.processor import Heard, Unit
 from watersmeet.storage.manifest import Identity, Manifest
@@ -43,7 +43,7 @@ class StageBackfill:
     identity: Identity
     schema: pa.Schema | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, current = {label: n for n, label in enumerate(labels(self.flow.stages[self.stage].units))}, None
         for label, kind, from_ts, blob in _rows(batches):

@@ -23,7 +23,7 @@ from watersmeet.operators.finish.project import Fields
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.files import Orders, this_task
 from watersmeet.runtime.rounds.results.parts import PARTS_SCHEMA, Part, PartFiles, PartWriter
-from watersmeet.runtime.spark.workers import AsRows, after_task, errors_first
+from watersmeet.runtime.spark.workers import AsRows, after_task, as_task
 
 Select = Callable[[pa.Table], pa.Table]
 """What has left the last units as rows of the SELECT, by position."""
@@ -131,7 +131,7 @@ class Write:
     files: PartFiles
     orders: str | None = None
 
-    @errors_first
+    @as_task
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         orders = Orders.read(self.folder, self.orders)
         with open_writer(self.files, orders) as writer:
