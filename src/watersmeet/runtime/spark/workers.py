@@ -194,6 +194,8 @@ def after_task() -> None:
         gc.collect()
         gc.freeze()
         pages.look_again()
+        if _done == FREEZES:
+            pages.give_back_all()
     pages.give_back()
 
 
