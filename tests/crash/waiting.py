@@ -17,7 +17,7 @@ from tests.crash.driver import session
 
 def imported(batches: Iterator[Any]) -> Iterator[Any]:
     """In a worker: load what the runtimes will need."""
-    import watersmeet.runtime.rounds.worker
+    import watersmeet.runtime.rounds.posting
     import watersmeet.runtime.stream.dataframe  # noqa: F401
 
     yield from batches

@@ -24,13 +24,14 @@ from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.versions import Queries
 from watersmeet.runtime.checkpoints.upgrade import Sinks, end_upgrade, upgrade
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import files, running, sinks, systems, worker
+from watersmeet.runtime.rounds import files, posting, running, sinks, systems
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import SinkFolder
-from watersmeet.runtime.rounds.running import Account, Batch, Running
+from watersmeet.runtime.rounds.running import Running
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.engines import engine_of
 from watersmeet.runtime.subscriptions.feed import TakeIn
@@ -100,7 +101,7 @@ class Life:
     def made(self, seconds: int) -> Protocol:
         run = wires(seconds, self.count)
         steps: Any = Played(run.plan, run, self.folder)
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = steps  # type: ignore[attr-defined]
         return Protocol(run.plan, steps, self.folder, self.sink, Decider(run.plan))
 
@@ -180,7 +181,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames of lives run in this process."""
     for module in (running, sinks):
         monkeypatch.setattr(module, "compute", lambda frame: frame() if callable(frame) else None)
-    for module in (files, worker):
+    for module in (files, posting):
         monkeypatch.setattr(module, "TaskContext", None)
     monkeypatch.setattr(log_module, "MOST_CHANGES", 3)
     monkeypatch.setattr(systems.os, "fsync", lambda handle: None)  # the machine lives on, and disks are slow

@@ -25,7 +25,7 @@ from tests.rounds.stage import Rows, prepared
 from tests.rounds.test_subscriptions import SCHEMA, SECOND, SPECS, batch_of
 from watersmeet import Sites, Stream
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
 from watersmeet.runtime.rounds.entering import Entrance
@@ -93,7 +93,7 @@ class Site:
 
     def run(self, there: int, dies: str = "", *, is_cut: bool = False) -> None:
         """Batches, until none of the files is left."""
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = self.steps  # type: ignore[attr-defined]
         self.sink.dies, self.line.is_cut = dies, is_cut
         play = lambda taken, batch, _: self.protocol(SimpleNamespace(files=taken), batch)  # noqa: E731

@@ -16,10 +16,11 @@ from watersmeet.dataflow.contract import Message, round_of
 from watersmeet.operators.assemble import PlanFlows
 from watersmeet.plan.model import Plan
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import Entrance
 from watersmeet.runtime.rounds.files import Orders, PostOffice, TaskReport
-from watersmeet.runtime.rounds.running import Account, Batch, Running
+from watersmeet.runtime.rounds.running import Running
 from watersmeet.runtime.rounds.worker import LOST, Task
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.spark.jobs import ConnectJobs
@@ -44,7 +45,7 @@ class Stage:
         self.task = Rows(plan, self.flows, identity, None, folder, None, Entrance())  # type: ignore[arg-type]
         self.wires, self.partition = run.wires, 0
         self.jobs: Any = ConnectJobs(None)  # type: ignore[arg-type]
-        self.spark, self.joins_here, self.latest = None, False, Account()
+        self.spark, self.joins_here, self.reads_files, self.latest = None, False, False, Account()
 
     def leave_here(self, orders: Orders) -> Any:
         return self.task.make_leaving(orders)

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from tests.rounds.stage import Stage, prepared
 from watersmeet import Stream
 from watersmeet.operators.finish.project import select_final
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.results import coded as coded_module
 from watersmeet.runtime.rounds.results import parts as parts_module
@@ -115,7 +115,7 @@ def test_a_join_writes_what_duckdb_finds(name: str, tmp_path: Path, monkeypatch:
     run = prepared(f"{SQL[name]} WINDOW = 2 SECONDS", {"r": Stream(r, time="ts"), "s": Stream(s, time="ts")}, units=2)
     stage: Any = Stage(run.plan, run, StateFolder.under(str(tmp_path / "state")))
     stage.folder.prepare()
-    for module in (files, worker):
+    for module in (files, posting):
         monkeypatch.setattr(module, "TaskContext", stage)
     kinds = [T.LongType(), T.StringType(), T.LongType(), T.BinaryType(), T.StringType()]
     columns = T.StructType([T.StructField(name, kind) for name, kind in zip("xtybu", kinds, strict=True)])

@@ -25,7 +25,7 @@ from tests.rounds.test_lives import kill_at_file
 from watersmeet.columns.arrow import enlarge
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.operators.finish.project import select_final
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.checkpoint import SparkLogs
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.leaving import Writing
@@ -59,7 +59,7 @@ class TableLife(Life):
         made = super().made(seconds)
         self.sink.attach(made.logs)  # type: ignore[attr-defined]
         made.steps.task.writing = Writing(self.sink.files(COLUMNS), partial(select_final, made.plan))  # type: ignore[arg-type]
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = made.steps  # type: ignore[attr-defined]
         return made
 

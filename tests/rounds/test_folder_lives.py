@@ -20,7 +20,7 @@ from tests.rounds.lives import FILES, HERE, Life, patch
 from tests.rounds.mini_spark import Crash
 from tests.rounds.test_lives import kill_at_file
 from watersmeet.operators.finish.project import select_final
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.folder import LOG
 from watersmeet.runtime.rounds.results.leaving import Writing
@@ -72,7 +72,7 @@ class FolderLife(Life):
         made.steps.batches_here = self.here
         how = self.sink.files(COLUMNS)
         made.steps.task.writing = Writing(how, partial(select_final, made.plan))
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = made.steps
         return made  # type: ignore[no-any-return]
 

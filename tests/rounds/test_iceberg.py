@@ -23,7 +23,7 @@ from tests.rounds.test_delta import VALUES, append, struct
 from tests.rounds.test_folder_lives import COLUMNS, expected
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.operators.finish.project import select_final
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.checkpoint import SparkLogs
 from watersmeet.runtime.rounds.protocol import Protocol
 from watersmeet.runtime.rounds.results.iceberg import name_of
@@ -77,7 +77,7 @@ class TableLife(Life):
         made = super().made(seconds)
         self.sink.attach(made.logs)  # type: ignore[attr-defined]
         made.steps.task.writing = Writing(self.sink.files(COLUMNS), partial(select_final, made.plan))  # type: ignore[arg-type]
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = made.steps  # type: ignore[attr-defined]
         return made
 

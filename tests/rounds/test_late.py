@@ -19,7 +19,7 @@ from tests.rounds.test_lives import kill_at_file
 from watersmeet.errors import CheckpointError, OptionError
 from watersmeet.plan.options import Options
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.handle import check_apart
@@ -67,7 +67,7 @@ class LossyLife(Life):
     def made(self, seconds: int) -> Protocol:
         steps: Any = Lossy(prepared().plan, prepared(), self.folder)
         steps.batches_here = self.here
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = steps  # type: ignore[attr-defined]
         return Protocol(prepared().plan, steps, self.folder, self.sink, Decider(prepared().plan), late=self.lost)
 

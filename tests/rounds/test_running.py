@@ -16,10 +16,11 @@ from tests.rounds.stage import Stage
 from watersmeet import Stream
 from watersmeet.plan.options import Options
 from watersmeet.runtime.local import LocalRun
-from watersmeet.runtime.rounds import files, running, worker
+from watersmeet.runtime.rounds import files, posting, running, worker
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.files import Orders, PostOffice, this_task
-from watersmeet.runtime.rounds.running import Account, Batches, Running
+from watersmeet.runtime.rounds.running import Batches, Running
 from watersmeet.runtime.sources import source_of
 from watersmeet.sql.parse import parse
 from watersmeet.storage.manifest import BatchManifest, Identity
@@ -47,7 +48,7 @@ def play(text: str, folder: Path, here: Collection[int]) -> tuple[list[Counter[A
     run = prepare(text)
     stage: Any = Stage(run.plan, run, StateFolder.under(str(folder)))
     stage.folder.prepare()
-    for module in (files, worker):
+    for module in (files, posting):
         module.TaskContext = stage  # type: ignore[attr-defined]
     state, out, accounts = BatchManifest.fresh(Identity.of(run.plan), "id"), [], []
     for number in range(BATCHES):

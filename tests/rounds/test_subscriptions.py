@@ -30,10 +30,10 @@ from watersmeet.registry.plan import RegistryPlan, wire_name
 from watersmeet.registry.shared.block import FOR_EVER, UNTIL
 from watersmeet.registry.versions import Queries, RegistryView
 from watersmeet.runtime.progress import Progress
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.checkpoint import INTENTS, SEGMENTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.running import Account, Batch
 from watersmeet.runtime.subscriptions import log as log_module
 from watersmeet.runtime.subscriptions.ask import answer, bind
 from watersmeet.runtime.subscriptions.engines import engine_of

@@ -29,12 +29,13 @@ from watersmeet.runtime.checkpoints.stored import open_checkpoint
 from watersmeet.runtime.checkpoints.upgrade import upgrade
 from watersmeet.runtime.checkpoints.verdicts import judge
 from watersmeet.runtime.in_process import LocalRun
-from watersmeet.runtime.rounds import files, worker
+from watersmeet.runtime.rounds import files, posting
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.check import check_checkpoint
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.running import Account, Batch, Running
+from watersmeet.runtime.rounds.running import Running
 from watersmeet.storage.cache import CACHE
 
 PAIRS = int(os.environ.get("UPGRADE_PAIRS", "4"))
@@ -224,7 +225,7 @@ class World:
         run = self.prepare(asked)
         self.folder.prepare()
         steps: Any = Steps(self, run, self.folder)
-        for module in (files, worker):
+        for module in (files, posting):
             module.TaskContext = steps  # type: ignore[attr-defined]
         decider = Decider(run.plan, cores=2)
         protocol = Protocol(run.plan, steps, self.folder, self.sink, decider)  # type: ignore[arg-type]

@@ -18,8 +18,8 @@ import watersmeet as wm
 from tests.runtime.carriers import Faulty, running_address
 from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.runtime.checkpoints.verify import verify
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.checkpoint import LETTERS, StateFolder
-from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites import exchange as exchange_module
 from watersmeet.runtime.sites import letters as letters_module
 from watersmeet.runtime.sites.letters import Correspondence

@@ -18,8 +18,8 @@ from watersmeet.errors import OptionError
 from watersmeet.plan.options import Options
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.local import LocalRun
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sources import source_of
 from watersmeet.runtime.spark.allocation import Executors
 from watersmeet.runtime.units import enter

@@ -27,7 +27,7 @@ from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads, offers
 from watersmeet.plan.shipping import MEMORY, Traffic, choose, show_shipping, why
 from watersmeet.query.scaling import Scaling
-from watersmeet.runtime.rounds.running import Account
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.scaled import Scaled, Sides
 from watersmeet.runtime.spark.allocation import Executors
 from watersmeet.storage.manifest import BatchManifest, Intent

@@ -272,6 +272,8 @@ class Orders(Document):
     """What the batch has decided, by name, see `dataflow.contract.Flows`."""
     holds: int = 0
     """Up to so many bytes of mail a source task puts into its report."""
+    reads: bool = True
+    """Whether source tasks that are given splits of files read them; else they only say which these are."""
     watches_keys: bool = False
     weighs: bool = False
     """Whether source tasks say how wide tuples are."""
@@ -328,9 +330,18 @@ class TaskReport(Document):
     """(side, rows, frequent keys) of rows that entered."""
     entered: dict[str, list[int]] = field(default_factory=dict)
     """By alias: tuples, their bytes without payload, bytes of payload."""
+    splits: list[tuple[int, str]] = field(default_factory=list)
+    """(alias, file) of what a task was to read itself."""
+    unread: str = ""
+    """Why it has not read these; see `runtime.rounds.splits`."""
+    rows: dict[int, int] = field(default_factory=dict)
+    """By alias the rows that it has read."""
+    seen: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What these brought, as `dataflow.clock.Seen` has it."""
 
     @classmethod
     def restore(cls, raw: dict[str, Any]) -> dict[str, Any]:
+        raw["rows"] = {int(position): rows for position, rows in raw["rows"].items()}
         raw["units"] = [UnitReport(*u) for u in raw["units"]]
         raw["mail"] = [Parcel(*p) for p in raw["mail"]]
         return raw

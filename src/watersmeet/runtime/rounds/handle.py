@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,10 +18,8 @@ from pyspark.sql import DataFrame
 
 from watersmeet.errors import OptionError, StreamError
 from watersmeet.operators.assemble import PlanFlows
-from watersmeet.operators.finish.project import final_fields, select_final
 from watersmeet.plan.explain.explanation import Detail, Explanation
 from watersmeet.plan.model import Plan
-from watersmeet.plan.rules.finish import why_spark_selects
 from watersmeet.plan.shipping import MEMORY, NETWORK
 from watersmeet.query.scaling import Scaling
 from watersmeet.runtime.checkpoints.upgrade import Sinks, Told, end_upgrade, read_sources
@@ -42,7 +40,7 @@ from watersmeet.runtime.rounds.checkpoint import (
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import Followed, check_shared, check_sinks
 from watersmeet.runtime.rounds.protocol import KEPT, MOST_KEPT, Protocol
-from watersmeet.runtime.rounds.results.leaving import Outlet, Select
+from watersmeet.runtime.rounds.results.outlet import outlet_of
 from watersmeet.runtime.rounds.sinks import (
     FileSink,
     MemorySink,
@@ -61,13 +59,12 @@ from watersmeet.runtime.spark.allocation import executors_of
 from watersmeet.runtime.spark.executors import count_cores
 from watersmeet.runtime.spark.failures import raise_unwrapped, unwrap
 from watersmeet.runtime.spark.gauges import gauges_of
-from watersmeet.runtime.spark.plan import count_sources, inside_of
+from watersmeet.runtime.spark.plan import count_sources
 from watersmeet.runtime.spark.session import start_query
 from watersmeet.runtime.spark.stores import lend_settings
 from watersmeet.runtime.spark.versions import is_connect
 from watersmeet.runtime.spark.workers import probe_workers
 from watersmeet.runtime.stream.dataframe import SETTINGS
-from watersmeet.runtime.stream.finish import final
 from watersmeet.storage.manifest import OTHER, REWRITTEN, BatchManifest
 from watersmeet.view.notebook import show_lines, show_live
 from watersmeet.view.server import Api, Page
@@ -81,6 +78,7 @@ ROUNDS_SETTINGS = {
 
 
 POSTED = "source tasks post tuples to units, through files of the checkpoint"
+READ = f"{POSTED}; they read the Parquet files of the streams themselves"
 SHUFFLED = "Spark shuffles tuples to units; what units send each other goes through files of the checkpoint"
 
 
@@ -154,7 +152,7 @@ def start(
         cores=cores,
         executors=executors_of(scaling, spark),
     )
-    decider.carried = [POSTED if steps.posts else SHUFFLED]
+    decider.carried = [READ if steps.reads_files else POSTED if steps.posts else SHUFFLED]
     handle = launch(Protocol(plan, steps, folder, to, decider, late=lost, keep=keep), checkpoint, trigger, name)
     handle.upgraded = told
     return handle
@@ -195,19 +193,6 @@ def check_apart(results: Sink, lost: Sink | None) -> None:
         raise OptionError(
             f"late={where!r} is the sink of the results: late rows have other columns; give them a sink of their own"
         )
-
-
-def outlet_of(plan: Plan, frames: Mapping[str, DataFrame]) -> Outlet:
-    """What leaves the units of a plan becomes its rows."""
-    tables = {name: frame for name, frame in frames.items() if name not in plan.streams}
-    return Outlet(
-        final_fields(plan), partial(final, plan, tables), bool(plan.join.last_lookups), partial(select_inside, plan)
-    )
-
-
-def select_inside(plan: Plan, kinds: Sequence[str]) -> Select | None:
-    """What makes the query's rows, which have these types, of what leaves the units, in a worker; None if only Spark can."""
-    return None if why_spark_selects(plan, kinds, inside_of(plan.join.session)) else partial(select_final, plan)
 
 
 def folder_of(checkpoint: Any) -> StateFolder:

@@ -35,6 +35,7 @@ from watersmeet.errors import CheckpointError
 from watersmeet.plan.model import Plan, list_required
 from watersmeet.plan.shipping import WHOLE
 from watersmeet.runtime.progress import Figures, Progress, QueryFigures, write_figures
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.checkpoint import (
     INTENTS,
     MANIFESTS,
@@ -45,7 +46,7 @@ from watersmeet.runtime.rounds.checkpoint import (
 )
 from watersmeet.runtime.rounds.collection import Collection
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.running import Account, Batch, Batches, Rows
+from watersmeet.runtime.rounds.running import Batches, Rows
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, Sink, TakesBatches, mark_of
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark.failures import Striking, run_without_culprits, shorten
@@ -301,6 +302,8 @@ class Protocol:
             for to in (self.sink, self.late):
                 if isinstance(to, FileSink):
                     to.sweep(after.batch)
+        if account.unread:  # source tasks may have posted what was not taken
+            self.collection.is_untidy = True
         self.collection.collect(before, after, self.keep, account.attempt, account.written)
 
     def _tell(self, before: BatchManifest, after: BatchManifest, account: Account, phases: dict[str, float]) -> None:

@@ -12,8 +12,9 @@ Invariant: how a round runs changes nothing of what it computes, nor of what is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +25,7 @@ from watersmeet.dataflow.clock import Seen, advance
 from watersmeet.dataflow.contract import MOST_UNITS, Flows, Message, Rounds, is_last, put
 from watersmeet.dataflow.report import Report
 from watersmeet.errors import CheckpointError
+from watersmeet.runtime.rounds.batch import Account, Batch, Run
 from watersmeet.runtime.rounds.checkpoint import MAIL, StateFolder
 from watersmeet.runtime.rounds.entering import Arrivals
 from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, UnitReport, open_held, post_all, sample_rows
@@ -31,8 +33,8 @@ from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.leaving import Leaving
 from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Hand, HandLost, Reship, Task
 from watersmeet.runtime.spark.jobs import Jobs, compute
-from watersmeet.storage.manifest import BatchManifest
 
+_log = logging.getLogger(__name__)
 MOST_MAIL = 2 * 2**20
 """So many bytes of mail come to the driver in the reports of source tasks, all of them together."""
 MOST_CARRIED = 16 * 2**20
@@ -56,71 +58,12 @@ class Batches:
 
 Rows: TypeAlias = DataFrame | Batches
 """What a sink gets: rows, or names of files that have them."""
-Run = Callable[[DataFrame], None]
-"""Runs a frame exactly once."""
 RunTasks = Callable[[DataFrame], Iterable[int]]
 """The same; the tasks that have reported."""
+Reports: TypeAlias = list[tuple[TaskReport, bytes | None]]
+"""What source tasks have done, and their mail, where it has come with that."""
 Letter: TypeAlias = Parcel | Message
 """A message on its way to a unit: in a file, or in this process."""
-
-
-@dataclass
-class Account:
-    """What a batch did, for progress."""
-
-    rows: int = 0
-    """That entered, once for every alias."""
-    rounds: int = 0
-    reports: dict[int, Report] = field(default_factory=dict)
-    mail_bytes: int = 0
-    """What was sent to units: tuples, where source tasks post them, and what units sent each other."""
-    heavy: list[Any] = field(default_factory=list)
-    """Frequent keys, see `scaled.Heavy`."""
-    said: list[str] = field(default_factory=list)
-    """What will change from the next batch on, in words."""
-    broken: dict[str, int] = field(default_factory=dict)
-    """Rows that were set aside where they entered, by stream, because they break an expression."""
-    late_sample: list[dict[str, Any]] = field(default_factory=list)
-    """A few of the dropped rows, if somebody asks for them."""
-    entered: dict[str, list[int]] = field(default_factory=dict)
-    """By alias: tuples read, their bytes without payload, bytes of payload; if the batch weighs them."""
-    tasks: int = 1
-    """Source tasks."""
-    attempt: str = ""
-    """What the names of its files begin with."""
-    written: set[str] = field(default_factory=set)
-    """Files of segments that its units have had after their turns; a unit that takes several may have replaced some itself."""
-    units: int = 0
-    """How many units shared registered queries; 0: as many as planned."""
-
-    @property
-    def results(self) -> int:
-        return sum(report.results for report in self.reports.values())
-
-
-@dataclass
-class Batch:
-    """One attempt at one batch. Until it ends, the state's maxima are those of the batches before."""
-
-    entered: DataFrame
-    state: BatchManifest
-    attempt: str
-    decisions: dict[str, Any] = field(default_factory=dict)
-    """What it has decided, by name, see `dataflow.contract.Flows`."""
-    watches_keys: bool = False
-    weighs: bool = False
-    """Whether source tasks say how wide tuples are."""
-    writes: bool = True
-    """Whether results that become files are written: not if the sink has the batch."""
-    deliver_late: Run | None = None
-    """Gets the dropped rows, once, if somebody asks for them."""
-    inbox: Sequence[Message] = ()
-    """What has come from elsewhere for the first round."""
-
-    @property
-    def apart(self) -> tuple[str, ...]:
-        """The aliases whose payloads follow later."""
-        return tuple(self.decisions.get("shipping", ()))
 
 
 class Steps(Protocol):
@@ -146,6 +89,13 @@ class Steps(Protocol):
     def leave_here(self, orders: Orders) -> Leaving: ...
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]: ...
+
+    @property
+    def reads_files(self) -> bool: ...
+
+    def count_splits(self, entered: DataFrame) -> dict[int, int]: ...
+
+    def read_by_spark(self, files: Mapping[str, Sequence[str]]) -> tuple[DataFrame, Callable[[], tuple[int, Seen]]]: ...
 
 
 class Running:
@@ -189,7 +139,8 @@ class Running:
             self.rounds.ran += 1
             self.rounds.post(self._round(0, None, {}), 0)
             last = 0
-        self.account.rows, self._seen = self.steps.observe(self.entered)
+        if not (self.steps.posts and self.steps.reads_files):
+            self.account.rows, self._seen = self.steps.observe(self.entered)
         self.account.broken = dict(self._seen.broken)
         last = max(last, self.rounds.play(self._carry))
         self.account.rounds = self.rounds.ran
@@ -217,9 +168,11 @@ class Running:
         watched = {"watches_keys": self.batch.watches_keys, "weighs": self.batch.weighs}
         holds = MOST_MAIL // self.steps.latest.tasks if self._may_be_here else 0
         self._jobs += 1
-        posted = self._under(
-            self._orders(**watched, holds=holds), list_reports, partial(self.steps.enter, self.entered)
-        )
+        reads = not self.steps.latest.unread
+        orders = self._orders(**watched, holds=holds, reads=reads)
+        posted = self._under(orders, list_reports, partial(self.steps.enter, self.entered))
+        if self.steps.reads_files:
+            posted = self._take_read(posted, orders)
         self.account.tasks = max(1, len(posted))
         self._is_here = holds > 0 and all(mail is not None for _, mail in posted)
         out: list[Letter] = []
@@ -232,6 +185,29 @@ class Running:
                 continue
             out += parcels
         return out
+
+    def _take_read(self, posted: Reports, orders: Orders) -> Reports:
+        """What source tasks have read themselves, if that is all; else Spark reads the batch."""
+        account, done = self.account, [report for report, _ in posted]
+        counted = self.steps.count_splits(self.entered)
+        read = {n: sum(report.rows.get(n, 0) for report in done) for n in counted}
+        account.unread = next((report.unread for report in done if report.unread), "")
+        if not account.unread and read != counted:
+            account.unread = f"of {counted} rows {read} were read"
+        if not account.unread:
+            account.rows = sum(read.values())
+            for report in done:
+                self._seen.include(Seen(**report.seen))
+            return posted
+        _log.info("Spark reads the files of this micro-batch: %s", account.unread)
+        of, files = self.steps.flows.plan.inputs, dict[str, dict[str, None]]()
+        for position, path in (split for report in done for split in report.splits):
+            files.setdefault(of[position].stream, {})[path] = None
+        self._jobs += 1
+        frame, observe = self.steps.read_by_spark({stream: list(paths) for stream, paths in files.items()})
+        again = self._under(replace(orders, job=self._jobs), list_reports, lambda _: frame)
+        account.rows, self._seen = observe()
+        return again
 
     def _carry(self, number: int, letters: list[Letter], awake: range) -> list[Letter]:
         """A round: what its units have sent."""
@@ -379,7 +355,7 @@ class Running:
         self.state.expire(self.flow.cuts(self.flow.clock(self.state.maxima, {})))
 
 
-def list_reports(posted: DataFrame) -> list[tuple[TaskReport, bytes | None]]:
+def list_reports(posted: DataFrame) -> Reports:
     """Post rows; what tasks have done, and their mail, where it has come with that."""
     return [(TaskReport.parse(said, "a task's report"), mail) for said, mail in posted.collect()]
 

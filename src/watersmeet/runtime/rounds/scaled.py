@@ -31,7 +31,7 @@ from watersmeet.routing.hypercube import Hypercube
 from watersmeet.routing.resize import Resized, write_grid
 from watersmeet.routing.scaling import ScalingMemory, decide, decide_grid
 from watersmeet.routing.spread import HotKey
-from watersmeet.runtime.rounds.running import Account
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.storage.manifest import BatchManifest, Identity, Intent
 
 Routing: TypeAlias = Epochs | Hypercube

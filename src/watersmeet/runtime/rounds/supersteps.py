@@ -28,23 +28,18 @@ from watersmeet.dataflow.clock import Seen
 from watersmeet.dataflow.contract import MOST_ROUNDS, Flows
 from watersmeet.plan.model import Plan
 from watersmeet.plan.rules.ship import defer_payloads
+from watersmeet.runtime.rounds.batch import Account, Batch
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.entering import OBSERVED, UNIT, Entrance, union_streams
 from watersmeet.runtime.rounds.files import Orders
+from watersmeet.runtime.rounds.posting import POSTED_DDL, Fetch, Post
 from watersmeet.runtime.rounds.results.columns import arrange, can_units_write
-from watersmeet.runtime.rounds.results.leaving import (
-    AsSelected,
-    Forgetting,
-    Leaving,
-    Outlet,
-    Select,
-    Write,
-    Writing,
-    keep,
-)
+from watersmeet.runtime.rounds.results.leaving import AsSelected, Forgetting, Leaving, Select, Write, Writing, keep
+from watersmeet.runtime.rounds.results.outlet import Outlet
 from watersmeet.runtime.rounds.results.parts import PARTS, PartFiles
-from watersmeet.runtime.rounds.running import Account, Batch, Rows, Running
-from watersmeet.runtime.rounds.worker import POSTED_DDL, Deliver, Enter, Hand, HandLost, Post, Reship, Task
+from watersmeet.runtime.rounds.running import Rows, Running
+from watersmeet.runtime.rounds.splits import SplitSource, find_splits
+from watersmeet.runtime.rounds.worker import Deliver, Enter, Hand, HandLost, Reship, Task
 from watersmeet.runtime.spark.executors import is_one_machine
 from watersmeet.runtime.spark.jobs import Jobs, jobs_of
 from watersmeet.runtime.spark.versions import arrow_schema, is_connect, repartition_by_id
@@ -101,6 +96,10 @@ class Supersteps:
         self._select: Select | None = None
         """What makes rows of the SELECT in this process, for a sink that takes them."""
         self._files = self._plan_files(folder_of_results, takes_batches, keeps_nothing)
+        self._splits: SplitSource | None = None
+        """How source tasks read files themselves, if they can."""
+        if query is not None and not (late or ticks or query.sets_aside or entrance.is_sequenced) and self.posts:
+            self._splits = find_splits(query, self.way.slots, frames, order)
         makes_rows = self.task.writing is not None or self._select is not None
         self.joins_here = query is not None and self.posts and folder.is_here and makes_rows and not is_connect(spark)
         """Whether small batches run in this process: where the state is at hand, and the sink takes what is made here."""
@@ -109,8 +108,8 @@ class Supersteps:
         self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to a server: all but the streaming frame."""
-        return {name: value for name, value in vars(self).items() if name != "_union"}
+        """What travels to a server: all but the streaming frames."""
+        return {name: value for name, value in vars(self).items() if name not in ("_union", "_splits")}
 
     @property
     def spark(self) -> SparkSession:
@@ -136,7 +135,14 @@ class Supersteps:
 
     def source(self) -> DataFrame:
         """The streaming frame whose batches `run` takes."""
+        if self._splits is not None:
+            return self.jobs.source(self._splits.union, self._lay_splits, OBSERVED)
         return self.jobs.source(self._union, self._lay, OBSERVED)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether source tasks read files themselves."""
+        return self._splits is not None
 
     def enter(self, batch: DataFrame, orders: str) -> DataFrame:
         """The frame that takes a batch's rows in: running it posts them, or is round 0."""
@@ -146,9 +152,17 @@ class Supersteps:
         """The way of rows, from the union on."""
         rows = self.way.route(union, observed)
         if self.posts:
-            return rows.mapInArrow(Post(self.task, orders), POSTED_DDL)
+            return self._post(rows, Post(self.task, orders))
         shuffled = repartition_by_id(rows, self.entrance_tasks, F.col(UNIT) % self.entrance_tasks)
         return self._leave(shuffled, Enter(self.task, orders), orders)
+
+    def _lay_splits(self, union: DataFrame, observed: str | Observation, orders: str | None) -> DataFrame:
+        """The way of rows that source tasks read themselves."""
+        assert self._splits is not None
+        return self._post(self._splits.route(union, observed), Fetch(self.task, self._splits.columns, orders))
+
+    def _post(self, rows: DataFrame, step: Post | Fetch) -> DataFrame:
+        return rows.mapInArrow(step, POSTED_DDL)
 
     def run(self, batch: Batch, deliver: Callable[[Rows], None]) -> Account:
         """One batch: changes its state to what it is after the batch. `deliver` gets the results, once."""
@@ -195,6 +209,20 @@ class Supersteps:
     def no_late_rows(self) -> DataFrame:
         """Dropped rows, and there are none."""
         return self.spark.createDataFrame([], FIELDS).select(*select_fields())
+
+    def count_splits(self, entered: DataFrame) -> dict[int, int]:
+        """By alias the rows of a batch whose files source tasks read, as Spark has counted them."""
+        counted = self.jobs.read_observed(entered, OBSERVED)
+        return {n: int(counted[f"rows{n}"]) for n in range(len(self.flows.plan.inputs))}
+
+    def read_by_spark(self, files: Mapping[str, Sequence[str]]) -> tuple[DataFrame, Callable[[], tuple[int, Seen]]]:
+        """The frame that takes in files of streams by Spark, and what tells what it brought."""
+        assert self._splits is not None
+        folders, observed = self._splits.folders, Observation()
+        frames = {stream: folder.load(self.spark, files.get(stream, ())) for stream, folder in folders.items()}
+        union, way = union_streams(self.flows.plan, self.task.entrance, frames)
+        rows = self._post(way.route(union, observed), Post(self.task))
+        return rows, lambda: way.read_observed(observed.get)
 
     def observe(self, entered: DataFrame) -> tuple[int, Seen]:
         """The rows of a batch, once for every alias, and what they bring."""

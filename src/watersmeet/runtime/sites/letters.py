@@ -30,9 +30,9 @@ from watersmeet.dataflow.clock import watermarks
 from watersmeet.dataflow.contract import Message
 from watersmeet.errors import CheckpointError, OptionError, StreamError
 from watersmeet.plan.fingerprint import find_differences
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.checkpoint import LETTERS, MANIFESTS, StateFolder
 from watersmeet.runtime.rounds.files import FileStore
-from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.sites.exchange import Exchange
 from watersmeet.runtime.sites.mailbox import (
     RUN,

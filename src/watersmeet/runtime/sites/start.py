@@ -22,12 +22,13 @@ from watersmeet.plan.model import InputPlan, Plan
 from watersmeet.plan.rules.tree import is_of_two_streams
 from watersmeet.runtime.given import trigger_of
 from watersmeet.runtime.kafka.address import NAME as KAFKA
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.checkpoint import LETTERS
 from watersmeet.runtime.rounds.decide import Decider
 from watersmeet.runtime.rounds.follow import check_sinks
-from watersmeet.runtime.rounds.handle import Handle, check_apart, folder_of, launch, outlet_of, reach_stores
+from watersmeet.runtime.rounds.handle import Handle, check_apart, folder_of, launch, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.running import Account
+from watersmeet.runtime.rounds.results.outlet import outlet_of
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, check_names, columns_given, sink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.sites.exchange import Exchange

@@ -36,7 +36,8 @@ from watersmeet.runtime.rounds.checkpoint import MANIFESTS, absolute
 from watersmeet.runtime.rounds.follow import check_sinks
 from watersmeet.runtime.rounds.handle import Handle, UnitState, folder_of, launch, reach_stores
 from watersmeet.runtime.rounds.protocol import Protocol
-from watersmeet.runtime.rounds.results.leaving import Outlet, keep
+from watersmeet.runtime.rounds.results.leaving import keep
+from watersmeet.runtime.rounds.results.outlet import Outlet
 from watersmeet.runtime.rounds.sinks import FileSink, NoopSink, TableSink
 from watersmeet.runtime.rounds.supersteps import Supersteps
 from watersmeet.runtime.spark.allocation import executors_of

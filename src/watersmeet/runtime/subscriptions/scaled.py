@@ -23,8 +23,8 @@ from watersmeet.registry.placement import (
 )
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.routing.scaling import ScalingMemory, decide_units
+from watersmeet.runtime.rounds.batch import Account
 from watersmeet.runtime.rounds.decide import Decider
-from watersmeet.runtime.rounds.running import Account
 from watersmeet.runtime.spark.allocation import Executors
 from watersmeet.storage.manifest import BatchManifest, Intent
 

@@ -11,15 +11,13 @@ Invariant: a batch that the sink has already is computed for the state alone: no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from watersmeet.columns.arrow import enlarge
-from watersmeet.operators.finish.project import Fields
 from watersmeet.runtime.rounds.checkpoint import StateFolder
 from watersmeet.runtime.rounds.files import Orders, this_task
 from watersmeet.runtime.rounds.results.parts import PARTS_SCHEMA, Part, PartFiles, PartWriter
@@ -32,18 +30,6 @@ Select = Callable[[pa.Table], pa.Table]
 def keep(results: pa.Table) -> pa.Table:
     """The selection of what leaves as it is."""
     return results
-
-
-@dataclass(frozen=True)
-class Outlet:
-    """What leaves the last units: its columns, and what Spark makes of them."""
-
-    fields: Fields
-    select: Callable[[DataFrame], DataFrame]
-    reads_tables: bool = False
-    """Whether Spark joins what leaves with tables: a frame that has run keeps what it has read of them."""
-    select_inside: Callable[[Sequence[str]], Select | None] = lambda kinds: None
-    """By the types of the rows that Spark makes: what makes the same of them in a worker; None if only Spark can."""
 
 
 class Leaving(Protocol):
