@@ -130,10 +130,13 @@ def test_a_file_that_spark_splits_is_read_in_parts(
 
 
 @pytest.mark.parametrize("name", ["a b", "50%", "x%20y", "c#d", "ü+;", "k=1"])
-def test_names_of_folders(spark: Any, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32()])
+def test_names_of_folders_and_files(spark: Any, tmp_path: Path, name: str, kind: pa.DataType) -> None:
     batch = rows(20)
+    odd = batch.set_column(0, "k", batch.column("k").cast(kind))
     for stream in "st":
-        write(tmp_path / name, stream, [batch])
+        write(tmp_path / name, stream, [odd])
+        (tmp_path / name / stream / "00000.parquet").rename(tmp_path / name / stream / f"[1] {{a,b}} {name}.parquet")
     found, _ = finish(pair(spark, tmp_path / name), tmp_path / "ck")
     assert found == expected(batch)
 

@@ -17,6 +17,7 @@ import time
 import urllib.request
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -66,10 +67,14 @@ def add_stream(opened: dict[str, Any], alias: str, trial: Any) -> None:
     if trial["sink"] == "noop":
         builders[-1] = builders[-1].monitor_continuously(common.Duration.of_hours(1))
     hybrid = import_module("pyflink.datastream.connectors.hybrid_source").HybridSource
-    chain = hybrid.builder(builders[0].build())
-    for builder in builders[1:]:
-        chain = chain.add_source(builder.build())
-    read = opened["streams"].from_source(chain.build(), common.WatermarkStrategy.no_watermarks(), f"read {alias}")
+    first, *others = [builder.build() for builder in builders]
+    chain = hybrid.builder(first)
+    for other in others:
+        chain = chain.add_source(other)
+    # A chain does not say what its rows are; its first source does.
+    rows = SimpleNamespace(get_java_type_info=first.get_java_function().getProducedType)
+    unmarked = common.WatermarkStrategy.no_watermarks()
+    read = opened["streams"].from_source(chain.build(), unmarked, f"read {alias}", rows)
     schema = (
         tables.Schema.new_builder()
         .column("key", kinds.BIGINT())

@@ -31,6 +31,7 @@ from watersmeet.runtime.rounds.entering import Arrivals
 from watersmeet.runtime.rounds.files import Orders, Parcel, TaskReport, UnitReport, open_held, post_all, sample_rows
 from watersmeet.runtime.rounds.hosts import anywhere, deal, place_units
 from watersmeet.runtime.rounds.results.leaving import Leaving
+from watersmeet.runtime.rounds.splits import find_path
 from watersmeet.runtime.rounds.worker import LOST, RESULTS, WAKE, Deliver, Hand, HandLost, Reship, Task
 from watersmeet.runtime.spark.jobs import Jobs, compute
 
@@ -202,7 +203,7 @@ class Running:
         _log.info("Spark reads the files of this micro-batch: %s", account.unread)
         of, files = self.steps.flows.plan.inputs, dict[str, dict[str, None]]()
         for position, path in (split for report in done for split in report.splits):
-            files.setdefault(of[position].stream, {})[path] = None
+            files.setdefault(of[position].stream, {})[find_path(path)] = None
         self._jobs += 1
         frame, observe = self.steps.read_by_spark({stream: list(paths) for stream, paths in files.items()})
         again = self._under(replace(orders, job=self._jobs), list_reports, lambda _: frame)

@@ -130,7 +130,7 @@ def list_splits(batches: Iterable[pa.RecordBatch]) -> list[Split]:
 def read_split(split: Split, columns: Sequence[Wanted]) -> Iterator[pa.Table]:
     """The rows of a split, as wire rows; raises if Spark might read others."""
     names = list(dict.fromkeys(column.name for column in columns))
-    with pq.ParquetFile(_find_path(split.path), coerce_int96_timestamp_unit="us") as file:
+    with pq.ParquetFile(_check_path(split.path), coerce_int96_timestamp_unit="us") as file:
         kinds = {column.name: column.kind for column in columns}
         for name in names:
             _check_column(file, name, kinds[name])
@@ -154,18 +154,20 @@ def _find_middle(group: Any) -> int:
     return int(first + sum(part.total_compressed_size for part in parts) // 2)
 
 
-def _find_path(uri: str) -> str:
-    """The path of a file on this machine.
+def find_path(uri: str) -> str:
+    """The path of a file on this machine, of which Spark gives the address.
 
-    >>> _find_path("file:///data/a%20b.parquet"), _find_path("/data/c.parquet")
+    >>> find_path("file:///data/a%20b.parquet"), find_path("/data/c.parquet")
     ('/data/a b.parquet', '/data/c.parquet')
     """
+    return unquote(urlsplit(uri).path)
+
+
+def _check_path(uri: str) -> str:
     parts = urlsplit(uri)
-    if (
-        parts.scheme not in ("", "file") or parts.netloc or "=" in parts.path
-    ):  # of what stands there Spark may make columns
+    if parts.scheme not in ("", "file") or parts.netloc or "=" in find_path(uri):  # of that Spark may make columns
         raise UnreadableError(f"{uri} is no plain local path")
-    return unquote(parts.path)
+    return find_path(uri)
 
 
 def _check_column(file: pq.ParquetFile, name: str, kind: pa.DataType) -> None:

@@ -26,6 +26,8 @@ _LISTING = {
     "discardcachedinputratio", "recursivefilelookup", "pathglobfilter", "modifiedbefore", "modifiedafter",
 }  # fmt: skip
 """Options that say which files there are, and nothing of what is in them."""
+_GLOBS = "__globPaths__"
+"""Spark's own option by which its file source reads files whose names have brackets or stars."""
 _ORDINARY = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -45,10 +47,11 @@ class ParquetFolder:
     options: Mapping[str, str]
 
     def load(self, spark: Any, files: Sequence[str]) -> DataFrame:
-        """Rows of some of its files, by Spark."""
+        """Rows of some of its files, by Spark; paths are plain ones of this file system."""
         if not files:
             return spark.createDataFrame([], self.schema)  # type: ignore[no-any-return]
-        return spark.read.schema(self.schema).format("parquet").load(list(files))  # type: ignore[no-any-return]
+        reader = spark.read.schema(self.schema).format("parquet").option(_GLOBS, "false")
+        return reader.load(list(files))  # type: ignore[no-any-return]
 
 
 def find_folder(frame: DataFrame) -> ParquetFolder | None:
