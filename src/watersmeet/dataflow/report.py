@@ -6,7 +6,7 @@ Invariant: nothing that a turn computes depends on a report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class Report:
     """Combinations that look-ups found, before conditions were tested."""
     fetched_bytes: int = 0
     """Of segments that the unit's host did not have."""
-    registered: dict[str, list[float]] = field(default_factory=dict)
+    registered: dict[str, Sequence[float]] = field(default_factory=dict)
     """By id of a registered query: its answers, CPU seconds that it took, and the time of its youngest answer; queries without answers are there if they are among the dearest."""
 
     def include(self, later: Report) -> None:
@@ -76,21 +76,25 @@ class Report:
         if later.drivers:
             self.drivers, self.policy = later.drivers, later.policy
         self.measured |= later.measured
-        for id, told in later.registered.items():
-            add_figures(self.registered, id, told)
+        merge_figures(self.registered, later.registered)
 
 
-def add_figures(sums: dict[str, list[float]], id: str, told: Sequence[float]) -> None:
-    """Add what a registered query took, see `Report.registered`.
+def merge_figures(sums: dict[str, Sequence[float]], told: Mapping[str, Sequence[float]]) -> None:
+    """Add what registered queries took, see `Report.registered`; thousands answer in a micro-batch.
 
     >>> sums = {"q": [2, 0.5, 7]}
-    >>> add_figures(sums, "q", [1, 0.25, 3])
+    >>> merge_figures(sums, {"q": (1, 0.25, 3), "r": (1, 0.5, 9)})
     >>> sums
-    {'q': [3, 0.75, 7]}
+    {'q': (3, 0.75, 7), 'r': (1, 0.5, 9)}
     """
-    answers, seconds, last = told
-    mine = sums.get(id, [0, 0.0, last])
-    sums[id] = [mine[0] + answers, mine[1] + seconds, max(mine[2], last)]
+    if not sums:
+        sums.update(told)
+        return
+    for id, its in told.items():
+        mine = sums.get(id)
+        if mine is not None:
+            its = mine[0] + its[0], mine[1] + its[1], max(mine[2], its[2])
+        sums[id] = its
 
 
 def count_orders(units: Iterable[Sequence[str]]) -> dict[str, int]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import Clock, Seen, stream_cuts
 from watersmeet.dataflow.contract import HERE, Dataflow, Flows, FlowStage, Message, Origin, Turn, Yielded
-from watersmeet.dataflow.report import add_figures
+from watersmeet.dataflow.report import merge_figures
 from watersmeet.errors import QuotaError
 from watersmeet.kernels.registered.probe_trie import LIMIT, walk
 from watersmeet.plan.model import TIME
@@ -141,8 +141,7 @@ class Answer:
             held = [s for segments in (*old.values(), filter(None, new.values())) for s in segments]
             turn.report.memory = round(turn.report.bytes * weigh_indexes(held))
         meter.weigh(compiled.blocks, state, store, turn.clock.after)
-        for id, told in meter.tell().items():
-            add_figures(turn.report.registered, id, told)
+        merge_figures(turn.report.registered, meter.tell())
 
     def _take_over(self, turn: Turn, compiled: Compiled) -> None:
         """The first batch of so many units: a unit has what its queries need, and nothing else."""

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from watersmeet.columns.arrow import integers
 from watersmeet.dataflow.clock import NEVER, stream_cuts
-from watersmeet.dataflow.report import add_figures
+from watersmeet.dataflow.report import merge_figures
 from watersmeet.errors import QuotaError
 from watersmeet.kernels.registered.probe_trie import count_tries
 from watersmeet.query.quotas import Quotas
@@ -70,12 +70,11 @@ class Meter:
                 tally.touched.append(numbers)
             yield table
 
-    def tell(self) -> dict[str, list[float]]:
+    def tell(self) -> dict[str, Sequence[float]]:
         """What queries took, by id: those that have answers, and the dearest."""
-        out: dict[str, list[float]] = {}
+        out: dict[str, Sequence[float]] = {}
         for block, tally in self._tallies.items():
-            for id, told in tally.tell(block):
-                add_figures(out, id, told)
+            merge_figures(out, tally.tell(block))
         return out
 
     def _tally(self, block: Block) -> _Tally:
@@ -194,8 +193,8 @@ class _Tally:
         self.touched.append(found)
         return found
 
-    def tell(self, block: Block) -> Iterator[tuple[str, list[float]]]:
-        """(id, [answers, CPU seconds, time of the youngest answer])."""
+    def tell(self, block: Block) -> dict[str, Sequence[float]]:
+        """By id (answers, CPU seconds, time of the youngest answer)."""
         touched = np.unique(np.concatenate(self.touched)) if self.touched else np.empty(0, np.int64)
         used = np.flatnonzero(self.combinations * (block.sharing > 0))
         whole = float(self.pairs[touched].sum() + self.combinations[used].sum())
@@ -209,10 +208,18 @@ class _Tally:
         dear = np.zeros(len(asked), np.bool_)
         dear[_find_dearest(work)] = True
         took = self.seconds * work / whole
-        for at in np.flatnonzero(dear | (self.answers[asked] > 0)).tolist():
-            n = asked[at]
-            last = NEVER if self.last is None else int(self.last[n])
-            yield block.ids[n], [int(self.answers[n]), float(took[at]), last]
+        told = np.flatnonzero(dear | (self.answers[asked] > 0))
+        rules = asked[told]
+        last = np.full(len(rules), NEVER) if self.last is None else self.last[rules]
+        columns = (figures.tolist() for figures in (self.answers[rules], took[told], last))
+        ids, rows = [block.ids[n] for n in rules.tolist()], list(zip(*columns, strict=True))
+        first = np.unique(block.owner[rules], return_index=True)[1].tolist()
+        out: dict[str, Sequence[float]] = {ids[n]: rows[n] for n in first}
+        for n in (
+            {*range(len(ids))}.difference(first) if len(first) < len(ids) else ()
+        ):  # the other rules of outer joins
+            merge_figures(out, {ids[n]: rows[n]})
+        return out
 
 
 def _find_dearest(work: np.ndarray) -> np.ndarray:

@@ -10,11 +10,13 @@ A query that comes again under an id begins at zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from heapq import nlargest
 from typing import Any
 
 from watersmeet.dataflow.clock import NEVER, stream_cuts, watermarks
-from watersmeet.dataflow.report import Report, add_figures
+from watersmeet.dataflow.report import Report, merge_figures
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.shared.compiled import unit_of_query
 from watersmeet.registry.subscription import Registered
@@ -28,16 +30,26 @@ Stored = Sequence[tuple[int, str, SegmentInfo]]
 """(unit, kind, segment)."""
 
 
+@dataclass(slots=True)
+class _Sums:
+    """What a query of a version did and took."""
+
+    answers: float
+    seconds: float
+    last: float
+    version: int
+
+
 class FigureBook:
     """Sums by query; it travels empty."""
 
     def __init__(self, plan: RegistryPlan) -> None:
         self.plan = plan
-        self._sums: dict[str, list[float]] = {}
-        self._versions: dict[str, int] = {}
+        self._sums: dict[str, _Sums] = {}
         self._seconds = 0.0
-        self._batch: dict[str, tuple[Registered, Sequence[float]]] = {}
-        """What the latest batch took, by id."""
+        self._dear: list[tuple[Registered, Sequence[float]]] = []
+        """The dearest queries of the latest batch, and what they took."""
+        self._batch_seconds = 0.0
         self._stored: Stored = ()
         self.units = 0
         """So many units store it; 0: not known here."""
@@ -56,52 +68,60 @@ class FigureBook:
         units: int,
     ) -> None:
         """Take in a batch in which so many units answered these queries, with what is stored after it."""
-        batch: dict[str, list[float]] = {}
-        for report in reports:
-            for id, told in report.registered.items():
-                add_figures(batch, id, told)
+        told = [report.registered for report in reports]
+        batch = dict[str, Sequence[float]]()
+        for registered in told:
+            merge_figures(batch, registered)
         self._stored, self.units, self._marks = stored, units, watermarks(self.plan.streams, maxima)
         self._count_rows = lru_cache(None)(self._count)
-        self._seconds += sum(told[1] for told in batch.values())
-        for id, told in batch.items():
-            if id in live:
-                self._add(live[id], told)
-        self._batch = {id: (live[id], told) for id, told in batch.items() if id in live}
+        self._batch_seconds = sum(figures[1] for figures in batch.values())
+        self._seconds += self._batch_seconds
+        self._dear = _find_dearest(batch, live)
+        self._add(batch, live)
 
     def show_dearest(self) -> list[QueryFigures]:
         """The dearest queries of the latest batch."""
-        seconds = sum(told[1] for _, told in self._batch.values())
-        dear = sorted(self._batch, key=lambda id: (-self._batch[id][1][1], id))[:MOST_SHOWN]
-        found = (self._batch[id] for id in dear)
-        return [self.show(known, told[1], seconds, int(told[0])) for known, told in found]
+        return [self.show(known, told[1], self._batch_seconds, int(told[0])) for known, told in self._dear]
 
-    def _add(self, known: Registered, told: Sequence[float]) -> None:
-        if self._versions.get(known.id) != known.version:
-            self._sums.pop(known.id, None)
-            self._versions[known.id] = known.version
-        add_figures(self._sums, known.id, told)
+    def _add(self, batch: Mapping[str, Sequence[float]], live: Mapping[str, Registered]) -> None:
+        """Add a batch, which thousands of queries may have answered."""
+        sums = self._sums
+        for id, (answers, seconds, last) in batch.items():
+            known = live.get(id)
+            if known is None:
+                continue
+            mine = sums.get(id)
+            if mine is None or mine.version != known.version:
+                sums[id] = _Sums(answers, seconds, last, known.version)
+            else:
+                mine.answers += answers
+                mine.seconds += seconds
+                if last > mine.last:
+                    mine.last = last
 
     def find(self, known: Registered) -> QueryFigures | None:
         """A query's figures since the job started; None before its first batch."""
         if not self._marks:
             return None
-        mine = self._sums.get(known.id) if self._versions.get(known.id) == known.version else None
-        return self.show(known, 0.0 if mine is None else mine[1], self._seconds, None)
+        return self.show(known, self._find_sums(known).seconds, self._seconds, None)
 
     def show(self, known: Registered, seconds: float, of: float, batch_answers: int | None) -> QueryFigures:
-        is_known = self._versions.get(known.id) == known.version
-        answers, _, last = self._sums.get(known.id, [0, 0.0, NEVER]) if is_known else (0, 0.0, NEVER)
+        mine = self._find_sums(known)
         own = [self._marks[s] for s in known.query.template.streams]
         lag = None if min(own) <= NEVER else max(self._marks.values()) - min(own)
         return QueryFigures(
             known.id,
             seconds / of if of else 0.0,
-            int(answers),
+            int(mine.answers),
             batch_answers,
-            moment(int(last)),
+            moment(int(mine.last)),
             lag,
             self._count_state(known),
         )
+
+    def _find_sums(self, known: Registered) -> _Sums:
+        mine = self._sums.get(known.id)
+        return _Sums(0, 0.0, NEVER, known.version) if mine is None or mine.version != known.version else mine
 
     def _count_state(self, known: Registered) -> int:
         if known.query.own is not None:
@@ -116,3 +136,13 @@ class FigureBook:
             for at, kind, info in self._stored
             if kind in cuts and info.max_ts >= cuts[kind] and (everywhere or at == unit)
         )
+
+
+def _find_dearest(
+    batch: Mapping[str, Sequence[float]], live: Mapping[str, Registered]
+) -> list[tuple[Registered, Sequence[float]]]:
+    """The queries of a batch that took most, the first ids of equals."""
+    costs = nlargest(MOST_SHOWN, [figures[1] for figures in batch.values()])
+    least = costs[-1] if costs else 0.0
+    dear = sorted((-figures[1], id) for id, figures in batch.items() if figures[1] >= least and id in live)
+    return [(live[id], batch[id]) for _, id in dear[:MOST_SHOWN]]

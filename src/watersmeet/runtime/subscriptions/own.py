@@ -27,7 +27,7 @@ from watersmeet.columns.arrow import integers, shrink
 from watersmeet.columns.spark_types import spark_name
 from watersmeet.dataflow.clock import NEVER
 from watersmeet.dataflow.contract import Turn
-from watersmeet.dataflow.report import Report, add_figures
+from watersmeet.dataflow.report import Report, merge_figures
 from watersmeet.errors import QuotaError
 from watersmeet.query.quotas import DEFAULT_QUOTAS, Quotas
 from watersmeet.query.stream import StreamSpec
@@ -68,7 +68,8 @@ class OwnRuns:
             found, last = self._answer(turn, sql, effect, {id: queries[id].version for id in ids}, new)
             took = (process_time() - began) / len(ids)
             for id in ids:
-                add_figures(turn.report.registered, id, [sum(t.num_rows for t in found) // len(ids), took, last])
+                figures = sum(t.num_rows for t in found) // len(ids), took, last
+                merge_figures(turn.report.registered, {id: figures})
             yield from found
         self._forget(turn, {key_of(sql, effect) for sql, effect in by_run})
 
