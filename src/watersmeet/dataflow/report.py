@@ -50,7 +50,7 @@ class Report:
     fetched_bytes: int = 0
     """Of segments that the unit's host did not have."""
     registered: dict[str, Sequence[float]] = field(default_factory=dict)
-    """By id of a registered query: its answers, CPU seconds that it took, and the time of its youngest answer; queries without answers are there if they are among the dearest."""
+    """By id of a registered query: its answers, CPU seconds that it took, the time of its youngest answer, and its version; queries without answers are there if they are among the dearest."""
 
     def include(self, later: Report) -> None:
         """Add a later turn."""
@@ -82,10 +82,10 @@ class Report:
 def merge_figures(sums: dict[str, Sequence[float]], told: Mapping[str, Sequence[float]]) -> None:
     """Add what registered queries took, see `Report.registered`; thousands answer in a micro-batch.
 
-    >>> sums = {"q": [2, 0.5, 7]}
-    >>> merge_figures(sums, {"q": (1, 0.25, 3), "r": (1, 0.5, 9)})
+    >>> sums = {"q": [2, 0.5, 7, 1]}
+    >>> merge_figures(sums, {"q": (1, 0.25, 3, 1), "r": (1, 0.5, 9, 4)})
     >>> sums
-    {'q': (3, 0.75, 7), 'r': (1, 0.5, 9)}
+    {'q': (3, 0.75, 7, 1), 'r': (1, 0.5, 9, 4)}
     """
     if not sums:
         sums.update(told)
@@ -93,7 +93,7 @@ def merge_figures(sums: dict[str, Sequence[float]], told: Mapping[str, Sequence[
     for id, its in told.items():
         mine = sums.get(id)
         if mine is not None:
-            its = mine[0] + its[0], mine[1] + its[1], max(mine[2], its[2])
+            its = mine[0] + its[0], mine[1] + its[1], max(mine[2], its[2]), its[3]
         sums[id] = its
 
 

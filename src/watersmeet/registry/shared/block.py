@@ -87,6 +87,7 @@ class Block:
         """By rule the number of its query."""
         self.rules = [rule for _, rule in owners]
         self.ids = [queries[n].id for n, _ in owners]
+        self.query_ids, self.query_versions = [q.id for q in queries], [q.version for q in queries]
         self.names = pa.array(self.ids, pa.large_string())
         self.at = {id: n for n, id in reversed(list(enumerate(self.ids)))}
         """By query its first rule."""

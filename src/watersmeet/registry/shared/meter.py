@@ -194,7 +194,7 @@ class _Tally:
         return found
 
     def tell(self, block: Block) -> dict[str, Sequence[float]]:
-        """By id (answers, CPU seconds, time of the youngest answer)."""
+        """By id (answers, CPU seconds, time of the youngest answer, version)."""
         touched = np.unique(np.concatenate(self.touched)) if self.touched else np.empty(0, np.int64)
         used = np.flatnonzero(self.combinations * (block.sharing > 0))
         whole = float(self.pairs[touched].sum() + self.combinations[used].sum())
@@ -210,16 +210,18 @@ class _Tally:
         took = self.seconds * work / whole
         told = np.flatnonzero(dear | (self.answers[asked] > 0))
         rules = asked[told]
-        last = np.full(len(rules), NEVER) if self.last is None else self.last[rules]
-        columns = (figures.tolist() for figures in (self.answers[rules], took[told], last))
-        ids, rows = [block.ids[n] for n in rules.tolist()], list(zip(*columns, strict=True))
-        first = np.unique(block.owner[rules], return_index=True)[1].tolist()
-        out: dict[str, Sequence[float]] = {ids[n]: rows[n] for n in first}
-        for n in (
-            {*range(len(ids))}.difference(first) if len(first) < len(ids) else ()
-        ):  # the other rules of outer joins
-            merge_figures(out, {ids[n]: rows[n]})
-        return out
+        if not len(rules):
+            return {}
+        # Both rules of an outer join are one query's.
+        order = np.argsort(block.owner[rules], kind="stable")
+        rules, owner = rules[order], block.owner[rules[order]]
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        answers, seconds = (np.add.reduceat(f, first).tolist() for f in (self.answers[rules], took[told][order]))
+        last = np.full(len(first), NEVER) if self.last is None else np.maximum.reduceat(self.last[rules], first)
+        queries = owner[first].tolist()
+        versions = map(block.query_versions.__getitem__, queries)
+        figures = zip(answers, seconds, last.tolist(), versions, strict=True)
+        return dict(zip(map(block.query_ids.__getitem__, queries), figures, strict=True))
 
 
 def _find_dearest(work: np.ndarray) -> np.ndarray:

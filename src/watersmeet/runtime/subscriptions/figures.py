@@ -10,10 +10,11 @@ A query that comes again under an id begins at zero.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from heapq import nlargest
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from watersmeet.dataflow.clock import NEVER, stream_cuts, watermarks
 from watersmeet.dataflow.report import Report, merge_figures
@@ -30,14 +31,52 @@ Stored = Sequence[tuple[int, str, SegmentInfo]]
 """(unit, kind, segment)."""
 
 
-@dataclass(slots=True)
-class _Sums:
-    """What a query of a version did and took."""
+class _Sum(NamedTuple):
+    """What a query did and took."""
 
-    answers: float
-    seconds: float
-    last: float
-    version: int
+    answers: int = 0
+    seconds: float = 0.0
+    last: int = NEVER
+
+
+class _Sums:
+    """The same of all queries, in columns: thousands may have answered a micro-batch, which is added in one go."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+        self._answers, self._seconds = np.zeros(0, np.int64), np.zeros(0)
+        self._last, self._version = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def add(self, ids: Sequence[str], told: Sequence[np.ndarray]) -> None:
+        """Add what queries have told, in columns."""
+        places = np.array([*map(self._place.get, ids, repeat(-1))])
+        new = np.flatnonzero(places < 0)
+        if len(new):
+            places[new] = self._make_room([ids[n] for n in new.tolist()])
+        answers, seconds, last, version = told
+        anew = places[self._version[places] != version]
+        self._answers[anew], self._seconds[anew], self._last[anew] = _Sum()
+        self._version[places] = version
+        self._answers[places] += answers
+        self._seconds[places] += seconds
+        self._last[places] = np.maximum(self._last[places], last)
+
+    def _make_room(self, ids: Sequence[str]) -> np.ndarray:
+        """Places for queries that have none."""
+        places = np.arange(len(self._place), len(self._place) + len(ids))
+        self._place |= zip(ids, places.tolist(), strict=True)
+        if len(self._place) > len(self._answers):
+            more = (0, 2 * len(self._place) - len(self._answers))
+            self._answers, self._seconds = np.pad(self._answers, more), np.pad(self._seconds, more)
+            self._last, self._version = np.pad(self._last, more), np.pad(self._version, more, constant_values=-1)
+        return places
+
+    def find(self, known: Registered) -> _Sum:
+        """What a query did and took; nothing, if it was another version."""
+        at = self._place.get(known.id)
+        if at is None or self._version[at] != known.version:
+            return _Sum()
+        return _Sum(int(self._answers[at]), float(self._seconds[at]), int(self._last[at]))
 
 
 class FigureBook:
@@ -45,7 +84,7 @@ class FigureBook:
 
     def __init__(self, plan: RegistryPlan) -> None:
         self.plan = plan
-        self._sums: dict[str, _Sums] = {}
+        self._sums = _Sums()
         self._seconds = 0.0
         self._dear: list[tuple[Registered, Sequence[float]]] = []
         """The dearest queries of the latest batch, and what they took."""
@@ -74,54 +113,38 @@ class FigureBook:
             merge_figures(batch, registered)
         self._stored, self.units, self._marks = stored, units, watermarks(self.plan.streams, maxima)
         self._count_rows = lru_cache(None)(self._count)
-        self._batch_seconds = sum(figures[1] for figures in batch.values())
+        self._dear, self._batch_seconds = [], 0.0
+        if batch:
+            ids, columns = list(batch), [np.array(column) for column in zip(*batch.values(), strict=True)]
+            self._sums.add(ids, columns)
+            self._batch_seconds = float(columns[1].sum())
+            dear = (ids[n] for n in _find_dearest(columns[1], ids))
+            self._dear = [(live[id], batch[id]) for id in dear if id in live]
         self._seconds += self._batch_seconds
-        self._dear = _find_dearest(batch, live)
-        self._add(batch, live)
 
     def show_dearest(self) -> list[QueryFigures]:
         """The dearest queries of the latest batch."""
         return [self.show(known, told[1], self._batch_seconds, int(told[0])) for known, told in self._dear]
 
-    def _add(self, batch: Mapping[str, Sequence[float]], live: Mapping[str, Registered]) -> None:
-        """Add a batch, which thousands of queries may have answered."""
-        sums = self._sums
-        for id, (answers, seconds, last) in batch.items():
-            known = live.get(id)
-            if known is None:
-                continue
-            mine = sums.get(id)
-            if mine is None or mine.version != known.version:
-                sums[id] = _Sums(answers, seconds, last, known.version)
-            else:
-                mine.answers += answers
-                mine.seconds += seconds
-                if last > mine.last:
-                    mine.last = last
-
     def find(self, known: Registered) -> QueryFigures | None:
         """A query's figures since the job started; None before its first batch."""
         if not self._marks:
             return None
-        return self.show(known, self._find_sums(known).seconds, self._seconds, None)
+        return self.show(known, self._sums.find(known).seconds, self._seconds, None)
 
     def show(self, known: Registered, seconds: float, of: float, batch_answers: int | None) -> QueryFigures:
-        mine = self._find_sums(known)
+        mine = self._sums.find(known)
         own = [self._marks[s] for s in known.query.template.streams]
         lag = None if min(own) <= NEVER else max(self._marks.values()) - min(own)
         return QueryFigures(
             known.id,
             seconds / of if of else 0.0,
-            int(mine.answers),
+            mine.answers,
             batch_answers,
-            moment(int(mine.last)),
+            moment(mine.last),
             lag,
             self._count_state(known),
         )
-
-    def _find_sums(self, known: Registered) -> _Sums:
-        mine = self._sums.get(known.id)
-        return _Sums(0, 0.0, NEVER, known.version) if mine is None or mine.version != known.version else mine
 
     def _count_state(self, known: Registered) -> int:
         if known.query.own is not None:
@@ -138,11 +161,13 @@ class FigureBook:
         )
 
 
-def _find_dearest(
-    batch: Mapping[str, Sequence[float]], live: Mapping[str, Registered]
-) -> list[tuple[Registered, Sequence[float]]]:
-    """The queries of a batch that took most, the first ids of equals."""
-    costs = nlargest(MOST_SHOWN, [figures[1] for figures in batch.values()])
-    least = costs[-1] if costs else 0.0
-    dear = sorted((-figures[1], id) for id, figures in batch.items() if figures[1] >= least and id in live)
-    return [(live[id], batch[id]) for _, id in dear[:MOST_SHOWN]]
+def _find_dearest(seconds: np.ndarray, ids: Sequence[str]) -> list[int]:
+    """The numbers of the queries that took most, the first ids of equals.
+
+    >>> _find_dearest(np.array([0.5, 2.0, 0.5]), ["b", "c", "a"])
+    [1, 2, 0]
+    """
+    most = min(MOST_SHOWN, len(seconds))
+    least = np.partition(seconds, len(seconds) - most)[len(seconds) - most]
+    found = np.flatnonzero(seconds >= least).tolist()
+    return sorted(found, key=lambda n: (-seconds[n], ids[n]))[:most]

@@ -68,7 +68,7 @@ class OwnRuns:
             found, last = self._answer(turn, sql, effect, {id: queries[id].version for id in ids}, new)
             took = (process_time() - began) / len(ids)
             for id in ids:
-                figures = sum(t.num_rows for t in found) // len(ids), took, last
+                figures = sum(t.num_rows for t in found) // len(ids), took, last, queries[id].version
                 merge_figures(turn.report.registered, {id: figures})
             yield from found
         self._forget(turn, {key_of(sql, effect) for sql, effect in by_run})
