@@ -63,17 +63,26 @@ def go_on(root: Path, kind: str) -> Counter[Any]:
         return life.rows()
 
 
+def _make_folder() -> Path:
+    """A folder that is deleted when the process ends."""
+    _folders.append(tempfile.TemporaryDirectory(prefix="watersmeet-damage-"))
+    return Path(_folders[-1].name)
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
 @cache
 def built(kind: str, files: int, end: str, seconds: int = 4, run: int = 0) -> Path:
     """The same, kept for all tests; to be copied."""
-    root = Path(tempfile.mkdtemp(prefix=f"watersmeet-damage-{run}-"))
+    root = _make_folder()
     build(root, kind, files, end, seconds)
     return root
 
 
 @cache
 def expected(kind: str) -> Counter[Any]:
-    root = Path(tempfile.mkdtemp(prefix="watersmeet-damage-"))
+    root = _make_folder()
     build(root, kind, FILES)
     return go_on(root, kind)
 
