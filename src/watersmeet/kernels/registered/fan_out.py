@@ -132,12 +132,13 @@ def _search(  # type: ignore[no-untyped-def]
                         member = tuples[at, range_alias[number]]
                         value = int64s(codes[range_column[number], member >> 32])[member & 0xFFFFFFFF]
                         value = ~value if is_down[number] else value
-                    while left < right:
-                        middle = (left + right) >> 1
-                        if lower[middle] <= value:
-                            left = middle + 1
-                        else:
-                            right = middle
+                    # Without branches: which way a step goes nobody can foresee.
+                    many = right - left
+                    while many > 1:
+                        half = many >> 1
+                        left += half * np.int64(lower[left + half - 1] <= value)
+                        many -= half
+                    left += np.int64(lower[left] <= value)
                     if left > start:
                         if found == len(out_class):
                             control[0], control[1], control[2] = begin, number, at

@@ -119,7 +119,9 @@ def take(
     visible: Visible, tuples: np.ndarray, youngest: np.ndarray, combination: np.ndarray, query: np.ndarray
 ) -> Pairs:
     """Pairs with the tuples that they need."""
-    kept, combination = np.unique(combination, return_inverse=True)
+    wanted = np.zeros(len(tuples), np.bool_)
+    wanted[combination] = True
+    kept, combination = np.flatnonzero(wanted), (np.cumsum(wanted) - 1)[combination]
     members = tuples[kept]
     distinct, places = np.unique(members, return_inverse=True)
     absent = int(np.searchsorted(distinct, 0))
