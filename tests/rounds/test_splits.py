@@ -116,6 +116,18 @@ def test_only_plain_local_paths_are_read(uri: str) -> None:
         list(read_split(Split(0, uri, 0, WHOLE), []))
 
 
+@pytest.mark.parametrize("begin", [0, 4, -8])
+def test_what_arrow_cannot_read_is_left_to_spark(tmp_path: Path, begin: int) -> None:
+    path = put(tmp_path, pa.table({"a": range(1000)}), use_dictionary=False, compression="none")
+    blob = bytearray(path.read_bytes())
+    blob[begin : begin + 8 or None] = b"\xff" * 8
+    path.write_bytes(blob)
+    with pytest.raises(UnreadableError, match="Arrow cannot read"):
+        read(path, "a", pa.int64())
+    with pytest.raises(UnreadableError, match="Arrow cannot read"):
+        read(tmp_path / "gone.parquet", "a", pa.int64())
+
+
 @given(
     rows=st.integers(1, 60),
     size=st.integers(1, 25),

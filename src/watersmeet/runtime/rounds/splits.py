@@ -128,10 +128,18 @@ def list_splits(batches: Iterable[pa.RecordBatch]) -> list[Split]:
 
 
 def read_split(split: Split, columns: Sequence[Wanted]) -> Iterator[pa.Table]:
-    """The rows of a split, as wire rows; raises if Spark might read others."""
+    """The rows of a split, as wire rows; raises if Spark might read others, or Arrow cannot: a codec, encryption, damage, of which Spark has its own to say."""
+    path = _check_path(split.path)
+    try:
+        yield from _read(path, split, columns)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(f"Arrow cannot read {path}: {error}") from error
+
+
+def _read(path: str, split: Split, columns: Sequence[Wanted]) -> Iterator[pa.Table]:
     names = list(dict.fromkeys(column.name for column in columns))
-    with pq.ParquetFile(_check_path(split.path), coerce_int96_timestamp_unit="us") as file:
-        kinds = {column.name: column.kind for column in columns}
+    kinds = {column.name: column.kind for column in columns}
+    with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         for name in names:
             _check_column(file, name, kinds[name])
         groups = list_groups(file.metadata, split.begin, split.begin + split.length)
