@@ -1,7 +1,7 @@
 """One trial of Flink: run by Flink's own Python, which has nothing of ours. `python job.py SPEC RESULT`.
 
-Streams are the benchmark's Parquet files, in the order of their names, which is that of time: one reader for each stream takes file after file. Flink's source of files deals them out in any order, and of 300
-files nearly all rows were late then; so a stream is a chain of sources with a file each. (Two readers of a stream did not do either: one may get no file for a while, and then the watermark stands still.) Flink's time attributes have milliseconds; so the interval of the join is wide by the part of a millisecond, and a condition on microseconds decides.
+Streams are the benchmark's Parquet files, in the order of their names, which is that of time: two readers of a stream take two files, then the next two, and its watermark is the slower
+one's. (Flink's source of files deals them out in any order. Of 300 files nearly all rows were late then; so it is a chain of sources, of which each has a file for every reader.) Flink's time attributes have milliseconds; so the interval of the join is wide by the part of a millisecond, and a condition on microseconds decides.
 
 Files are read without end if results go nowhere: then all that was read and joined can be asked for while the job runs, which is cancelled after that. With files as sink the input
 ends, and so does the job; files are complete then.
@@ -60,8 +60,9 @@ def add_stream(opened: dict[str, Any], alias: str, trial: Any) -> None:
         [kinds.FIELD("key", kinds.BIGINT()), kinds.FIELD("ts", kinds.BIGINT()), kinds.FIELD("payload", kinds.STRING())]
     )
     paths = sorted(str(path) for path in (Path(trial["data"]) / alias).glob("*.parquet"))
+    groups = [paths[begin : begin + trial["cores"]] for begin in range(0, len(paths), trial["cores"])]
     builders = [
-        sources.FileSource.for_bulk_file_format(formats.ParquetColumnarRowInputFormat(row), path) for path in paths
+        sources.FileSource.for_bulk_file_format(formats.ParquetColumnarRowInputFormat(row), *group) for group in groups
     ]
     if trial["sink"] == "noop":
         builders[-1] = builders[-1].monitor_continuously(common.Duration.of_hours(1))
@@ -73,7 +74,7 @@ def add_stream(opened: dict[str, Any], alias: str, trial: Any) -> None:
     # A chain does not say what its rows are; its first source does.
     rows = SimpleNamespace(get_java_type_info=first.get_java_function().getProducedType)
     unmarked = common.WatermarkStrategy.no_watermarks()
-    read = opened["streams"].from_source(chain.build(), unmarked, f"read {alias}", rows).set_parallelism(1)
+    read = opened["streams"].from_source(chain.build(), unmarked, f"read {alias}", rows)
     schema = (
         tables.Schema.new_builder()
         .column("key", kinds.BIGINT())
