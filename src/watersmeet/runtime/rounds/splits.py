@@ -74,9 +74,6 @@ class SplitSource:
     columns: Columns
     folders: Mapping[str, ParquetFolder]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("it belongs to the driver")
-
     def route(self, union: DataFrame, observed: str | Observation) -> DataFrame:
         """Names of splits; what is observed of all rows has this name."""
         counts = [F.count_if(F.col(ALIAS) == n).alias(f"rows{n}") for n in range(len(self.columns))]

@@ -108,8 +108,8 @@ class Supersteps:
         self._late_files = None if folder_of_late is None else folder_of_late.files(self.no_late_rows().schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to a server: all but the streaming frames."""
-        return {name: value for name, value in vars(self).items() if name not in ("_union", "_splits")}
+        """What travels to a server: all but the streaming frame. There Spark reads, so there are no splits."""
+        return {name: value for name, value in vars(self).items() if name != "_union"}
 
     @property
     def spark(self) -> SparkSession:

@@ -8,7 +8,7 @@ Invariant: a frame that is found here has the rows of its files, in columns of p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,6 @@ class ParquetFolder:
     """A folder that a stream is read from."""
 
     schema: StructType
-    options: Mapping[str, str]
 
     def load(self, spark: Any, files: Sequence[str]) -> DataFrame:
         """Rows of some of its files, by Spark; paths are plain ones of this file system."""
@@ -93,7 +92,7 @@ def _describe(spark: Any, source: Any, schema: StructType) -> ParquetFolder | No
         and roots
         and all(_is_local(spark, root) for root in roots)
     )
-    return ParquetFolder(schema, options) if fits else None
+    return ParquetFolder(schema) if fits else None
 
 
 def _read_map(given: Any) -> dict[str, str]:
