@@ -9,6 +9,7 @@ transformWithState keeps at the driver's side, and the JVM.
 from __future__ import annotations
 
 import os
+import statistics
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,19 +35,35 @@ class Process:
 
 @dataclass
 class Peak:
-    """The highest sums seen, in bytes, and the Python processes at the moment of the workers' highest RSS."""
+    """The highest sums seen, in bytes, and the Python processes at the moment of the workers' highest RSS.
+
+    Workers are at their highest in the first seconds, when they load libraries. So all sums of theirs are there as well.
+    """
 
     workers_rss: int = 0
     workers_pss: int = 0
     driver_worker_rss: int = 0
     jvm_rss: int = 0
     processes: list[Process] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    """RSS of the workers in each sample in which there were any."""
+
+    @property
+    def workers_settled_rss(self) -> int:
+        """The median of the last third of what was seen.
+
+        >>> Peak(seen=[900, 700, 500, 400, 410, 420]).workers_settled_rss
+        415
+        """
+        last = self.seen[len(self.seen) * 2 // 3 :]
+        return int(statistics.median(last)) if last else 0
 
     def add(self, processes: list[Process]) -> None:
         """Take one sample of all processes."""
         python = [process for process in processes if "python" in process.program]
         workers = [process for process in python if "pyspark.daemon" in process.command]
         rss = sum(process.rss for process in workers)
+        self.seen += [rss] if rss else []
         if rss > self.workers_rss:
             self.workers_rss, self.processes = rss, python
         self.workers_pss = max(self.workers_pss, sum(process.pss for process in workers))

@@ -18,7 +18,7 @@ SYSTEMS: Any = ("rounds", "spark-default")
 def trial(shape: str, sink: str, system: str, ms: int, count: int = 7) -> dict[str, Any]:
     batches = [(2000, 10 * ms)] * 20 + [(2000, ms)] * 10
     answers = {"answer": {"count": count, "checksum": 1}, "expected": {"count": 7, "checksum": 1}}
-    sizes = {"workers_rss": 2**20, "jvm_rss": 2**20, "machine": {}}
+    sizes = {"workers_rss": 2**20, "workers_settled_rss": 2**19, "jvm_rss": 2**20, "machine": {}}
     return {"shape": shape, "sink": sink, "system": system, "batches": batches, **answers, **sizes}
 
 

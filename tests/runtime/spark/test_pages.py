@@ -1,4 +1,4 @@
-"""Pages of libraries: code is given back, and comes again when it is needed."""
+"""Pages of libraries: code and constants are given back, and come again when they are needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def resident(library="libllvmlite"):
     for line in open("/proc/self/smaps"):
         words = line.split()
         if "-" in words[0]:
-            mine = "r-xp" == words[1] and ".so" in line and library in line
+            mine = words[1] in ("r-xp", "r--p") and ".so" in line and library in line
         elif words[0] == "Rss:" and mine:
             total += int(words[1])
     return total

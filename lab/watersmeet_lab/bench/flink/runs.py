@@ -75,6 +75,7 @@ class FlinkRuns(Runs):
             "answer": found,
             "expected": {key: value for key, value in asdict(expected).items() if key in found},
             "workers_rss": 0,
+            "workers_settled_rss": 0,
             "jvm_rss": peak.jvm_rss,
             "machine": machine.describe(),
         }

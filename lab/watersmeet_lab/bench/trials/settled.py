@@ -69,6 +69,9 @@ class Settled:
     median_ms: float
     p95_ms: float
     workers_mb: float
+    """RSS of the Python workers at its highest, in the first seconds."""
+    settled_mb: float
+    """The same in the last third."""
     jvm_mb: float
 
     @property
@@ -154,6 +157,7 @@ class Runs:
             "answer": seen["answer"],
             "expected": asdict(expected),
             "workers_rss": peak.workers_rss,
+            "workers_settled_rss": peak.workers_settled_rss,
             "jvm_rss": peak.jvm_rss,
             "machine": machine.describe(),
         }
@@ -172,6 +176,7 @@ def read_trial(raw: Mapping[str, Any], repetition: int) -> Settled:
         median_ms,
         p95_ms,
         raw["workers_rss"] / 2**20,
+        raw["workers_settled_rss"] / 2**20,
         raw["jvm_rss"] / 2**20,
     )
 
@@ -188,7 +193,16 @@ def _table(shape: str, sink: Sink, found: Sequence[Settled]) -> Table:
             of.setdefault(one.system, []).append(one)
     table = Table(title=f"{shape}, {sink} sink, the last third", title_justify="left")
     table.add_column("")
-    for name in ("rows/s", "median ms", "p95 ms", *(f"{own} / it" for own in OURS), "workers MB", "JVM MB", "answers"):
+    for name in (
+        "rows/s",
+        "median ms",
+        "p95 ms",
+        *(f"{own} / it" for own in OURS),
+        "workers MB",
+        "at most",
+        "JVM MB",
+        "answers",
+    ):
         table.add_column(name, justify="right")
     for system, trials in of.items():
         table.add_row(
@@ -197,6 +211,7 @@ def _table(shape: str, sink: Sink, found: Sequence[Settled]) -> Table:
             f"{middle(trials, 'median_ms'):,.0f}",
             f"{middle(trials, 'p95_ms'):,.0f}",
             *(ratio(of.get(own, ()), trials) for own in OURS),
+            f"{max(t.settled_mb for t in trials):,.0f}",
             f"{max(t.workers_mb for t in trials):,.0f}",
             f"{max(t.jvm_mb for t in trials):,.0f}",
             "right" if all(t.is_right for t in trials) else "[red]wrong",

@@ -164,6 +164,7 @@ def as_task(task: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
 
     @wraps(task)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
+        _before_task()
         *others, rows = args
         given: Any = (*others, read_promptly(cast("Iterable[Any]", rows)))
         try:
@@ -180,13 +181,23 @@ FREEZES = 3
 """Libraries load lazily: the heap is settled after a worker's first tasks, not after the very first."""
 MOST_OBJECTS = 50_000
 """So many objects more than are frozen have come to stay: a collection over them costs several milliseconds."""
-_done = 0
+_done: int | None = None
+"""How often the heap has been frozen; None before the first task."""
+
+
+def _before_task() -> None:
+    """What was loaded for a worker's first task, which has been unpickled now, lies in memory that the task will want."""
+    global _done
+    if _done is None:
+        _done = 0
+        pages.give_back_all()
 
 
 def after_task() -> None:
     """Call when a task has let go of its data: give memory back, and freeze what stays."""
     global _done
     pa.default_memory_pool().release_unused()
+    _done = _done or 0
     if _done < FREEZES or len(gc.get_objects()) > MOST_OBJECTS:
         if _done == 0:
             atexit.register(gc.unfreeze)
