@@ -3,8 +3,8 @@
 Streams are the benchmark's Parquet files, in the order of their names, which is that of time: two readers of a stream take two files, then the next two, and its watermark is the slower
 one's. (Flink's source of files deals them out in any order. Of 300 files nearly all rows were late then; so it is a chain of sources, of which each has a file for every reader.) Flink's time attributes have milliseconds; so the interval of the join is wide by the part of a millisecond, and a condition on microseconds decides.
 
-No stream is read more than `DRIFT_S` of event time ahead of the slowest one: Flink's watermark alignment. Without it the third stream, which has the least work behind it, is read far ahead of the
-result of the first two, and its rows fill the heap.
+No stream is read more than a window and a file of each reader ahead of the slowest one: Flink's watermark alignment. Without it the third stream, which has the least work behind it, is read
+far ahead of the result of the first two, and its rows fill the heap.
 
 Files are read without end if results go nowhere: then all that was read and joined can be asked for while the job runs, which is cancelled after that. With files as sink the input
 ends, and so does the job; files are complete then.
@@ -25,8 +25,6 @@ from typing import Any
 from urllib.parse import quote
 
 PERIOD_S = 0.25
-DRIFT_S = 10
-"""One window of the shapes: what is stored is hardly more than what the windows need."""
 ALIGN_MS = 20
 """Sources compare their watermarks so often."""
 MARKS = """
@@ -88,7 +86,7 @@ def add_stream(opened: dict[str, Any], alias: str, trial: Any) -> None:
         chain = chain.add_source(other)
     # A chain does not say what its rows are; its first source does.
     rows = SimpleNamespace(get_java_type_info=first.get_java_function().getProducedType)
-    read = opened["streams"].from_source(chain.build(), align_streams(common), f"read {alias}", rows)
+    read = opened["streams"].from_source(chain.build(), align_streams(common, trial), f"read {alias}", rows)
     schema = (
         tables.Schema.new_builder()
         .column("key", kinds.BIGINT())
@@ -101,7 +99,7 @@ def add_stream(opened: dict[str, Any], alias: str, trial: Any) -> None:
     opened["env"].create_temporary_view(alias, opened["env"].from_data_stream(read, schema))
 
 
-def align_streams(common: Any) -> Any:
+def align_streams(common: Any, trial: Any) -> Any:
     """The strategy under which sources wait for the one that is furthest behind."""
     gateway = import_module("pyflink.java_gateway").get_gateway()
     flink = gateway.jvm.org.apache.flink
@@ -111,7 +109,7 @@ def align_streams(common: Any) -> Any:
         marks, flink.table.watermark.WatermarkParams.builder().build()
     )
     strategy = common.WatermarkStrategy(flink.api.common.eventtime.WatermarkStrategy.forGenerator(supplier))
-    drift, often = common.Duration.of_seconds(DRIFT_S), common.Duration.of_millis(ALIGN_MS)
+    drift, often = common.Duration.of_millis(trial["drift_us"] // 1000), common.Duration.of_millis(ALIGN_MS)
     return strategy.with_watermark_alignment("streams", drift, often)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from watersmeet_lab.bench import machine
 from watersmeet_lab.bench.answer import Answer, Question, answer
-from watersmeet_lab.bench.data import ALIASES, START_US
+from watersmeet_lab.bench.data import ALIASES, INTERARRIVAL_US, START_US
 from watersmeet_lab.bench.flink.install import find_hadoop
 from watersmeet_lab.bench.memory import MemorySampler, Peak
 from watersmeet_lab.bench.trials.process import TrialError
@@ -36,6 +36,8 @@ from watersmeet_lab.bench.trials.trial import Sink
 MEMORY = "4g"
 """The JVM's heap, as Spark's driver has it in the benchmark."""
 _REST = {"rest.address": "127.0.0.1", "metrics.fetcher.update-interval": "250"}
+_ALIGNED = {"pipeline.watermark-alignment.allow-unaligned-source-splits": "true"}
+"""A reader of files cannot pause one of them alone; it pauses as a whole."""
 _ROCKSDB = {"state.backend.type": "rocksdb", "taskmanager.memory.managed.size": "1g"}
 SYSTEMS: Mapping[str, Mapping[str, str]] = {
     "flink-heap": {"state.backend.type": "hashmap"},
@@ -62,9 +64,9 @@ class FlinkRuns(Runs):
             return super()._try(name, sink, system)
         shape, question = SHAPES[name], Question(SHAPES[name].ways, WINDOW_US)
         folder, _ = self.generate(shape)
-        expected, total = answer(folder, question), shape.rows * self.batches * shape.ways
+        expected = answer(folder, question)
         with tempfile.TemporaryDirectory(prefix="watersmeet-flink-") as scratch:
-            spec = self._describe(system, sink, question, folder, Path(scratch), total)
+            spec = self._describe(system, sink, question, folder, Path(scratch), shape.rows)
             seen, peak = self._run(spec, f"{system}, {name}", Path(scratch))
             found = {"count": seen["count"]} if sink == "noop" else asdict(read_answer(Path(spec["rows"]), question))
         return {
@@ -81,10 +83,10 @@ class FlinkRuns(Runs):
         }
 
     def _describe(
-        self, system: str, sink: Sink, question: Question, data: Path, scratch: Path, total: int
+        self, system: str, sink: Sink, question: Question, data: Path, scratch: Path, rows: int
     ) -> dict[str, Any]:
         port = _free_port()
-        settings = {**_REST, **SYSTEMS[system], "rest.port": f"{port}", "rest.bind-port": f"{port}"}
+        settings = {**_REST, **_ALIGNED, **SYSTEMS[system], "rest.port": f"{port}", "rest.bind-port": f"{port}"}
         settings["execution.checkpointing.dir"] = (scratch / "checkpoints").as_uri()
         return {
             "aliases": ALIASES[: question.ways],
@@ -93,7 +95,9 @@ class FlinkRuns(Runs):
             "window_us": question.window_us,
             "cores": self.cores,
             "port": port,
-            "total": total,
+            "total": rows * self.batches * question.ways,
+            # Before a chain of sources goes on, each reader has read its file: so far one of them must be let ahead of another.
+            "drift_us": question.window_us + self.cores * rows * INTERARRIVAL_US,
             "rows": str(scratch / "rows"),
             "settings": settings,
         }
