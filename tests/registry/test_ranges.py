@@ -202,8 +202,6 @@ def test_what_one_stream_cannot_have() -> None:
     subs = registry()
     with pytest.raises(wm.UnsupportedError, match="a window relates two streams"):
         subs.add("SELECT r.id FROM r WHERE r.id > 5 WINDOW = 10 SECONDS")
-    with pytest.raises(wm.UnsupportedError, match="reads only 'r': register it with engine='shared'"):
-        registry(engine="rjoin").add("SELECT r.id FROM r")
     with pytest.raises(wm.QueryError, match="a join needs two or more streams"):
         wm.sql("SELECT r.id FROM r", r=wm.Stream(SCHEMA.empty_table(), time="ts"))
 

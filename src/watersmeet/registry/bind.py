@@ -236,6 +236,15 @@ def why_not_shared(join: Join) -> str:
     return _why_not_a_pair(join) or _why_not_connected(join)
 
 
+def why_not_rewritten(join: Join) -> str:
+    """The same where only inner joins of several streams are shared, see `registry.rjoin`."""
+    if len(join.inputs) == 1:
+        return "it reads one stream"
+    if join.tree is not None:
+        return f"it is a join by {join.tree.kind}"
+    return why_not_shared(join)
+
+
 def name_apart(join: Join) -> Join:
     """The query with a name of its own for every column that SELECT * shows: `alias_column` where two are called the same."""
     names = [o.name for o in join.select]

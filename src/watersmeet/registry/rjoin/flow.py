@@ -1,6 +1,6 @@
 """RJoin over a registry of queries as a dataflow of rounds: a unit is a node of the ring.
 
-    round 0   tuples --> nodes that own one of their keys
+    round 0   tuples --> nodes that own one of their keys, and nodes with queries that share nothing and read them
     round k   rewritten queries and their tuples --> nodes that own their next key; complete ones --> their owner
 
 Invariant: as for the shared plan (`registry.shared.flow`): the same queries, the same answers.
@@ -9,7 +9,7 @@ Implements: Idreos, Liarou, Koubarakis (2008), see `registry.rjoin`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from watersmeet.registry.rjoin.memory import RingMemory, kind_of_dead
 from watersmeet.registry.rjoin.node import RingNode
 from watersmeet.registry.rjoin.templates import Templates
 from watersmeet.registry.shared.compiled import Compiled, compile_share
+from watersmeet.registry.shared.flow import OwnAnswers
 from watersmeet.registry.shared.handover import list_handed, take_answered
 from watersmeet.registry.versions import Queries, get_or_make
 
@@ -39,12 +40,15 @@ class RJoinFlows(Flows):
 
     plan: RegistryPlan
     registry: Queries
+    own: OwnAnswers
 
     def assemble(self, decisions: Mapping[str, Any]) -> Dataflow:
         placement = read_placement(decisions.get("routing") or (), self.plan.units)
         index = Index(self.plan, placement.places)
-        operator = Rewrite(self.plan, self.registry, index, decisions["queries"], placement)
-        entries = {stream: ByKeys(stream, columns, index) for stream, columns in decisions["read"].items()}
+        operator = Rewrite(self.plan, self.registry, self.own, index, decisions["queries"], placement)
+        places: Mapping[str, Sequence[int]] = decisions["whole"]
+        whole = {stream: {place % placement.units for place in found} for stream, found in places.items()}
+        entries = {s: ByKeys(s, columns, index, whole.get(s, set())) for s, columns in decisions["read"].items()}
         return Dataflow(self.plan.streams, (FlowStage(operator, placement.awake, wakes=True),), entries, None)
 
 
@@ -54,6 +58,7 @@ class Rewrite:
 
     plan: RegistryPlan
     registry: Queries
+    own: OwnAnswers
     index: Index
     queries: Mapping[str, Any]
     placement: Placement
@@ -78,27 +83,34 @@ class Rewrite:
             self._take_over(turn, templates, compiled)
             memory.forget()
         if turn.unit < self.placement.units:
-            yield from RingNode(self.plan, templates, compiled, memory, self.placement).step(turn)
+            node = RingNode(self.plan, templates, compiled, memory, self.placement)
+            yield from node.step(turn)
+            if turn.round == 0:
+                yield from self.own.answer(turn, compiled.own, node.new)
 
     def _take_over(self, turn: Turn, templates: Templates, compiled: Compiled) -> None:
         """The first batch of a ring: a node has what lies under its keys, and what its own queries have answered."""
-        take_arc(turn, templates, self.placement)
-        take_answered(turn, list_handed(compiled, turn.batch), len(self.placement.before))
+        handed, before = list_handed(compiled, turn.batch), len(self.placement.before)
+        own = {id: known for id, known in handed.items() if known.query.own is not None}
+        take_arc(turn, templates, self.placement, own)
+        take_answered(turn, handed, before)
+        self.own.take_over(turn, own, before)
 
 
 @dataclass(frozen=True)
 class ByKeys:
-    """A stream's tuples to the nodes that own one of their keys, each under a number that no other tuple of the checkpoint has."""
+    """A stream's tuples to the nodes that own one of their keys, or take the whole of it, each under a number that no other tuple of the checkpoint has."""
 
     stream: str
     columns: Sequence[str]
     index: Index
+    whole: Collection[int] = ()
     stage: int = 0
 
     def read(self, wire: pa.Table, origin: Origin = HERE) -> tuple[Seen, Iterator[Message]]:
         first = id_of(origin.batch, origin.task, origin.row)
         ids = pa.array(range(first, first + wire.num_rows), pa.int64())
-        sent = self.index.route(self.stream, self.columns, wire.append_column(ID, ids))
+        sent = self.index.route(self.stream, self.columns, wire.append_column(ID, ids), self.whole)
         return Seen(), (Message(unit, self.stream, table) for unit, table in sent)
 
 

@@ -18,7 +18,7 @@ more for every rewriting; each tells all others once a batch, so what is known i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,21 +123,25 @@ class Index:
         mine = self.owners(out[:, TUPLE_KEY]) == unit
         return out[mine & ((out[:, LEVEL] == rewriting.VALUE_LEVEL) | (out[:, BATCH] == now))]
 
-    def route(self, stream: str, indexed: Sequence[str], wire: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """Nodes that own a key of some tuples, and these tuples."""
+    def route(
+        self, stream: str, indexed: Sequence[str], wire: pa.Table, whole: Collection[int] = ()
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Nodes that own a key of some tuples, and these tuples; the nodes of `whole` get all."""
         mask = self.mask({stream: indexed})
         copies = rewriting.copies(self.block(stream, wire, 0, mask), mask)
         owners, tuples = self.owners(copies[:, TUPLE_KEY]), copies[:, rewriting.TUPLE_NEXT]
         for unit in range(self.units):
             gets = np.zeros(wire.num_rows, np.bool_)
             gets[tuples[owners == unit]] = True
-            if gets.all():
+            if unit in whole or gets.all():
                 yield unit, wire
             elif gets.any():
                 yield unit, wire.filter(pa.array(gets))
 
-    def counter(self, stream: str, indexed: Sequence[str]) -> int:
-        """The node that gets all tuples of a stream, under its first indexed column: it counts the late ones."""
+    def counter(self, stream: str, indexed: Sequence[str], whole: Collection[int] = ()) -> int:
+        """The node that gets all tuples of a stream, under its first indexed column or because it is among `whole`: it counts the late ones."""
+        if not indexed:
+            return min(whole)
         number = self.columns[stream].index(min(indexed, key=self.columns[stream].index))
         key = attribute_key(self.streams[stream], number)
         return int(self.owners(np.array([key], np.int64))[0])

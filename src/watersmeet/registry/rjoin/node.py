@@ -65,6 +65,8 @@ class RingNode:
     ) -> None:
         self.plan, self.templates, self.compiled, self.memory = plan, templates, compiled, memory
         self.placement = placement
+        self.new: dict[str, Segment | None] = {}
+        """By stream the batch's tuples that have come, less the late ones, in round 0."""
 
     def step(self, turn: Turn) -> Iterator[Yielded]:
         """Yields tables of answers, and mail; when exhausted, manifest and store hold the state after the round."""
@@ -130,12 +132,15 @@ class RingNode:
                 continue
             table = pa.concat_tables(tables).combine_chunks()
             turn.report.rows_in[stream] = table.num_rows
-            counts = templates.index.counter(stream, indexed) == turn.unit
+            counts = templates.index.counter(stream, indexed, templates.find_whole(stream)) == turn.unit
             table = turn.drop_late(stream, table, integers(table.column(TIME).combine_chunks()), counts=counts)
             if table.num_rows:
                 table = table.append_column(BATCH, pa.array(np.full(table.num_rows, turn.batch)))
                 table = table.append_column(INDEXED, pa.array(np.ones(table.num_rows, np.bool_)))
-                memory.contents.add(stream, Segment.of(table))
+                self.new[stream] = new = Segment.of(table)
+                if stream not in cuts:  # nothing looks for its tuples later
+                    continue
+                memory.contents.add(stream, new)
                 memory.store_tuples(turn.state, turn.store, stream, table, cuts[stream])
                 block = templates.index.block(stream, table, turn.batch, templates.mask)
                 out.append(templates.index.copies(block, templates.mask, turn.unit, turn.batch))

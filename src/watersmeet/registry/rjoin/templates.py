@@ -28,7 +28,7 @@ from watersmeet.registry.plan import wire_name
 from watersmeet.registry.rjoin.catalogue import ALWAYS, Layout, TemplateCatalogue, read_lines, write_lines
 from watersmeet.registry.rjoin.index import STAND_IN, Index
 from watersmeet.registry.rjoin.shape import Shape, index_columns
-from watersmeet.registry.shared.compiled import unit_of
+from watersmeet.registry.shared.compiled import find_own_places, unit_of
 from watersmeet.registry.shared.gates import code_of
 from watersmeet.registry.subscription import Column, Registered
 from watersmeet.registry.template import hull
@@ -63,6 +63,8 @@ class Templates:
         self.hull: dict[tuple[str, str], int] = {}
         self.indexed: dict[str, list[str]] = {}
         """The coded columns by stream that some query compares."""
+        self.own_places: dict[str, list[int]] = {}
+        """By stream the places of queries that share nothing and read it: they are not rewritten."""
         self.mask = self.index.mask({})
         self._begin({})
         self._find_distinct()
@@ -75,7 +77,8 @@ class Templates:
             self._forget()
             raise
 
-    def _become(self, queries: Mapping[str, Registered]) -> None:
+    def _become(self, everything: Mapping[str, Registered]) -> None:
+        queries = {id: known for id, known in everything.items() if known.query.own is None}
         for id in [id for id, known in self._queries.items() if queries.get(id) != known.registered]:
             del self._queries[id]
         for id, registered in queries.items():
@@ -91,8 +94,9 @@ class Templates:
         self._number(living)
         self._pose()
         self._find_distinct()
-        self.hull = hull(known.registered.query.template for known in self._queries.values())
-        self.indexed = index_columns(living)
+        self.hull = hull(known.query.template for known in everything.values())
+        self.indexed = index_columns(Shape.of(known.query) for known in everything.values())
+        self.own_places = find_own_places(everything.values())
         self.mask = self.index.mask(self.indexed)
 
     def _find_distinct(self) -> None:
@@ -128,6 +132,10 @@ class Templates:
         """Be those of a ring whose nodes sit here."""
         if index.places != self.index.places:
             self.index, self.owner = index, _find_owners(self.shapes, index.units)
+
+    def find_whole(self, stream: str) -> set[int]:
+        """The nodes that get all of a stream, for queries that share nothing."""
+        return {place % self.index.units for place in self.own_places.get(stream, ())}
 
     def list_ids(self, numbers: np.ndarray) -> list[str]:
         """The queries of shapes with these numbers."""

@@ -11,7 +11,7 @@ Invariant: the living queries of all blocks are exactly those of the batch; how 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from watersmeet.registry.shared.block import Block
@@ -35,10 +35,24 @@ def unit_of(template: Template, units: int) -> int:
 def unit_of_query(known: Registered, units: int) -> int:
     """Where a query is answered: those that watch one stream have one template, and are spread by their ids; those that share nothing, by their texts."""
     if known.query.own is not None:
-        return zlib.crc32(known.query.own.encode()) % units
+        return own_place(known.query.own) % units
     if len(known.query.template.streams) > 1:
         return unit_of(known.query.template, units)
     return zlib.crc32(known.id.encode()) % units
+
+
+def own_place(sql: str) -> int:
+    """A number by which queries that share nothing are dealt to units: those of one text are answered together."""
+    return zlib.crc32(sql.encode())
+
+
+def find_own_places(queries: Iterable[Registered]) -> dict[str, list[int]]:
+    """By stream the places of those that share nothing and read it."""
+    out: dict[str, set[int]] = {}
+    for query in (known.query for known in queries if known.query.own is not None):
+        for stream in query.template.streams:
+            out.setdefault(stream, set()).add(own_place(query.own or ""))
+    return {stream: sorted(places) for stream, places in sorted(out.items())}
 
 
 class Compiled:

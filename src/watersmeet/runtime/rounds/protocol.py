@@ -69,8 +69,8 @@ class QueryRegistry(Striking, typing.Protocol):
     def amend(self, queries: Mapping[str, Any], *, is_written: bool) -> dict[str, Any]:
         """The queries of a batch that is repeated, less those that have left since; is_written: whether the sink has the batch."""
 
-    def read(self, queries: Mapping[str, Any]) -> dict[str, list[str]]:
-        """The streams that the queries of a batch read, and the columns that they compare."""
+    def read(self, queries: Mapping[str, Any]) -> dict[str, Any]:
+        """What a batch decides by its queries: which streams they read, and what of these goes where."""
 
     def commit(self, queries: Mapping[str, Any]) -> dict[str, Any]:
         """A batch that answered these has been committed; what the next one starts from."""
@@ -265,7 +265,7 @@ class Protocol:
         decisions: dict[str, Any] = {"routing": intent.routing, "spread": intent.spread, "shipping": intent.shipping}
         decisions["sites"] = self.decider.read_sites(intent)
         if self.registered is not None:
-            decisions |= {"queries": intent.queries, "read": self.registered.read(intent.queries)}
+            decisions |= {"queries": intent.queries, **self.registered.read(intent.queries)}
         batch = Batch(entered, after, attempt, decisions, self.decider.watches_keys, self.decider.weighs, writes)
         batch.inbox = self.decider.messages(before, intent)
         if self.late is not None:

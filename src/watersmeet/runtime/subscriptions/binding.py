@@ -5,7 +5,7 @@ Invariant: what is wrong with a query is raised here, in the driver. What is ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -43,7 +43,11 @@ def _schema_of(spec: StreamSpec) -> pa.Schema:
 class Binder:
     """Binds queries over the same streams; what differs in constants alone is parsed, and planned, once."""
 
-    def __init__(self, specs: Mapping[str, StreamSpec], session: Session) -> None:
+    def __init__(
+        self, specs: Mapping[str, StreamSpec], session: Session, why_apart: Callable[[Join], str] = why_not_shared
+    ) -> None:
+        """why_apart: why a query is a dataflow of its own, '' if it is not."""
+        self._why_apart = why_apart
         self._reader = FormReader(specs, session, lone=True)
         self._schemas = {name: _schema_of(spec) for name, spec in specs.items()}
         self._plain = {name: empty_rows(spec).schema for name, spec in specs.items()}
@@ -56,7 +60,7 @@ class Binder:
         join = name_apart(self._reader.read_cut(sql, cut))
         refuse_same_names(join)
         types = DuckDBTypes({i.alias: self._schemas[i.stream] for i in join.inputs})
-        if not why_not_shared(join):
+        if not self._why_apart(join):
             return subscription(join, types)
         refuse_unlisted_in(join, types)
         refuse_nested(join)

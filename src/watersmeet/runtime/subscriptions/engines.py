@@ -3,15 +3,20 @@
     shared   every unit gets all tuples and answers its share of the queries by one trie of probes
     rjoin    units are nodes of a ring; tuples lie under their values, and queries travel from value to value
 
-Invariant: engines give the same answers; the choice changes cost alone, and which queries are accepted. A checkpoint keeps the engine that it was begun with.
+What an engine does not share runs as a dataflow of its own inside one unit, under both of them. RJoin shares inner joins of several streams alone.
+
+Invariant: engines accept the same queries and give the same answers; the choice changes cost alone, and that `rjoin` does not begin with stored tuples. A checkpoint keeps the engine that it was begun with.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from watersmeet.dataflow.contract import Flows
 from watersmeet.errors import OptionError, UnsupportedError
+from watersmeet.query.join import Join
+from watersmeet.registry.bind import why_not_rewritten, why_not_shared
 from watersmeet.registry.limits import check_size
 from watersmeet.registry.plan import RegistryPlan
 from watersmeet.registry.rjoin.flow import RJoinFlows
@@ -64,11 +69,13 @@ def estimate_us(engine: str, streams: int, units: int, tuples: int = LARGE) -> f
 
 def engine_of(plan: RegistryPlan, queries: Queries) -> Flows:
     """The dataflows that answer a catalogue's queries."""
-    return (
-        RJoinFlows(plan, queries)
-        if plan.engine == RJOIN
-        else SharedPlanFlows(plan, queries, OwnRuns(plan, queries.name))
-    )
+    flows = RJoinFlows if plan.engine == RJOIN else SharedPlanFlows
+    return flows(plan, queries, OwnRuns(plan, queries.name))
+
+
+def sharing_of(engine: str) -> Callable[[Join], str]:
+    """Why a query is a dataflow of its own under an engine, '' if it is not."""
+    return why_not_rewritten if engine == RJOIN else why_not_shared
 
 
 def accept(plan: RegistryPlan, query: Subscription, backfill: bool = False) -> None:
@@ -83,12 +90,5 @@ def accept(plan: RegistryPlan, query: Subscription, backfill: bool = False) -> N
             raise UnsupportedError(
                 "backfill=True with engine='rjoin': its stored tuples are not joined again; add the query without it, ask() for what is stored, or take engine='shared'"
             )
-        if len(query.template.streams) == 1:
-            raise UnsupportedError(
-                f"engine='rjoin' rewrites joins, and the query reads only {query.template.streams[0]!r}: register it with engine='shared'"
-            )
-        if query.template.outer is not None or query.own is not None:
-            raise UnsupportedError(
-                "engine='rjoin' rewrites inner joins by equalities of plain columns, and this is another query: register it with engine='shared'"
-            )
-        check_shape(code_streams(plan.streams), Shape.of(query))
+        if query.own is None:
+            check_shape(code_streams(plan.streams), Shape.of(query))

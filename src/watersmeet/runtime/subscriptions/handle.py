@@ -105,7 +105,9 @@ class Subscriptions(RegistryFront):
         self._wanted: int | None = None if units == "auto" else units
         self._plan = replace(self._plan, session=session, quotas=check_quotas(quotas, self._plan.engine))
         book = FigureBook(self._plan)
-        self._registry = Registry(specs, log, partial(engines.accept, self._plan), session, book)
+        self._registry = Registry(
+            specs, log, partial(engines.accept, self._plan), session, book, engines.sharing_of(self._plan.engine)
+        )
         self._before: BatchManifest | None = None
         for last in folder.numbers(MANIFESTS)[-1:]:
             self._before = folder.load(MANIFESTS, last, BatchManifest)

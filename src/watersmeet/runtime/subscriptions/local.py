@@ -74,7 +74,9 @@ class LocalSubscriptions(RegistryFront):
         given = check_quotas(quotas, chosen)
         self.plan, self._schemas = RegistryPlan(specs, units, chosen, session, given), dict(schemas)
         accept = partial(engines.accept, self.plan)
-        self._registry = Registry(specs, MemoryLog(), accept, session, FigureBook(self.plan))
+        self._registry = Registry(
+            specs, MemoryLog(), accept, session, FigureBook(self.plan), engines.sharing_of(chosen)
+        )
         self._view = Queries(self._registry.log)
         self._flows = engines.engine_of(self.plan, self._view)
         weakref.finalize(self, forget, self._view.name)
@@ -143,7 +145,7 @@ class LocalSubscriptions(RegistryFront):
         """A batch with some queries; what was there before it stays as it is."""
         units = self._units.copy()
         routing = write_placement(self._placement, self.plan.units)
-        flow = self._flows.under({"queries": queries, "read": self._registry.read(queries), "routing": routing})
+        flow = self._flows.under({"queries": queries, **self._registry.read(queries), "routing": routing})
         units.count_late(self._late_unread(wires, flow))
         found = units.play(flow, enter(flow, wires, units.batch)[1], seen)
         units.retire(self._placement.units)

@@ -18,11 +18,14 @@ from typing import Any
 
 from watersmeet.dataflow.report import Report
 from watersmeet.errors import CheckpointError, OptionError, QueryError, WatersmeetError
+from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.stream import StreamSpec
+from watersmeet.registry.bind import why_not_shared
 from watersmeet.registry.faults import is_of_the_machine
 from watersmeet.registry.limits import check_id, check_text
 from watersmeet.registry.rjoin.shape import Shape, index_columns
+from watersmeet.registry.shared.compiled import find_own_places
 from watersmeet.registry.subscription import Registered, Subscription
 from watersmeet.registry.versions import (
     BEFORE,
@@ -44,8 +47,8 @@ from watersmeet.storage.document import REMEDY
 
 _MOST_SHOWN = 1_000
 Changes = list[Change]
-Read = dict[str, list[str]]
-"""The streams that queries read, and the columns that they compare."""
+Read = dict[str, Any]
+"""What a batch decides by its queries: the streams that they `read`, with the columns that they compare, and by stream where those that share nothing take the `whole` of it."""
 
 
 class Registry:
@@ -58,9 +61,11 @@ class Registry:
         accept: Callable[[Subscription, bool], None] | None = None,
         session: Session = IN_UTC,
         book: FigureBook | None = None,
+        why_apart: Callable[[Join], str] = why_not_shared,
     ) -> None:
-        """accept: raises if those who answer cannot answer a query, or not from stored tuples first. session: where queries are bound."""
-        self._session, self._book, self._binder = session, book, Binder(specs, session)
+        """accept: raises if those who answer cannot answer a query, or not from stored tuples first. session: where queries are bound. why_apart: see `Binder`."""
+        self._why_apart = why_apart
+        self._session, self._book, self._binder = session, book, Binder(specs, session, why_apart)
         self._specs, self.log, self._identity, self._accept = dict(specs), log, log.identity(), accept
         self._lock = threading.RLock()
         self._state = RegistryState(log.snapshot(log.latest()))
@@ -90,7 +95,7 @@ class Registry:
         return query
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Registry, (self._specs, self.log, self._accept, self._session, self._book)
+        return Registry, (self._specs, self.log, self._accept, self._session, self._book, self._why_apart)
 
     def refresh(self) -> None:
         """Take in what other processes have written."""
@@ -263,10 +268,11 @@ class Registry:
         self.put_out("fail", [id], reason, self._read[0]["version"])
 
     def read(self, queries: Mapping[str, Any]) -> Read:
-        """The streams that the queries of a batch read, and the columns that they compare."""
+        """What a batch decides by its queries."""
         if self._read[0] != queries:
             self._live = self._view.at(queries)
-            self._read = dict(queries), index_columns(Shape.of(q.query) for q in self._live.values())
+            columns = index_columns(Shape.of(q.query) for q in self._live.values())
+            self._read = dict(queries), {"read": columns, "whole": find_own_places(self._live.values())}
         return self._read[1]
 
     def find(self, id: str) -> QueryVersion:
