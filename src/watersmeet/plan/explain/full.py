@@ -95,7 +95,7 @@ def _streams(plan: Plan) -> Iterator[str]:
             else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
         )
         ahead = "" if spec.max_ahead_us is None else f", at most {show_us(spec.max_ahead_us)} ahead of the clock"
-        rows = "" if i.rows is None else f", last {i.rows} rows"
+        rows = "" if i.rows is None else f", {i.rows_text}"
         yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{ahead}{rows})"
 
 
