@@ -73,7 +73,6 @@ class RowsWindow:
         self.kept.add(self._ends, found)
         return found
 
-
     def _end(self, numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The tuples that have ended, which are the first ones, and their ends. The first tuple of all begins a block, since blocks end as a whole."""
         if not self.tumbles:
