@@ -28,8 +28,8 @@ from functools import cached_property
 
 from watersmeet.errors import WindowError
 from watersmeet.plan.model import SEQUENCE, TIME, Plan, Side
-from watersmeet.plan.rules.lay_out import show_reach
 from watersmeet.plan.residual import Compare, Residual
+from watersmeet.plan.rules.lay_out import show_reach
 from watersmeet.plan.rules.place_units import columns_carried, put_keys
 from watersmeet.query.join import Input
 from watersmeet.query.window import Edge, WindowGraph
