@@ -193,4 +193,17 @@ def test_plans_tell_blocks_from_last_rows() -> None:
     assert [i[4] for i in last.plan.description()["inputs"]] == [3, None]
     assert [i[4] for i in blocks.plan.description()["inputs"]] == ["TUMBLING 3", None]
     assert last.plan.fingerprint() != blocks.plan.fingerprint()
-    assert "block of 3 rows" in str(blocks.explain("full"))
+    assert "its block of 3 rows" in str(blocks.explain("full"))
+    assert "its last 3 rows" in str(last.explain("full"))
+
+
+@pytest.mark.parametrize(
+    "source", ["r a [RANGE 5 s] {}", "r {} [RANGE 5 s] a", "r {} a [RANGE 5 s]", "r AS a {} [RANGE 5 s]"]
+)
+@pytest.mark.parametrize("window", ["[ROWS 3]", "[TUMBLING 3 ROWS]", "[tumbling 3\n rows]"])
+def test_brackets_that_follow_one_another_have_one_alias(source: str, window: str) -> None:
+    streams = {name: wm.Stream(make([]), time="ts") for name in "rs"}
+    text = f"SELECT s.k FROM {source.format(window)} JOIN s ON a.k = s.k"
+    a, _ = wm.sql(text, streams).plan.inputs
+    assert (a.alias, a.rows, a.rows_tumble) == ("a", 3, "ROWS" not in window[:5])
+    assert wm.sql(text, streams).plan.join.windows.hi("a", "s") == 5_000_000

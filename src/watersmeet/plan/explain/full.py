@@ -243,7 +243,7 @@ def _drivers(plan: Plan) -> Iterator[str]:
 def _state(plan: Plan) -> Iterator[str]:
     for bound in bounds(plan):
         if bound.rows is not None:
-            yield f"{bound.name}: its last {bound.rows} rows" + (
+            yield f"{bound.name}: its {plan.by_alias[bound.name].rows_text}" + (
                 "" if bound.kept_us is None else f", at most {show_us(bound.kept_us + bound.late_us)}"
             )
         elif bound.kept_us is None:

@@ -360,7 +360,12 @@ class _Cutter:
         self.done, self.at = self.tokens[close].end + 1, close + 1
 
     def find_alias(self, close: int) -> int:
-        """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`."""
+        """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`; brackets that follow one another have the same."""
+        first = self.at
+        while self.word(first - 1) == "]" and "[" in self.words[:first]:
+            first -= 1 + self.words[:first][::-1].index("[")
+        while self.word(close + 1) == "[" and "]" in self.words[close + 1 :]:
+            close = self.words.index("]", close + 1)
         if self.word(close + 1) == "AS" and close + 2 < len(self.tokens):
             return close + 2
         after = self.tokens[close + 1] if close + 1 < len(self.tokens) else None
@@ -369,4 +374,4 @@ class _Cutter:
             and after.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
             and self.word(close + 1) not in _STOPS | _WORDS
         )
-        return close + 1 if plain else self.at - 1
+        return close + 1 if plain else first - 1
