@@ -146,6 +146,16 @@ def test_a_subscription_of_its_own_under_shared() -> None:
     assert [pair for pair in found if 99 not in pair] == expect(4, r, s)
 
 
+@pytest.mark.parametrize("engine", ["shared", "rjoin"])
+def test_ask_counts_blocks_of_what_is_kept(engine: str) -> None:
+    subs = wm.local.subscriptions({name: wm.Stream(make([]), time="ts") for name in "rs"}, engine=engine, units=2)
+    subs.add("SELECT r.id FROM r, s WHERE r.k = s.k WINDOW = 1 HOUR", id="keeps")
+    r, s = [1, 3, 5, 7, 9, 12], [2, 4, 6, 8, 10, 12]
+    for n in range(0, 6, 2):
+        subs.push({"r": make(r[n : n + 2], n), "s": make(s[n : n + 2], n)})
+    assert sorted(found_in(subs.ask(PAIRS.format(4))).elements()) == expect(4, r, s)
+
+
 def test_rjoin_refuses_them_as_it_refuses_rows() -> None:
     streams = {name: wm.Stream(make([]), time="ts") for name in "rs"}
     subs = wm.local.subscriptions(streams, engine="rjoin", units=2)
