@@ -284,6 +284,8 @@ class Case:
     select: tuple[Expression, ...]
     data: tuple[tuple[str, Data], ...]
     rows: tuple[tuple[str, int], ...] = ()
+    tumbling: frozenset[str] = frozenset()
+    """The aliases whose rows are counted in blocks."""
     style: str = "comma"
     """How it is written. comma: FROM a, b WHERE ...; join: FROM a JOIN b ON ...; first: window items before WHERE."""
     distinct: bool = False
@@ -307,7 +309,8 @@ class Case:
         return " ".join(part for part in (f"SELECT {select} FROM {source}", *tail) if part)
 
     def _input(self, alias: str) -> str:
-        sizes = [f"[ROWS {n}]" for a, n in self.rows if a == alias]
+        blocks = alias in self.tumbling
+        sizes = [f"[TUMBLING {n} ROWS]" if blocks else f"[ROWS {n}]" for a, n in self.rows if a == alias]
         sizes += [f"[RANGE {span(w.us)}]" for w in self.windows if isinstance(w, Range) and w.alias == alias]
         return " ".join([dict(self.aliases)[alias], alias, *sizes])
 
@@ -344,6 +347,7 @@ class Case:
             windows=[bound for w in self.windows for bound in w.bounds(self.names)],
             select=lambda env: tuple(e.value(env) for e in read),
             rows=dict(self.rows),
+            tumbling=self.tumbling,
             distinct=self.distinct,
             aggregates=found if self.aggregates else None,
             keys=len(self.select),

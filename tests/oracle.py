@@ -39,7 +39,8 @@ class Predicate:
 
 @dataclass(frozen=True)
 class OracleQuery:
-    """`windows` are (x, y, lo_us, hi_us), meaning lo <= y.ts - x.ts <= hi, None being no bound; `rows` is n of ROWS n.
+    """`windows` are (x, y, lo_us, hi_us), meaning lo <= y.ts - x.ts <= hi, None being no bound; `rows` is n of ROWS n, and of
+    TUMBLING n ROWS for the aliases of `tumbling`.
 
     `paths` are (aliases, bound of each hop): one after the other in this order, or in the reverse.
     """
@@ -49,6 +50,7 @@ class OracleQuery:
     windows: Sequence[tuple[str, str, int | None, int | None]]
     select: Callable[[Env], tuple[Any, ...]]
     rows: Mapping[str, int] = field(default_factory=dict)
+    tumbling: frozenset[str] = frozenset()
     distinct: bool = False
     aggregates: Sequence[tuple[Any, ...]] | None = None
     """GROUP BY: (function, position of its argument in `select`, None for count(*)), and the position of what is first or last."""
@@ -303,11 +305,15 @@ def retained(
 # ---------------------------------------------------------------- the join
 
 
-def among_last(n: int, member: Row, youngest: int, stream: Sequence[Row]) -> bool:
-    """Whether the member is one of the stream's last n tuples up to the youngest member's time."""
+def within_rows(n: int, tumbles: bool, member: Row, youngest: int, stream: Sequence[Row]) -> bool:
+    """Whether the member is one of the stream's last n tuples up to the youngest member's time, or of the last of its blocks of n that has begun by then."""
     times = sorted(row["ts"] for row in stream)
     assert len(set(times)) == len(times), "the order of equal times is a content hash, which the oracle does not know"
-    return member["ts"] in [ts for ts in times if ts <= youngest][-n:]
+    if not tumbles:
+        return member["ts"] in [ts for ts in times if ts <= youngest][-n:]
+    blocks = [times[start : start + n] for start in range(0, len(times), n)]
+    begun = [block for block in blocks if block[0] <= youngest]
+    return member["ts"] in begun[-1]
 
 
 def combinations(
@@ -322,7 +328,7 @@ def combinations(
         if len(env) == len(query.aliases):
             youngest = max(row["ts"] for row in env.values())
             if all(
-                among_last(n, env[alias], youngest, streams[dict(query.aliases)[alias]])
+                within_rows(n, alias in query.tumbling, env[alias], youngest, streams[dict(query.aliases)[alias]])
                 for alias, n in query.rows.items()
             ):
                 results.append((batch, youngest, query.select(env)))

@@ -302,7 +302,7 @@ def cases(
     aliases: int | None = None,
     far: bool = True,
 ) -> Case:
-    """A query with its data; `equality` demands or forbids keys, `rows` puts [ROWS n] on some alias, `far` lets times be of any year."""
+    """A query with its data; `equality` demands or forbids keys, `rows` puts [ROWS n] or [TUMBLING n ROWS] on some alias, `far` lets times be of any year."""
     eras = draw(st.sampled_from(ERAS)) if far else (0,)
     names = ("a", "b", "c", "d")[: aliases or draw(st.sampled_from((2, 2, 3, 3, 4)))]
     places = draw(st.sampled_from((range(4), range(4), (0, 0, 1, 1), (0, 1, 0, 1), (0, 0, 0, 0), (1, 0, 0, 2))))
@@ -315,6 +315,7 @@ def cases(
     if rows and not counted:
         counted = ((names[0], 2),)
     found = [w for w in found if not (isinstance(w, Range) and w.alias in dict(counted))]
+    blocks = frozenset(x for x, _ in counted if draw(st.booleans()))
     ordered = {dict(placed)[x] for x, _ in counted}
     return Case(
         aliases=placed,
@@ -325,6 +326,7 @@ def cases(
             (s, draw(data(ROWS_AT_MOST[len(names)], null_ts=null_ts, unique_ts=s in ordered, eras=eras))) for s in used
         ),
         rows=counted,
+        tumbling=blocks,
         style=draw(st.sampled_from(("comma", "join", "first"))),
     )
 

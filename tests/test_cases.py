@@ -96,6 +96,10 @@ def test_text_of_each_window_form():
         spell(windows=(Range("a", SECOND),), rows=(("b", 3),))
         == "SELECT a.id AS c0 FROM s0 a [RANGE 1 SECONDS], s1 b [ROWS 3] WHERE a.k = b.k"
     )
+    assert (
+        spell(rows=(("a", 2), ("b", 3)), tumbling=frozenset("b"))
+        == "SELECT a.id AS c0 FROM s0 a [ROWS 2], s1 b [TUMBLING 3 ROWS] WHERE a.k = b.k"
+    )
     timed = (Interval("a", "b", -SECOND, 0),)
     assert (
         spell(windows=timed, style="join")

@@ -44,8 +44,9 @@ def on_key(x: str, y: str) -> Predicate:
     return Predicate(frozenset({x, y}), lambda env: same(env[x]["k"], env[y]["k"]))
 
 
-def binary(windows: Any = (), predicates: Any = (), rows: Any = None) -> OracleQuery:
-    return OracleQuery([("a", "s"), ("b", "t")], predicates, windows, times_of("a", "b"), rows or {})
+def binary(windows: Any = (), predicates: Any = (), rows: Any = None, tumbling: str = "") -> OracleQuery:
+    names = frozenset(tumbling)
+    return OracleQuery([("a", "s"), ("b", "t")], predicates, windows, times_of("a", "b"), rows or {}, names)
 
 
 def whole(**streams: list[dict[str, Any]]) -> dict[str, Arrival]:
@@ -130,6 +131,12 @@ def test_rows_counts_up_to_the_youngest_member():
     """Of times 1 2 3 the last two up to 2 are 1 and 2; up to 3 they are 2 and 3."""
     outcome = run(binary(rows={"a": 2}), whole(s=tuples(3, 1, 2), t=tuples(2, 9)))
     assert sorted(outcome.rows) == [(1, 2), (2, 2), (2, 9), (3, 2), (3, 9)]
+
+
+def test_blocks_of_rows_begin_with_the_first():
+    """Of times 1 2 3 the blocks of two are 1 2 and 3: up to 2 the present one is the first, up to 3 the second."""
+    outcome = run(binary(rows={"a": 2}, tumbling="a"), whole(s=tuples(3, 1, 2), t=tuples(2, 9)))
+    assert sorted(outcome.rows) == [(1, 2), (2, 2), (3, 2), (3, 9)]
 
 
 def test_rows_counts_before_where():

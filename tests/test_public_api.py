@@ -246,6 +246,7 @@ def test_a_builder_shows_every_method_with_its_type():
         "path",
         "range",
         "rows",
+        "tumble_rows",
         "select",
         "distinct",
         "group_by",

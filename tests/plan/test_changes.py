@@ -119,6 +119,10 @@ def test_a_select_over_the_same_columns_goes_on() -> None:
         ("SELECT r.k, count(*) AS n FROM r, s WHERE r.k = s.k WINDOW = 4 SECONDS GROUP BY r.k", "groups would miss"),
         ("SELECT DISTINCT r.id FROM r, s WHERE r.k = s.k", "a row leaves once for ever"),
         ("SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k WINDOW = 4 SECONDS", "numbered from the beginning on"),
+        (
+            "SELECT r.id FROM r [TUMBLING 3 ROWS], s WHERE r.k = s.k WINDOW = 4 SECONDS",
+            "numbered from the beginning on",
+        ),
         ("SELECT q.id FROM r q, s WHERE q.k = s.k WINDOW = 4 SECONDS", "r is gone, or reads another stream"),
         (
             "SELECT r.id FROM r, s, r q WHERE r.k = s.k AND q.k = r.k WINDOW = 4 SECONDS",
@@ -151,6 +155,7 @@ OTHERS = (
     "SELECT r.id FROM r, s WHERE r.id < s.id WINDOW = 4 SECONDS",
     "SELECT r.id FROM r, s WHERE abs(r.id - s.id) <= 3 WINDOW = 4 SECONDS",
     "SELECT r.id FROM r [ROWS 3], s WHERE r.k = s.k WINDOW = 4 SECONDS",
+    "SELECT r.id FROM r [TUMBLING 3 ROWS], s WHERE r.k = s.k WINDOW = 4 SECONDS",
     "SELECT r.id FROM r, s WHERE r.k = s.k AND DWINDOW (r, s) = 4 SECONDS",
     "SELECT r.id FROM r, s, u WHERE r.k = s.k AND u.k = r.k AND PATH (r, s, u) = 4 SECONDS",
     "SELECT r.id, t.id AS tid FROM r JOIN s ON r.k = s.k LEFT JOIN t ON t.id = r.id WINDOW = 4 SECONDS",

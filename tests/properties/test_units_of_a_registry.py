@@ -101,6 +101,7 @@ ALERTS = {
     "full": "SELECT r.id AS x, s.id AS y FROM r FULL JOIN s ON r.k = s.k WINDOW = 3 SECONDS",
     "band": "SELECT r.id AS x, s.id AS y FROM r, s WHERE abs(r.k - s.k) <= 1 WINDOW = 2 SECONDS",
     "rows": "SELECT r.id AS x, s.id AS y FROM r [ROWS 2], s WHERE r.k = s.k WINDOW = 3 SECONDS",
+    "blocks": "SELECT r.id AS x, s.id AS y FROM r, s [TUMBLING 3 ROWS] WHERE r.k = s.k WINDOW = 3 SECONDS",
     "groups": "SELECT r.k, count(*) AS n FROM r GROUP BY r.k, window(r.ts, '3 seconds') HAVING count(*) > 1",
     "sums": "SELECT s.k, sum(s.id) AS n FROM s GROUP BY s.k",
     "nearest": "SELECT r.id AS x, s.id AS y FROM r ASOF LEFT JOIN s ON r.k = s.k AND r.ts >= s.ts WINDOW = 3 SECONDS",

@@ -43,7 +43,8 @@ def stream(chance: random.Random) -> wm.Stream:
 def test_groups_are_those_of_the_results(chance: random.Random) -> None:
     """Over ROWS windows, too, and streams that fall silent: what the join lets out, grouped, and no group twice."""
     counted, alias = chance.choice(("", "x", "y")), chance.choice("xyz")
-    tables = ", ".join(f"{name}{' [ROWS 2]' if name == counted else ''}" for name in "xyz")
+    rows = chance.choice((" [ROWS 2]", " [TUMBLING 3 ROWS]"))
+    tables = ", ".join(f"{name}{rows if name == counted else ''}" for name in "xyz")
     tail = f"FROM {tables} WHERE x.k = y.k AND y.k = z.k WINDOW = {chance.choice((2, 4))} SECONDS"
     streams, size = {name: stream(chance) for name in "xyz"}, chance.choice((2, 5)) * SECOND
     how: Any = {"batch_rows": chance.choice((1, 2, 5)), "units": chance.choice((1, 3))}

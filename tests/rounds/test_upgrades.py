@@ -146,7 +146,7 @@ PARTS: dict[str, Any] = {
     "lateness": st.sampled_from((1, 3, 5)),
     "units": st.integers(1, 4),
     "routing": st.sampled_from(("auto", "auto", "auto", "hypercube", "random")),
-    "rows": st.sampled_from(("",) * 19 + (" [ROWS 3]",)),
+    "rows": st.sampled_from(("",) * 18 + (" [ROWS 3]", " [TUMBLING 3 ROWS]")),
     "join": st.sampled_from((",",) * 19 + ("LEFT",)),
 }
 """What each part of a query may be."""

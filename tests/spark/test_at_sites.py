@@ -157,8 +157,12 @@ LEFT = """SELECT o.id AS x, c.id AS y, c.note AS note FROM orders o LEFT JOIN ca
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
-    [TEXT.replace("orders o", "orders o [ROWS 4]").replace("calls c", "calls c [ROWS 6]"), LEFT],
-    ids=("rows", "left"),
+    [
+        TEXT.replace("orders o", "orders o [ROWS 4]").replace("calls c", "calls c [ROWS 6]"),
+        TEXT.replace("orders o", "orders o [TUMBLING 4 ROWS]").replace("calls c", "calls c [TUMBLING 6 ROWS]"),
+        LEFT,
+    ],
+    ids=("rows", "blocks", "left"),
 )
 def test_windows_of_rows_and_outer_joins(spark: Any, tmp_path: Path, text: str) -> None:
     for name in SITES:

@@ -113,11 +113,15 @@ def test_state_is_bounded_and_an_idle_stream_lets_it_go(spark: Any, tmp_path: Pa
 
 
 @EVERY
-def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+@pytest.mark.parametrize("window", ["ROWS {}", "TUMBLING {} ROWS"])
+def test_rows_window_waits_for_the_watermark_and_equals_local(
+    spark: Any, tmp_path: Path, runtime: Runtime, window: str
+) -> None:
     s = [table([(n % 2, n, n + 0.5 * (n % 3)) for n in range(b * 8, b * 8 + 8)]) for b in range(4)]
     t = [table([(n % 2, 100 + n, 2 * n) for n in range(b * 5, b * 5 + 5)]) for b in range(4)]
     ahead = table([(9, 0, 1000)])
-    text = "SELECT a.v AS x, b.v AS y FROM s a [ROWS 3], t b [ROWS 2] WHERE a.k = b.k AND a.v > 3"
+    source = f"s a [{window.format(3)}], t b [{window.format(2)}]"
+    text = f"SELECT a.v AS x, b.v AS y FROM {source} WHERE a.k = b.k AND a.v > 3"
     local = wm.local.run(text, {"s": pa.concat_tables(s), "t": pa.concat_tables(t)}, batch_rows=7)
     expected = Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
     assert sum(expected.values()) > 10
@@ -130,6 +134,21 @@ def test_rows_window_waits_for_the_watermark_and_equals_local(spark: Any, tmp_pa
         assert Counter(map(tuple, wm.sql(text, **static).dataframe().collect())) == expected
     else:
         assert progress[-1].rounds == 2
+
+
+@EVERY
+def test_blocks_of_rows_go_on_after_a_restart(spark: Any, tmp_path: Path, runtime: Runtime) -> None:
+    """Every batch has half a block more or less, so blocks are cut between restarts."""
+    s = [table([(1, 10 * b + k, 5 * b + k) for k in range(3)]) for b in range(4)]
+    ahead = table([(9, 0, 1000)])
+    text = "SELECT a.v AS x, b.v AS y FROM s a [TUMBLING 4 ROWS], t b WHERE a.k = b.k WINDOW = 1 MINUTE"
+    local = wm.local.run(text, {"s": pa.concat_tables(s), "t": pa.concat_tables(s)}, batch_rows=3)
+    for n, batch in enumerate([*s, ahead]):
+        paths = {name: write(tmp_path, name, [batch], first=n) for name in "st"}
+        query = wm.sql(text, **{name: stream(spark, path) for name, path in paths.items()})
+        out, _ = run(query, tmp_path / "ck", tmp_path / "out", runtime)
+    assert out == Counter(zip(*(c.to_pylist() for c in local.columns), strict=True))
+    assert 12 < sum(out.values()) < 144
 
 
 @ENTERED

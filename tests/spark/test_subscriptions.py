@@ -126,12 +126,12 @@ def test_units_are_others_after_a_restart_and_follow_the_load(engine: str, spark
         "self": SELF,
         "once": "SELECT DISTINCT r.k AS k, s.name AS n FROM r, s WHERE r.k = s.k WINDOW = 10 SECONDS",
         "values": f"{PAIR.replace(' WINDOW', ' AND r.k = 3 WINDOW')}",
+        "anti": "SELECT r.v FROM r ANTI JOIN s ON r.v = s.v + 10 WINDOW = 4 SECONDS",
+        "groups": "SELECT r.k, count(*) AS n FROM r GROUP BY r.k, window(r.ts, '5 seconds')",
+        "alert": "SELECT s.v FROM s WHERE s.v > 7",
+        "last": "SELECT r.v, s.v AS w FROM r [ROWS 3], s [ROWS 2] WHERE r.k = s.k",
+        "blocks": "SELECT r.v, s.v AS w FROM r [TUMBLING 4 ROWS], s [TUMBLING 3 ROWS] WHERE r.k = s.k",
     }
-    if engine == "shared":
-        queries |= {
-            "anti": "SELECT r.v FROM r ANTI JOIN s ON r.v = s.v + 10 WINDOW = 4 SECONDS",
-            "groups": "SELECT r.k, count(*) AS n FROM r GROUP BY r.k, window(r.ts, '5 seconds')",
-        }
     scaling = wm.Scaling(unit_bytes=1, confirm=1, most_units=6)
     found, units = Counter[tuple[str, str]](), list[int]()
     for life, (wanted, scales) in enumerate(

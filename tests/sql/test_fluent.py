@@ -53,6 +53,7 @@ def streams(streams):
             "SELECT * FROM a, b, c WHERE a.k = b.k AND b.k = c.k PATH (c, a, b) = (5 s, 7 s)",
         ),
         (KEY.range("a", "5s").rows("b", 3), "SELECT * FROM a [RANGE 5 s], b [ROWS 3] WHERE a.k = b.k"),
+        (KEY.tumble_rows("b", 3), "SELECT * FROM a, b [TUMBLING 3 ROWS] WHERE a.k = b.k"),
         (
             AB.on("a.k = b.k", "a.v < b.v").where("a.v > 1 OR a.v < 0"),
             "SELECT * FROM a, b WHERE a.k = b.k AND a.v < b.v AND (a.v > 1 OR a.v < 0)",

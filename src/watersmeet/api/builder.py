@@ -125,6 +125,12 @@ class JoinBuilder(Runnable):
         text = f"[ROWS {n}]"
         return self._add(WindowItem("rows", (self._find("rows", alias),), 0, read_rows(n, text), text))
 
+    def tumble_rows(self, alias: str, n: int) -> Self:
+        """Only the alias's present block of n tuples counts: `.tumble_rows("a", 5)` is `a [TUMBLING 5 ROWS]`."""
+        text = f"[TUMBLING {n} ROWS]"
+        found = self._find("tumble_rows", alias)
+        return self._add(WindowItem("rows", (found,), 0, read_rows(n, text), text, tumbles=True))
+
     def select(self, *projections: str) -> Self:
         """Columns and expressions of the result, all columns without it: `.select("a.k", "b.v + 1 AS n")`."""
         return self._gather("projections", parse_projections, projections)

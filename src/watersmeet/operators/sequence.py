@@ -94,8 +94,7 @@ class Sequence:
         keep = np.asarray(table.column(PASS).to_numpy(), bool) if PASS in table.column_names else np.ones(len(ts), bool)
         wire = table.drop_columns([c for c in (PASS, HASH) if c in table.column_names])
         for other in self.plan.sequenced:
-            assert other.rows is not None
-            beyond = StreamCounts.of(state, other.alias).up_to(ts) - other.rows
+            beyond = other.find_beyond(StreamCounts.of(state, other.alias).up_to(ts))
             if other.alias == source.alias:
                 assert numbers is not None
                 wire = wire.append_column(SEQUENCE, pa.array(numbers, pa.int64()))
@@ -117,10 +116,9 @@ class Sequence:
         """Where each ROWS window has left tuples behind; counts that no future tuple asks for are dropped."""
         floor, cuts = min(marks.values()), {}
         for source in self.plan.sequenced:
-            assert source.rows is not None
             counts = StreamCounts.of(state, source.alias)
             earliest = min(marks[self.plan.by_alias[y].stream] for y in self.plan.aliases if y != source.alias)
-            oldest = counts.before(earliest) - source.rows + 1
+            oldest = source.find_beyond(counts.before(earliest)) + 1  # no later tuple of the others finds fewer
             cuts[source.alias] = counts.time_of(oldest)
             counts.trim(floor, oldest)
             counts.save(state, source.alias)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from watersmeet.plan.fingerprint import describe_placement, fingerprint
 from watersmeet.plan.finish import FinishPlan
@@ -43,6 +45,7 @@ SEQUENCE = "_seq"
 """The wire column of a tuple's number in its stream, of an alias with a ROWS window."""
 ROWS_ONLY = "_row"
 """The only column of results of a query that selects no column of any stream."""
+_Count = TypeVar("_Count", int, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class InputPlan:
     earlier: tuple[str, ...]
     """Aliases of the same stream that count its late tuples before this one."""
     rows: int | None = None
+    """n of [ROWS n], and of [TUMBLING n ROWS] where `rows_tumble`."""
     payload: tuple[str, ...] = ()
     """Wire columns that are fetched for matches only."""
     max_ahead_us: int | None = None
@@ -96,6 +100,7 @@ class InputPlan:
     """Conditions without which a tuple has no partner in the join where it enters, and which it survives: its side is preserved."""
     lookups: tuple[Lookup, ...] = ()
     """Tables that its tuples are joined with before anything else."""
+    rows_tumble: bool = False
     wire_of: Mapping[ColumnRef, str] = field(init=False, compare=False, repr=False)
     """The wire columns of plain columns."""
 
@@ -106,6 +111,18 @@ class InputPlan:
     def column(self, ref: ColumnRef) -> str:
         """The wire column of a plain column."""
         return self.wire_of[ref]
+
+    def find_beyond(self, counts: _Count) -> _Count:
+        """Up to which number the tuples of a ROWS window are out of reach, once the stream has so many tuples."""
+        assert self.rows is not None
+        return (counts - 1) // self.rows * self.rows if self.rows_tumble else counts - self.rows
+
+    @property
+    def rows_text(self) -> str:
+        """A ROWS window in words; '' without one."""
+        if self.rows is None:
+            return ""
+        return f"block of {self.rows} rows" if self.rows_tumble else f"last {self.rows} rows"
 
 
 @dataclass(frozen=True)
@@ -341,7 +358,7 @@ class Plan:
                     i.stream,
                     [[c.name, c.expr.text, c.type] for c in i.columns],
                     [f.text for f in i.filters],
-                    i.rows,
+                    f"TUMBLING {i.rows}" if i.rows_tumble else i.rows,
                 ]
                 for i in self.inputs
             ],

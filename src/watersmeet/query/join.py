@@ -22,12 +22,16 @@ from watersmeet.query.window import WindowGraph, reach
 
 @dataclass(frozen=True)
 class Input:
-    """One alias in FROM; `rows` is n of [ROWS n], `lookups` are the tables that its tuples are joined with when they arrive."""
+    """One alias in FROM; `rows` is n of [ROWS n], and of [TUMBLING n ROWS] where `rows_tumble`.
+
+    `lookups` are the tables that its tuples are joined with when they arrive.
+    """
 
     alias: str
     stream: str
     rows: int | None = None
     lookups: tuple[Lookup, ...] = ()
+    rows_tumble: bool = False
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def why_not_shared(join: Join) -> str:
     if join.grouping is not None:
         return "it aggregates"
     if any(i.rows is not None for i in join.inputs):
-        return "it numbers the tuples of a stream: [ROWS n]"
+        return "it numbers the tuples of a stream: [ROWS n] or [TUMBLING n ROWS]"
     if join.windows.alternatives:
         return "PATH leaves a choice of windows"
     return _why_not_a_pair(join) or _why_not_connected(join)

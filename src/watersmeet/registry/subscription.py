@@ -18,7 +18,7 @@ An outer, semi or anti join of two streams is two rules: one for its pairs, one 
     pair    0.k = 1.j, 0.v = 7, 1.w > 3       x = 0.x, y = 1.y
     lone    0.v = 7                           x = 0.x, y = NULL
 
-Invariant: a `Subscription` that exists can be run by every engine: its edges connect all aliases (it may have one alias alone), its windows are not ROWS,
+Invariant: a `Subscription` that exists can be run by every engine: if it is shared, its edges connect all aliases (it may have one alias alone), its windows are not ROWS,
 all its expressions are portable (made of operations that are proven to answer as Spark does: the allow-list), and it
 is plain JSON. An equality of texts is an edge and a residual: codes find candidates, values decide. Where rows are told apart
 (DISTINCT), 0.0 stands for -0.0, so equal rows are written alike.

@@ -29,6 +29,7 @@ from functools import cached_property
 from watersmeet.errors import WindowError
 from watersmeet.plan.model import SEQUENCE, TIME, Plan, Side
 from watersmeet.plan.residual import Compare, Residual
+from watersmeet.plan.rules.lay_out import show_reach
 from watersmeet.plan.rules.place_units import columns_carried, put_keys
 from watersmeet.query.join import Input
 from watersmeet.query.window import Edge, WindowGraph
@@ -210,8 +211,7 @@ def _compare_ends(plan: Plan, head: str) -> Iterator[Residual]:
     """Conditions of joins, with those of ROWS windows as sites know them: a tuple has an end, and the head is before it."""
     yield from (r for r in plan.residuals if r.right[1] != SEQUENCE)
     for a in (i for i in plan.sequenced if i.alias != head):
-        text = f"{a.alias} is among its last {a.rows} rows up to {head}"
-        yield Compare((head, TIME), "<", (a.alias, SEQUENCE), "integer", text)
+        yield Compare((head, TIME), "<", (a.alias, SEQUENCE), "integer", show_reach(a, head))
 
 
 def youngest(plan: Plan, head: str, among: Iterable[str]) -> Plan | None:

@@ -228,11 +228,21 @@ def _with_aliases(item: WindowItem, scope: Scope) -> WindowItem:
 
 
 def _with_rows(inputs: Sequence[Input], items: Sequence[WindowItem]) -> list[Input]:
-    counts: dict[str, int] = {}
+    """The inputs with their ROWS windows: of several [ROWS n] of an alias the least counts, and blocks allow no other."""
+    counts: dict[str, WindowItem] = {}
     for item in items:
         if item.kind == "rows":
-            counts[item.aliases[0]] = min(item.rows, counts.get(item.aliases[0], item.rows))
-    return [replace(i, rows=counts.get(i.alias)) for i in inputs]
+            (alias,) = item.aliases
+            known = counts.setdefault(alias, item)
+            if (known.tumbles or item.tumbles) and (known.tumbles, known.rows) != (item.tumbles, item.rows):
+                raise WindowError(
+                    f"{alias} has both {known.text} and {item.text}: blocks of tuples go with no other count; give one of them"
+                )
+            counts[alias] = min(known, item, key=lambda i: i.rows)
+    return [
+        i if (found := counts.get(i.alias)) is None else replace(i, rows=found.rows, rows_tumble=found.tumbles)
+        for i in inputs
+    ]
 
 
 def _outputs(node: Any, scope: Scope, star: Sequence[ColumnRef], *, replayed: bool) -> Iterator[Output]:

@@ -155,6 +155,7 @@ def _alias(plan: Plan, alias: str) -> dict[str, Any]:
         "max_ahead_us": spec.max_ahead_us,
         "site": spec.site,
         "rows": plan.by_alias[alias].rows,
+        "rows_tumble": plan.by_alias[alias].rows_tumble,
     }
 
 

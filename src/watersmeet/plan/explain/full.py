@@ -95,7 +95,7 @@ def _streams(plan: Plan) -> Iterator[str]:
             else f", idle after {show_us(spec.idle_us)}: a silent stream's watermark follows the others"
         )
         ahead = "" if spec.max_ahead_us is None else f", at most {show_us(spec.max_ahead_us)} ahead of the clock"
-        rows = "" if i.rows is None else f", last {i.rows} rows"
+        rows = "" if i.rows is None else f", {i.rows_text}"
         yield f"{i.alias} = {spec.name} (time {spec.time}, lateness {show_us(spec.lateness_us)}{idle}{ahead}{rows})"
 
 
@@ -243,7 +243,7 @@ def _drivers(plan: Plan) -> Iterator[str]:
 def _state(plan: Plan) -> Iterator[str]:
     for bound in bounds(plan):
         if bound.rows is not None:
-            yield f"{bound.name}: its last {bound.rows} rows" + (
+            yield f"{bound.name}: its {plan.by_alias[bound.name].rows_text}" + (
                 "" if bound.kept_us is None else f", at most {show_us(bound.kept_us + bound.late_us)}"
             )
         elif bound.kept_us is None:

@@ -8,8 +8,12 @@ number of a's tuples up to time t. The member of `a [ROWS n]` is among the last 
 
     s(a) > N_a(y.ts) - n      for every other member y (and for a itself)
 
+That of `a [TUMBLING n ROWS]` is in the block of n tuples that the youngest member finds, where blocks begin with the stream's first tuple:
+
+    s(a) > n * floor((N_a(y.ts) - 1) / n)
+
 A sequencer knows s and N_a once a's watermark has passed, and sends both along with the tuples: `_seq` with a's, and
-`_n_a` = N_a(ts) - n with the others'. So the join sees nothing but comparisons.
+`_n_a`, the right side, with the others'. So the join sees nothing but comparisons.
 
 Invariant: keys and operands of residuals are `required`: NULL there can match nothing, so such tuples are not routed.
 """
@@ -91,7 +95,7 @@ def _input(plan: Plan, types: Types, position: int, output: tuple[ColumnRef, ...
     return InputPlan(
         source.alias, source.stream, position, tuple(columns), keys, plan.join.filters_of(source.alias),
         tuple(dict.fromkeys(required)), _earlier(plan, position), source.rows, own=tuple(own), max_ahead_us=spec.max_ahead_us,
-        lookups=source.lookups,
+        lookups=source.lookups, rows_tumble=source.rows_tumble,
     )  # fmt: skip
 
 
@@ -142,9 +146,20 @@ def sequence(plan: Plan, given: Given) -> Plan:
     residuals = list(plan.residuals)
     for a in plan.sequenced:
         for y in (alias for alias in plan.aliases if alias != a.alias):
-            text = f"{a.alias} is among its last {a.rows} rows up to {y}"
+            text = show_reach(a, y)
             residuals.append(Compare((y, reach(a.alias)), "<", (a.alias, SEQUENCE), "integer", text))
     return replace(plan, residuals=tuple(residuals))
+
+
+def show_reach(source: InputPlan, other: str) -> str:
+    """What a ROWS window demands of its tuple, up to another member.
+
+    >>> show_reach(InputPlan("a", "s", 0, (), {}, (), (), (), rows=3), "b")
+    'a is among its last 3 rows up to b'
+    """
+    if source.rows_tumble:
+        return f"{source.alias} is in its block of {source.rows} rows at {other}"
+    return f"{source.alias} is among its last {source.rows} rows up to {other}"
 
 
 def reach(alias: str) -> str:

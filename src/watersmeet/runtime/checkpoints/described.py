@@ -42,7 +42,7 @@ class DescribedInput:
     stream: str
     columns: tuple[DescribedColumn, ...]
     filters: tuple[str, ...]
-    rows: int | None
+    rows: int | str | None
 
     def find(self, expr: str, type_: str | None = None) -> str | None:
         """The wire column that holds an expression, in a type if one is given."""

@@ -13,7 +13,7 @@
     @hold 0 1       rows of head 0 that wait for their partners
     @ask 0 1        questions that wait for this site's stream; their time is the frontier that they came with
     @0 unnumbered   of a ROWS window: times and hashes of tuples that the watermark has not passed
-    @0 last         of a ROWS window: the last tuples that were numbered
+    @0 last         of a ROWS window: the last tuples that were numbered, or those of the present block
     @0 ends         of a ROWS window: tuples that have ended, and when
     @0 met          hashes of tuples of an outer, semi or anti join that have a partner
     @out 2          what site 2 is to be sent; the time is the number of the message

@@ -1,7 +1,8 @@
-"""ROWS windows at sites: tuples are numbered at home, in the order of event time, and each ends when so many have come after it.
+"""ROWS windows at sites: tuples are numbered at home, in the order of event time, and each ends when so many have come after it, or when its block is over.
 
-    a [ROWS 2]    time   1    3    5    5    8        a tuple's end is the time of the tuple that comes n after it;
-                  end    5    5    8    -    -        a head of that time or later does not meet it
+    time                   1    3    5    5    8        a head of a tuple's end or later does not meet it
+    a [ROWS 2]             5    5    8    -    -        the end is the time of the tuple that comes n after it
+    a [TUMBLING 2 ROWS]    5    5    8    8    -        the end is the time of the first tuple of the next block
 
 A tuple is numbered when its stream's watermark has passed it, by (time, hash of its content), tuples that no WHERE lets through among them. A head waits until the stream has passed it,
 so every end at or before the head's time is known then. Where a copy is, ends follow the tuples by their numbers.
@@ -44,8 +45,8 @@ def number_arrivals(table: pa.Table, first: int) -> pa.Table:
 class RowsWindow:
     """The numbering of one stream at its home."""
 
-    def __init__(self, kept: Kept, stream: int, rows: int) -> None:
-        self.kept, self.rows = kept, rows
+    def __init__(self, kept: Kept, stream: int, rows: int, tumbles: bool) -> None:
+        self.kept, self.rows, self.tumbles = kept, rows, tumbles
         self._waiting, self._last, self._ends = f"@{stream} unnumbered", f"@{stream} last", name_ends(stream)
 
     def arrive(self, table: pa.Table) -> None:
@@ -66,11 +67,19 @@ class RowsWindow:
         for last in self.kept.take(self._last):
             times = np.concatenate([integers(last.column(TIME).combine_chunks()), times])
             numbers = np.concatenate([integers(last.column(NUMBER).combine_chunks()), numbers])
-        self.kept.add(self._last, _table(times[-self.rows :], numbers[-self.rows :]))
-        ended, ends = numbers[: -self.rows], times[self.rows :]
+        ended, ends = self._end(numbers, times)
+        self.kept.add(self._last, _table(times[len(ended) :], numbers[len(ended) :]))
         found = _table(ends[ended != NONE], ended[ended != NONE])
         self.kept.add(self._ends, found)
         return found
+
+    def _end(self, numbers: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The tuples that have ended, which are the first ones, and their ends. The first tuple of all begins a block, since blocks end as a whole."""
+        if not self.tumbles:
+            return numbers[: -self.rows], times[self.rows :]
+        nexts = times[self.rows :: self.rows]
+        ends = np.repeat(nexts, self.rows)
+        return numbers[: len(ends)], ends
 
 
 def find_ends(kept: Kept, name: str, numbers: np.ndarray) -> np.ndarray:

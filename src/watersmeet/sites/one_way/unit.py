@@ -115,7 +115,7 @@ class SiteUnit:
     def _arrive_counted(self, n: int, source: InputPlan, table: pa.Table) -> None:
         """New tuples of a stream with a ROWS window: all of them count, and those that may join are stored."""
         table = number_arrivals(table, self.turn.batch << BATCH_BITS)
-        RowsWindow(self.kept, n, source.rows or 1).arrive(table)
+        RowsWindow(self.kept, n, source.rows or 1, source.rows_tumble).arrive(table)
         may_join = table.filter(table.column(PASS)).select([*(c.name for c in source.columns), NUMBER])
         self.kept.add(source.alias, may_join)
 
@@ -123,7 +123,8 @@ class SiteUnit:
         """Number what the watermark has passed; what has ended by that is told by every plan."""
         source = self.plan.inputs[n]
         if source.rows is not None and self.spans:
-            found = RowsWindow(self.kept, n, source.rows).release(self.spans[0].frontiers.of(n))
+            window = RowsWindow(self.kept, n, source.rows, source.rows_tumble)
+            found = window.release(self.spans[0].frontiers.of(n))
             if found is not None:
                 self.ended[n] = found
 

@@ -22,7 +22,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
 from watersmeet.sql.expressions import SPARK
-from watersmeet.sql.windows.items import WindowItem, read_rows, read_span
+from watersmeet.sql.windows.items import WindowItem, read_rows, read_span, read_tumbling_rows
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
@@ -123,6 +123,15 @@ class _Cutter:
             return not could_be_column or self.clear_span_ahead(i + 2)
         return self.word(i + 1) == "(" and self.pair_ahead(i + 2)
 
+    def bracket_ahead(self) -> bool:
+        """Does the bracket of a stream start here? Inside parentheses it may be an index, and so may `[tumbling]` in a condition."""
+        word = self.word(self.at + 1)
+        if not self.seen_from or self.word(self.at) != "[" or word not in ("RANGE", "ROWS", "TUMBLING"):
+            return False
+        if word == "TUMBLING" and (self.clause or self.in_tail):
+            return self.span_ahead(self.at + 2)
+        return self.depth == 0 or self.word(self.at + 2) != "]"
+
     def span_ahead(self, i: int) -> bool:
         """Something that can only be meant as a span."""
         if i >= len(self.tokens):
@@ -168,12 +177,7 @@ class _Cutter:
         while self.at < len(self.tokens):
             if self.item_ahead():
                 self.take_item()
-            elif (
-                self.seen_from
-                and self.word(self.at) == "["
-                and self.word(self.at + 1) in ("RANGE", "ROWS")
-                and (self.depth == 0 or self.word(self.at + 2) != "]")  # inside parentheses it may be an index
-            ):
+            elif self.bracket_ahead():
                 self.take_bracket()
             else:
                 self.step()
@@ -335,7 +339,7 @@ class _Cutter:
             self.at -= 1
 
     def take_bracket(self) -> None:
-        """`s a [RANGE t]`, `s AS a [ROWS n]`, `s [RANGE t] AS a`: the name next to the bracket is the alias."""
+        """`s a [RANGE t]`, `s AS a [ROWS n]`, `s [TUMBLING n ROWS] AS a`: the name next to the bracket is the alias."""
         start = self.tokens[self.at].start
         close = self.at
         while close < len(self.tokens) and self.word(close) != "]":
@@ -345,15 +349,23 @@ class _Cutter:
         text = self.text[start : self.tokens[close].end + 1]
         inside = self.text[self.tokens[self.at + 1].end + 1 : self.tokens[close].start].strip()
         alias = str(self.tokens[self.find_alias(close)].text)
-        if self.word(self.at + 1) == "ROWS":
+        kind = self.word(self.at + 1)
+        if kind == "ROWS":
             self.items.append(WindowItem("rows", (alias,), 0, read_rows(inside, text), text))
+        elif kind == "TUMBLING":
+            self.items.append(WindowItem("rows", (alias,), 0, read_tumbling_rows(inside, text), text, tumbles=True))
         else:
             self.items.append(WindowItem("range", (alias,), read_span(inside, text), 0, text))
         self.put(self.text[self.done : start].rstrip(), [])
         self.done, self.at = self.tokens[close].end + 1, close + 1
 
     def find_alias(self, close: int) -> int:
-        """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`."""
+        """The token that names the bracket's alias: after `]` if an alias stands there, else before `[`; brackets that follow one another have the same."""
+        first = self.at
+        while self.word(first - 1) == "]" and "[" in self.words[:first]:
+            first -= 1 + self.words[:first][::-1].index("[")
+        while self.word(close + 1) == "[" and "]" in self.words[close + 1 :]:
+            close = self.words.index("]", close + 1)
         if self.word(close + 1) == "AS" and close + 2 < len(self.tokens):
             return close + 2
         after = self.tokens[close + 1] if close + 1 < len(self.tokens) else None
@@ -362,4 +374,4 @@ class _Cutter:
             and after.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
             and self.word(close + 1) not in _STOPS | _WORDS
         )
-        return close + 1 if plain else self.at - 1
+        return close + 1 if plain else first - 1

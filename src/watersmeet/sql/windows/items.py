@@ -8,13 +8,14 @@ PATH (a, b, c) = (v, w)  the same with a bound for each hop
 TUMBLING = w             floor(ts / w) is the same for all aliases
 a [RANGE t]              y.ts - a.ts <= t, every other alias y
 a [ROWS n]               no edge: a count
+a [TUMBLING n ROWS]      no edge: a count, in blocks
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import combinations, pairwise, product
 from typing import Literal, cast
@@ -34,7 +35,7 @@ MOST_PATHS = 3
 class WindowItem:
     """One item; `aliases` as written: none for every pair, two for a pair, all stops of a PATH, one for RANGE and ROWS.
 
-    `hops` are the bounds of a PATH, from stop to stop.
+    `hops` are the bounds of a PATH, from stop to stop; `tumbles` says of ROWS that they are counted in blocks.
     """
 
     kind: Kind
@@ -43,6 +44,7 @@ class WindowItem:
     rows: int
     text: str
     hops: tuple[int, ...] = ()
+    tumbles: bool = field(default=False, repr=False)
 
     @classmethod
     def path(cls, aliases: Sequence[str], hops: Sequence[int], text: str) -> WindowItem:
@@ -118,7 +120,7 @@ def read_span(span: str | timedelta, text: str) -> int:
     if counted := _COUNTED.fullmatch(str(span)):
         raise WindowError(
             f"window {text!r} counts tuples, and WINDOW, DWINDOW, PATH and TUMBLING measure time: for the last {counted[1]} tuples of a stream write FROM stream alias [ROWS {counted[1]}];"
-            f" for blocks of {counted[1]} tuples number the tuples where the stream is made, and join on a column floor(number / {counted[1]})"
+            f" for blocks of {counted[1]} tuples write FROM stream alias [TUMBLING {counted[1]} ROWS]"
         )
     try:
         us = parse_us(span)
@@ -136,7 +138,7 @@ def read_span(span: str | timedelta, text: str) -> int:
 
 
 def read_rows(count: str | int, text: str) -> int:
-    """n of [ROWS n].
+    """n of [ROWS n] and [TUMBLING n ROWS].
 
     >>> read_rows("10", "[ROWS 10]")
     10
@@ -148,6 +150,20 @@ def read_rows(count: str | int, text: str) -> int:
     if not 0 < rows < 2**31:
         raise WindowError(f"window {text!r}: ROWS takes a positive whole number, not {str(count)!r}")
     return rows
+
+
+def read_tumbling_rows(inside: str, text: str) -> int:
+    """n of [TUMBLING n ROWS], from `n ROWS`.
+
+    >>> read_tumbling_rows("10 rows", "[TUMBLING 10 rows]")
+    10
+    """
+    count, _, unit = inside.rpartition(" ")
+    if unit.upper() not in ("ROW", "ROWS"):
+        raise WindowError(
+            f"window {text!r}: TUMBLING in brackets counts the tuples of a stream, as in FROM stream alias [TUMBLING 5 ROWS]; for windows of time write TUMBLING = 10 SECONDS after FROM"
+        )
+    return read_rows(count.strip(), text)
 
 
 def choices_of(items: Iterable[WindowItem], aliases: Sequence[str]) -> list[list[Edge]]:

@@ -62,7 +62,7 @@ def expected(query: Query, tuples: Tuples) -> Counter[tuple[Any, ...]]:
         blocks = {(row["number"] - 1) // t.tumbling_rows for row in env.values()} if t.tumbling_rows else {0}
         rows = t.rows or (0,) * len(names)
         return len(blocks) == 1 and all(
-            n == 0 or oracle.among_last(n, env[a], youngest, everything[s])
+            n == 0 or oracle.within_rows(n, False, env[a], youngest, everything[s])
             for a, s, n in zip(names, t.streams, rows, strict=True)
         )
 
