@@ -23,8 +23,9 @@ from watersmeet.sql.bind import Draft, FromItem, bind
 from watersmeet.sql.expressions import SPARK
 from watersmeet.sql.online import cut_word, refuse_final
 from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
+from watersmeet.sql.tokens import tokenize
 from watersmeet.sql.trees import Joined
-from watersmeet.sql.windows.cut_items import cut_items, tokenize
+from watersmeet.sql.windows.cut_items import cut_items
 
 _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")
