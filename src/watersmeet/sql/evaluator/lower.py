@@ -58,7 +58,7 @@ def for_duckdb(node: Any) -> Lowered:
 
 def type_of(node: Any) -> SparkType | None:
     """The Spark type of a resolved expression, if all its rules are known."""
-    return lower(node).type
+    return read_type(node.meta.get("spark_type", "")) if type(node) is exp.Column else lower(node).type
 
 
 def lower(node: Any) -> Typed:
