@@ -47,6 +47,8 @@ class Expr:
     """Made only of operations that the DuckDB evaluator is proven to answer as Spark does."""
     mismatch: str = ""
     """The operation in it that Spark refuses in ANSI mode, with its types, as far as these are known without Spark."""
+    settled: str = field(default="", compare=False, repr=False)
+    """Its Spark type, where our rules settle it and DuckDB is known to agree; the same expression may be without, so it is no part of what an expression is."""
 
     @property
     def aliases(self) -> frozenset[str]:
@@ -111,7 +113,7 @@ def cast(expr: Expr, kind: str) -> Expr:
     'CAST({0} AS bigint)'
     """
     spark, duckdb = (f"CAST({text} AS {kind})" for text in (expr.spark_template, expr.duckdb_template))
-    return replace(expr, spark_template=spark, duckdb_template=duckdb)
+    return replace(expr, spark_template=spark, duckdb_template=duckdb, settled="")
 
 
 def _renumber(template: str, old: tuple[ColumnRef, ...], new: tuple[ColumnRef, ...]) -> str:

@@ -221,7 +221,7 @@ def _cut_numbers(template: str, columns: int) -> tuple[str, tuple[str, ...]]:
 
 def learn_types(exprs: Iterable[Expr], types: FormTypes) -> None:
     """Ask for the types of expressions that are on the list, at once."""
-    computed = [e for e in exprs if e.portable and not e.mismatch and not e.is_column]
+    computed = [e for e in exprs if e.portable and not (e.settled or e.mismatch or e.is_column)]
     types.learn_forms((e, form, len(parameters)) for e in computed for form, parameters in (find_form(e),))
 
 

@@ -23,6 +23,7 @@ Implements: Stamos and Young's matrix as Lin, Ooi, Wang, Yu (2015) describe it i
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,12 +85,12 @@ class Hypercube:
 
     @property
     def units(self) -> int:
-        return int(np.prod(self.shares, dtype=np.int64)) if self.shares else 1
+        return int(math.prod(self.shares))
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
         """How far apart neighbours along each dimension are numbered."""
-        return tuple(int(np.prod(self.shares[d + 1 :], dtype=np.int64)) for d in range(len(self.shares)))
+        return tuple(int(math.prod(self.shares[d + 1 :])) for d in range(len(self.shares)))
 
     def find_fixed(self, position: int) -> list[bool]:
         """For every dimension whether an alias' own keys give the coordinate."""
@@ -98,7 +99,7 @@ class Hypercube:
     def copies(self, position: int) -> int:
         """How many units an alias' tuple is sent to."""
         known = self.find_fixed(position)
-        return int(np.prod([s for s, f in zip(self.shares, known, strict=True) if not f], dtype=np.int64))
+        return int(math.prod(s for s, f in zip(self.shares, known, strict=True) if not f))
 
     def units_in_sql(self, position: int) -> list[str]:
         """The units of an alias' tuple as SQL over key columns k0, k1, ...: one expression per copy. No SQL where a dimension is an alias' content.

@@ -94,7 +94,9 @@ class DuckDBTypes:
         return self._known[expr.text]
 
     def type_of_form(self, expr: Expr, form: str, parameters: int) -> str:
-        """The type of an expression of which `form` has the numbers as parameters: whatever they are, it is asked for once."""
+        """The type of an expression of which `form` has the numbers as parameters: whatever they are, it is asked for once, if it is not settled."""
+        if expr.settled:
+            return expr.settled
         try:
             return _type_of_form(form, tuple(f.type for f in self._fields(expr)), parameters)
         except DataError as error:
@@ -102,7 +104,8 @@ class DuckDBTypes:
 
     def learn_forms(self, wanted: Iterable[tuple[Expr, str, int]]) -> None:
         """Ask for the types of several forms at once. If one of them has none, nothing is learnt, and asking for it by itself says why."""
-        asked = {(form, tuple(f.type for f in self._fields(expr)), count) for expr, form, count in wanted}
+        unsettled = ((expr, form, count) for expr, form, count in wanted if not expr.settled)
+        asked = {(form, tuple(f.type for f in self._fields(expr)), count) for expr, form, count in unsettled}
         fresh = sorted((form for form in asked if form not in _form_types), key=repr)
         if len(fresh) > 1:
             with suppress(DataError):

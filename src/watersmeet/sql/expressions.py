@@ -31,6 +31,7 @@ from watersmeet.sql.evaluator.lower import for_duckdb
 from watersmeet.sql.evaluator.mismatch import find_mismatch
 from watersmeet.sql.evaluator.types import read_type
 from watersmeet.sql.names import ref_of
+from watersmeet.sql.write import DUCKDB_RULES, SPARK_RULES, Pen, Unwritten
 
 VERBATIM = ("TO_CHAR", "TO_VARCHAR", "INSTR", "UNIX_DATE", "PARSE_JSON", "TRY_PARSE_JSON")
 
@@ -63,17 +64,16 @@ def to_expr(node: Any) -> Expr:
     if isinstance(node, exp.Column):
         return Expr(show(node), "{0}", "{0}", (ref_of(node),), read_type(node.meta.get("spark_type", "")) is not None)
     slots = _Slots()
-    holder = slots.copy(node)
     try:
-        spark = _template(_write(holder, SPARK), slots.names)
-        duckdb, portable = _lower_once(spark, node, slots)
+        spark = slots.write(node)
+        duckdb, portable, kind = _lower_once(spark, node, slots)
     except (SqlglotError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise UnsupportedError(
             f"cannot translate {show(node)}: {error}; compute it in the stream's source instead"
         ) from error
     spark, duckdb = (slots.unmark(text) for text in (spark, duckdb))
     text = spark.format(*slots.texts)
-    return Expr(text, spark, duckdb, tuple(slots.refs), portable, "" if portable else find_mismatch(node, show))
+    return Expr(text, spark, duckdb, tuple(slots.refs), portable, "" if portable else find_mismatch(node, show), kind)
 
 
 _PREFIX = "wm_slot"
@@ -100,9 +100,33 @@ class _Slots:
         self.numbers: list[str] = []
         self.prefix = _PREFIX
         self._is_marked = True
+        self._marks: dict[int, str] = {}
+        """By the identity of the nodes that they stand for."""
+
+    def write(self, node: Any) -> str:
+        """The template for Spark, with marks for numbers."""
+        template = self._write_plain(node)
+        if template is not None and len(_MARKED.findall(template)) == len(self.numbers):
+            return template
+        for part in (self.refs, self.types, self.texts, self.numbers, self._marks):
+            part.clear()
+        return _template(_write(self.copy(node), SPARK), self.names)
+
+    def _write_plain(self, node: Any) -> str | None:
+        try:
+            return Pen(SPARK_RULES, self._write_column, self._write_number, double_braces).write(node)
+        except (Unwritten, RecursionError):
+            return None
+
+    def _write_column(self, column: Any) -> str:
+        return f"{{{self._number(column)}}}"
+
+    def _write_number(self, literal: Any) -> str:
+        mark = self._mark(literal)
+        return str(literal.args["this"]) if mark is None else mark
 
     def copy(self, node: Any) -> Any:
-        """A copy with placeholders; each keeps its Spark type for the evaluator."""
+        """A copy with placeholders; each keeps its Spark type for the evaluator. What has been written keeps the numbers and marks that it has."""
         for part in list_nodes(node):
             if not isinstance(part, _NAMED):
                 continue
@@ -120,45 +144,66 @@ class _Slots:
         """A text with the numbers in the place of their marks."""
         return _MARKED.sub(lambda found: self.numbers[int(found[0]) - _FIRST_MARK], text) if self.numbers else text
 
+    def _mark(self, literal: Any) -> str | None:
+        """The mark that stands for a number, if one does."""
+        known = self._marks.get(id(literal))
+        if known is not None or not self._is_marked or type(literal.parent) not in _OPERATIONS:
+            return known
+        if literal.is_string or not _OPERAND.fullmatch(literal.this) or len(self.numbers) >= _MOST_MARKS:
+            return None
+        self.numbers.append(literal.this)
+        mark = self._marks[id(literal)] = str(_FIRST_MARK + len(self.numbers) - 1)
+        return mark
+
     def _put(self, node: Any) -> Any:
         if isinstance(node, exp.Column):
-            return self._put_slot(node)
-        is_operand = type(node) is exp.Literal and self._is_marked and type(node.parent) in _OPERATIONS
-        if not is_operand or node.is_string or not _OPERAND.fullmatch(node.this) or len(self.numbers) >= _MOST_MARKS:
-            return None
-        self.numbers.append(node.this)
-        return exp.Literal.number(str(_FIRST_MARK + len(self.numbers) - 1))
+            slot = exp.Column(this=exp.to_identifier(f"{self.prefix}{self._number(node)}x"))
+            slot.meta["spark_type"] = node.meta.get("spark_type", "")
+            return slot
+        mark = self._mark(node) if type(node) is exp.Literal else None
+        return None if mark is None else exp.Literal.number(mark)
 
-    def _put_slot(self, node: Any) -> Any:
-        number = self.refs.setdefault(ref_of(node), len(self.refs))
-        kind = node.meta.get("spark_type", "")
+    def _number(self, column: Any) -> int:
+        """The number of a column's slot."""
+        number = self.refs.setdefault(ref_of(column), len(self.refs))
         if number == len(self.texts):
-            self.texts.append(show(node))
-            self.types.append(kind)
-        slot = exp.Column(this=exp.to_identifier(f"{self.prefix}{number}x"))
-        slot.meta["spark_type"] = kind
-        return slot
+            self.texts.append(show(column))
+            self.types.append(column.meta.get("spark_type", ""))
+        return number
 
 
-_known: OrderedDict[tuple[str, ...], str] = OrderedDict()
-"""DuckDB's templates by those of Spark with marks, and the types of columns."""
+_known: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
+"""DuckDB's templates, and types, by Spark's templates with marks and the types of columns."""
 _MOST_KNOWN, _MOST_KEPT = 4_096, 1_000
 
 
-def _lower_once(spark: str, node: Any, slots: _Slots) -> tuple[str, bool]:
-    """The template for DuckDB, and whether it is portable."""
+def _lower_once(spark: str, node: Any, slots: _Slots) -> tuple[str, bool, str]:
+    """The template for DuckDB, whether it is portable, and the type if it is settled."""
     key = (spark, *slots.types)
     known = _known.get(key)
     if known is not None:
-        return known, True
-    again = _Slots()
-    duck, portable = for_duckdb(again.copy(node))
-    template = _template(_write(duck, DUCKDB), again.names)
-    if portable and len(spark) <= _MOST_KEPT:
-        _known[key] = template
+        return known[0], True, known[1]
+    again = slots.copy(node)
+    lowered = for_duckdb(again)
+    template = _write_lowered(lowered.node, slots.names)
+    if lowered.is_portable and len(spark) <= _MOST_KEPT:
+        _known[key] = template, lowered.settled
         if len(_known) > _MOST_KNOWN:
             _known.popitem(last=False)
-    return template, portable
+    return template, lowered.is_portable, lowered.settled
+
+
+def _write_lowered(node: Any, names: list[str]) -> str:
+    """The template of a tree for DuckDB whose columns are slots."""
+    slots = {name: f"{{{n}}}" for n, name in enumerate(names)}
+    try:
+        template = Pen(DUCKDB_RULES, lambda column: slots[column.name], text=double_braces).write(node)
+    except (Unwritten, KeyError, RecursionError):
+        return _template(_write(node, DUCKDB), names)
+    for slot in slots.values():
+        if slot not in template:
+            raise ValueError(f"an argument is lost in {template}")
+    return template
 
 
 def show(node: Any) -> str:
@@ -167,7 +212,14 @@ def show(node: Any) -> str:
         parts = node.parts
         if all(type(part) is exp.Identifier for part in parts):
             return _column_text(tuple((part.name, bool(part.args.get("quoted"))) for part in parts))
-    return _generate(node, SPARK)
+        return _generate(node, SPARK)
+    try:
+        return _SHOW.write(node)
+    except (Unwritten, RecursionError):
+        return _generate(node, SPARK)
+
+
+_SHOW = Pen(SPARK_RULES, show)
 
 
 def item_of(node: Any) -> tuple[Any, str]:
@@ -203,9 +255,14 @@ def _write(node: Any, dialect: Dialect) -> str:
 
 def _template(sql: str, names: list[str]) -> str:
     """Literal braces doubled, placeholder names as slots; longer names cannot be prefixes of others (they end in x)."""
-    sql = sql.replace("{", "{{").replace("}", "}}")
+    sql = double_braces(sql)
     for i, name in enumerate(names):
         if name not in sql:
             raise ValueError(f"an argument is lost in {sql}")
         sql = sql.replace(name, f"{{{i}}}")
     return sql
+
+
+def double_braces(text: str) -> str:
+    """Text in a template that is no slot."""
+    return text.replace("{", "{{").replace("}", "}}")

@@ -18,7 +18,7 @@ from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec
 from watersmeet.sql.names import is_plain
 from watersmeet.sql.parse import parse, parse_condition
-from watersmeet.sql.windows.cut_items import tokenize
+from watersmeet.sql.tokens import tokenize
 from watersmeet.sql.windows.items import WindowItem
 
 KINDS = {

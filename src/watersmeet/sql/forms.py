@@ -118,13 +118,16 @@ def cut_form(sql: str) -> Cut | None:
     parts, constants, place = list[str](), list[str](), _Place()
     for found in _TOKEN.finditer(sql):
         kind, text = found.lastgroup or "", found[0]
+        if kind == "space":
+            parts.append(text)
+            continue
         if kind == "comment":
             return None
         mark = _kind_of(text) if kind in ("number", "text") and place.is_compared else ""
         if mark:
             constants.append(text)
         parts.append(f"\0{mark}\0" if mark else text)
-        place.pass_by(kind, text.upper())
+        place.pass_by(kind, text.upper() if kind == "word" else text)
     return ("".join(parts), constants) if 0 < len(constants) <= _MOST_CONSTANTS else None
 
 
@@ -147,8 +150,6 @@ class _Place:
         )
 
     def pass_by(self, kind: str, text: str) -> None:
-        if kind == "space":
-            return
         self.is_listed = (self.is_listed or (text == "(" and self.before == "IN")) and text != ")"
         if kind == "word":
             self.is_fixed = self.is_fixed or text in _FIXED_AFTER

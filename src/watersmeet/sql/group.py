@@ -68,9 +68,10 @@ def _key(node: Any, item: Any, scope: Scope) -> Any:
         )
     refuse_inside(item, replayed=True)
     resolved = scope.resolve(item).unnest()
-    if not resolved.find(exp.Column):
+    parts = list_nodes(resolved)
+    if not any(isinstance(part, exp.Column) for part in parts):
         raise QueryError(f"GROUP BY {show(node)} is a constant: group by columns, or by the number of a SELECT item")
-    if not is_window(resolved) and any(is_window(part) for part in resolved.walk()):
+    if not is_window(resolved) and any(map(is_window, parts)):
         raise UnsupportedError(
             f"GROUP BY {show(node)}: window() is a key by itself; group by it, and compute with window.start and window.end in SELECT"
         )

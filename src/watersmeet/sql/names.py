@@ -25,13 +25,12 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NESTED = ("struct", "map", "array", "variant")
 
 
-def find(name: str, names: Iterable[str]) -> str | None:
+def find(name: str, names: Collection[str]) -> str | None:
     """The name among names: exact, else the first that differs in case only.
 
     >>> find("K", ["k", "j"]), find("x", ["k"])
     ('k', None)
     """
-    names = list(names)
     return name if name in names else next((n for n in names if n.lower() == name.lower()), None)
 
 

@@ -26,7 +26,7 @@ _AFTER_A_COLUMN = frozenset(
 def cut_word(text: str, tokens: Sequence[Any], columns: Collection[str]) -> tuple[str, bool]:
     """The text without the word, and whether it stood there; `columns` are names that the streams have.
 
-    >>> from watersmeet.sql.windows.cut_items import tokenize
+    >>> from watersmeet.sql.tokens import tokenize
     >>> for text in ("SELECT ONLINE a.x FROM a", "SELECT online FROM a"):
     ...     print(cut_word(text, tokenize(text), ()))
     ('SELECT        a.x FROM a', True)

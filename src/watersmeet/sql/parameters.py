@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from watersmeet.errors import OptionError, QueryError
 from watersmeet.sql.expressions import SPARK
-from watersmeet.sql.windows.cut_items import tokenize
+from watersmeet.sql.tokens import tokenize
 
 
 def fill_in(text: str, params: Mapping[str, Any]) -> str:

@@ -20,11 +20,13 @@ from watersmeet.query.join import Join
 from watersmeet.query.session import IN_UTC, Session
 from watersmeet.query.table import Spec
 from watersmeet.sql.bind import Draft, FromItem, bind
+from watersmeet.sql.copies import list_nodes
 from watersmeet.sql.expressions import SPARK
 from watersmeet.sql.online import cut_word, refuse_final
 from watersmeet.sql.refuse import kind_of_join, refuse_grouping, refuse_statement, refuse_table
+from watersmeet.sql.tokens import tokenize
 from watersmeet.sql.trees import Joined
-from watersmeet.sql.windows.cut_items import cut_items, tokenize
+from watersmeet.sql.windows.cut_items import cut_items
 
 _ANSI = re.compile(r"\x1b\[\d*m")
 _FIRST = ("SELECT", "WITH", "FROM", "(")
@@ -185,8 +187,8 @@ def _hide(tokens: list[Any]) -> list[Any]:
 
 def _restore(statement: Any) -> Any:
     """The tree with the name as it was."""
-    for node in () if statement is None else list(statement.find_all(exp.Anonymous)):
-        if node.this == _HIDDEN:
+    for node in () if statement is None else list_nodes(statement):
+        if isinstance(node, exp.Anonymous) and node.this == _HIDDEN:
             node.set("this", "window")
     return statement
 

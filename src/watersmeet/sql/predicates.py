@@ -30,7 +30,23 @@ from watersmeet.sql.windows.time_conditions import span_us, time_condition
 COMPARATORS: dict[Any, Comparator] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _SIGNS = {**COMPARATORS, exp.EQ: "="}
 _MIRROR: dict[Any, Any] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
-_TRUTHS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between, exp.And, exp.Or, exp.Not, exp.Is)
+_TRUTHS = (
+    exp.EQ,
+    exp.NEQ,
+    exp.LT,
+    exp.LTE,
+    exp.GT,
+    exp.GTE,
+    exp.In,
+    exp.Between,
+    exp.And,
+    exp.Or,
+    exp.Not,
+    exp.Is,
+    exp.Like,
+    exp.ILike,
+    exp.RegexpLike,
+)
 """What is true or false, whatever its operands are."""
 _EXACT = 2**53
 """Whole numbers below this are exact as doubles, which differences of doubles are compared with."""

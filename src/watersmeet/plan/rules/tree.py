@@ -69,7 +69,7 @@ def own_conditions(node: Node, side: int) -> list[Expr]:
 def is_not_null(expr: Expr) -> Expr:
     """Where an expression has a value."""
     spark, duckdb = (f"({text}) IS NOT NULL" for text in (expr.spark_template, expr.duckdb_template))
-    return replace(expr, text=f"{expr.text} IS NOT NULL", spark_template=spark, duckdb_template=duckdb)
+    return replace(expr, text=f"{expr.text} IS NOT NULL", spark_template=spark, duckdb_template=duckdb, settled="")
 
 
 def is_of_two_streams(plan: Plan) -> bool:

@@ -59,15 +59,19 @@ def write_rows(
 
 def write_texts(values: Sequence[pa.Array], types: Sequence[str], what: str) -> list[pa.Array]:
     """The texts of columns; Arrow writes whole numbers as the evaluator does, and faster."""
-    out = {
-        n: pc.fill_null(values[n].cast(pa.large_string()), "null") for n, kind in enumerate(types) if kind in INTEGERS
-    }
+    out = {n: write_whole(values[n]) for n, kind in enumerate(types) if kind in INTEGERS}
     rest = [n for n in range(len(types)) if n not in out]
     if rest:
         texts = [json_text(types[n]).format(f'"c{n}"') for n in rest]
         made = evaluate(pa.table({f"c{n}": values[n] for n in rest}), texts, what, UTC)
         out |= {n: made.column(at).combine_chunks() for at, n in enumerate(rest)}
     return [out[n] for n in range(len(types))]
+
+
+def write_whole(values: pa.Array) -> pa.Array:
+    """The texts of whole numbers."""
+    texts = values.cast(pa.large_string())
+    return pc.fill_null(texts, "null") if texts.null_count else texts
 
 
 _NULL = 0
@@ -98,10 +102,23 @@ class _Values:
     def _lay_plain(self) -> None:
         taken = self.pairs.taken
         shown = np.unique(self.block.output_column[np.unique(self.pairs.query)])
+        whole: dict[str, list[tuple[int, str, pa.Array]]] = {}
         by_stream: dict[str, list[tuple[int, str, str]]] = {}
-        for number, (stream, column, kind) in enumerate(self.block.plain):
-            if number in shown and stream in taken.tables:
+        plain = list(self.block.plain)
+        for number in shown[shown >= 0].tolist():
+            stream, column, kind = plain[number]
+            if stream not in taken.tables:
+                continue
+            if kind in INTEGERS:
+                whole.setdefault(kind, []).append((number, stream, taken.column(stream, column)))
+            else:
                 by_stream.setdefault(stream, []).append((number, column, kind))
+        for found in whole.values():  # one call for all columns of a type: there may be a hundred, of a tuple each
+            begin = self._size
+            self._put(write_whole(pa.concat_arrays([values for *_, values in found])))
+            for number, stream, values in found:
+                self._plain[number] = begin - taken.starts[stream]
+                begin += len(values)
         for stream, columns in by_stream.items():
             values = [taken.column(stream, column) for _, column, _ in columns]
             texts = write_texts(values, [kind for *_, kind in columns], f"answers of {stream}")

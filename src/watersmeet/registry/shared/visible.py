@@ -202,24 +202,23 @@ class Visible:
             begin, end = self.first[number], self.first[number + 1]
             if bounds[end] > bounds[begin]:
                 parts = [
-                    (self._show(at, stream), tuples[bounds[at] : bounds[at + 1]] & 0xFFFFFFFF)
+                    (self._find_table(at), tuples[bounds[at] : bounds[at + 1]] & 0xFFFFFFFF)
                     for at in (begin + np.flatnonzero(np.diff(bounds[begin : end + 1]))).tolist()
                 ]
                 starts[stream] = int(bounds[begin])
-                tables[stream] = _take(parts, parts[0][0].column_names)
+                tables[stream] = _take(parts, parts[0][0].column_names if self._shown is None else self._shown[stream])
         return Taken(self.plan, tables, starts)
 
-    def _show(self, at: int, stream: str) -> pa.Table:
-        """What residuals and answers read of a segment."""
+    def _find_table(self, at: int) -> pa.Table:
         segment = self.segments[at]
         assert segment is not None
-        return segment.table if self._shown is None else segment.table.select(self._shown[stream])
+        return segment.table
 
 
 def _take(parts: Sequence[tuple[pa.Table, np.ndarray]], names: Sequence[str]) -> pa.Table:
-    """Rows of tables with the same columns, in one chunk: a few are cut out, which costs less than to gather them."""
+    """Columns of some rows of tables, in one chunk, which is what residuals and answers read: a few are cut out, which costs less than to gather them."""
     if sum(len(rows) for _, rows in parts) > _FEW:
-        return pa.concat_tables([t.take(pa.array(rows)).select(names) for t, rows in parts]).combine_chunks()
+        return pa.concat_tables([t.select(names).take(pa.array(rows)) for t, rows in parts]).combine_chunks()
     whole = [(t.select(names).to_batches(), rows) for t, rows in parts]
     if any(len(batches) > 1 for batches, _ in whole):
         whole = [(t.select(names).combine_chunks().to_batches(), rows) for t, rows in parts]

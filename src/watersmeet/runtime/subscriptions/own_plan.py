@@ -89,6 +89,8 @@ class _RunTypes(DuckDBTypes):
     def type_of(self, expr: Expr) -> str:
         if expr.is_column:
             return super().type_of(expr)
+        if expr.settled:
+            return expr.settled
         form, parameters = find_form(expr)
         return self.type_of_form(expr, form, len(parameters))
 

@@ -11,13 +11,14 @@ operand (and an error in it) where AND, OR or a NULL on the left has settled the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlglot import exp
 
 from watersmeet.sql.copies import copy_tree
 from watersmeet.sql.evaluator.arithmetic import ARITHMETIC
 from watersmeet.sql.evaluator.functions import FUNCTIONS
+from watersmeet.sql.evaluator.settled import find_settled
 from watersmeet.sql.evaluator.types import (
     BOOLEAN,
     INTERVAL,
@@ -40,15 +41,24 @@ from watersmeet.sql.evaluator.types import (
 from watersmeet.sql.windows.time_conditions import interval_us
 
 
-def for_duckdb(node: Any) -> tuple[Any, bool]:
-    """The tree for DuckDB, and whether it is portable."""
+class Lowered(NamedTuple):
+    """A tree for DuckDB."""
+
+    node: Any
+    is_portable: bool
+    settled: str
+    """Its Spark type, if DuckDB need not be asked, see `evaluator.settled`."""
+
+
+def for_duckdb(node: Any) -> Lowered:
+    """The tree for DuckDB of one for Spark."""
     typed = lower(node)
-    return interval(typed), typed.type not in (None, INTERVAL)
+    return Lowered(interval(typed), typed.type not in (None, INTERVAL), find_settled(node, typed.type))
 
 
 def type_of(node: Any) -> SparkType | None:
     """The Spark type of a resolved expression, if all its rules are known."""
-    return lower(node).type
+    return read_type(node.meta.get("spark_type", "")) if type(node) is exp.Column else lower(node).type
 
 
 def lower(node: Any) -> Typed:

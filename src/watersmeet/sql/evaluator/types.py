@@ -52,6 +52,7 @@ NULL, BOOLEAN, STRING, INT, BIGINT, DOUBLE = (
 INTERVAL, TIMESTAMP, TIMESTAMP_NTZ = SparkType("interval"), SparkType("timestamp"), SparkType("timestamp_ntz")
 
 
+@lru_cache(1024)
 def read_type(name: str) -> SparkType | None:
     """A type from Spark's simple string; None for types that the evaluator knows nothing of.
 

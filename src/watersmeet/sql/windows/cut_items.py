@@ -16,18 +16,19 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.errors import ParseError, WindowError
 from watersmeet.query.duration import parse_us
-from watersmeet.sql.expressions import SPARK
+from watersmeet.sql.tokens import tokenize
 from watersmeet.sql.windows.items import WindowItem, read_rows, read_span, read_tumbling_rows
 
 _CLAUSES = {"GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS", "OFFSET", "QUALIFY", "SORT", "CLUSTER", "DISTRIBUTE", "LATERAL", "PIVOT", "UNPIVOT", "GROUP BY", "ORDER BY", "SORT BY", "CLUSTER BY", "DISTRIBUTE BY"}  # fmt: skip
 _JOINS = {"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "NATURAL", "SEMI", "ANTI", "OUTER"}
 _WORDS = {"WINDOW", "DWINDOW", "PATH", "WITHIN", "TUMBLING"}
 _STOPS = _CLAUSES | _JOINS | {"AND", "OR", "WHERE", "ON", ",", ";", ")", "]", "SELECT", "FROM"}
+_TURNS = _CLAUSES | _JOINS | _WORDS | {"FROM", "WHERE", "ON", "OR", "(", ")", "[", "]", ",", ";"}
+"""Where something may begin or end; any other token is copied."""
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPEN, _CLOSE = {"(", "["}, {")", "]"}
 _BEFORE_OPERAND = {"WHERE", "ON", "AND", "OR", "NOT", "(", ",", "WHEN", "THEN", "ELSE"}
@@ -66,14 +67,6 @@ def cut_items(text: str, columns: Collection[str] = (), tokens: list[Any] | None
     cutter.run()
     left = [token for part in cutter.left for token in part]
     return Cut("".join(cutter.out), tuple(cutter.items), tuple(cutter.connectors), left)
-
-
-def tokenize(text: str) -> list[Any]:
-    """Spark's tokens, or a ParseError."""
-    try:
-        return list(SPARK.tokenize(text))
-    except SqlglotError as error:
-        raise ParseError(f"cannot read the query: {error}") from error
 
 
 def _is_span(text: str) -> bool:
@@ -175,7 +168,9 @@ class _Cutter:
 
     def run(self) -> None:
         while self.at < len(self.tokens):
-            if self.item_ahead():
+            if self.words[self.at] not in _TURNS:
+                self.pass_plain()
+            elif self.item_ahead():
                 self.take_item()
             elif self.bracket_ahead():
                 self.take_bracket()
@@ -183,6 +178,15 @@ class _Cutter:
                 self.step()
         self.close_clause()
         self.put(self.text[self.done :], [])
+
+    def pass_plain(self) -> None:
+        """Copies the tokens up to one at which anything can turn."""
+        first, many = self.at, len(self.tokens)
+        while self.at < many and self.words[self.at] not in _TURNS:
+            self.at += 1
+        end = self.tokens[self.at - 1].end + 1
+        self.put(self.text[self.done : end], self.tokens[first : self.at])
+        self.done = end
 
     def step(self) -> None:
         """Copies one token, keeping track of clauses at depth 0."""

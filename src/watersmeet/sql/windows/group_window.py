@@ -19,7 +19,7 @@ from watersmeet.query.duration import parse_us
 from watersmeet.query.join import Join
 from watersmeet.query.select import GroupWindow
 from watersmeet.query.window import UNBOUNDED
-from watersmeet.sql.copies import copy_tree
+from watersmeet.sql.copies import copy_tree, list_columns
 from watersmeet.sql.expressions import show
 from watersmeet.sql.names import Scope
 from watersmeet.sql.windows.time_conditions import interval_us
@@ -106,6 +106,8 @@ def _span(node: Any, name: str, shown: str) -> int:
 
 def spell_out(node: Any, key: WindowKey | None, scope: Scope) -> Any:
     """An expression in which `window`, the column of the groups, is the window itself; a stream's column of that name comes first."""
+    if not any(column.parts[0].name.lower() == NAME for column in list_columns(node)):
+        return node
     if scope.is_column(NAME) or NAME in map(str.lower, scope.specs):
         return node
 
