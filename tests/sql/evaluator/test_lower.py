@@ -55,7 +55,7 @@ def answer():
         ("timestamp_millis(1500) = TIMESTAMP '1970-01-01 00:00:01.5'", True), ("timestamp_micros(l) = TIMESTAMP '1969-12-31 23:59:59.999993'", True),
         ("weekday(ts)", 6),
         ("unix_micros(date_trunc('day', ts))", 1_703_980_800_000_000), ("unix_micros(ts - INTERVAL 1 HOUR 5 MINUTES)", 1_704_063_299_000_000), ("extract(YEAR FROM ts)", 2023),
-        ("ts > '2023-12-31'", True), ("i = '7'", True), ("st.x + 1", 6), ("arr[0]", 10), ("size(arr)", 2), ("'{0}'", "{0}"), ("i IN (1.0, 7)", True), ("CAST('NaN' AS DOUBLE) > 1", True),
+        ("ts > '2023-12-31'", True), ("i = '7'", True), ("st.x + 1", 6), ("arr[0]", 10), ("arr[z]", 10), ("arr[z - 1]", None), ("size(arr)", 2), ("'{0}'", "{0}"), ("i IN (1.0, 7)", True), ("CAST('NaN' AS DOUBLE) > 1", True),
     ],
 )  # fmt: skip
 def test_answers(answer, text, spark_says):

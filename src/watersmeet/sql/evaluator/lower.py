@@ -86,6 +86,18 @@ def _dot(node: Any, lower: Lower) -> Typed:
     return Typed(call("struct_extract", lower(node.this).node, exp.Literal.string(node.expression.name)), None)
 
 
+def _bracket(node: Any, lower: Lower) -> Typed:
+    """`list[i]` and `map[key]`: Spark counts a list from 0, DuckDB from 1. sqlglot sees to numbers; of what is computed it cannot know whether it is an index."""
+    indexes = node.expressions
+    if len(indexes) != 1 or isinstance(indexes[0], exp.Literal):
+        return _unproven(node)
+    this, index = lower(node.this).node, lower(indexes[0])
+    if index.kind == "string":
+        return _unproven(node)
+    at = duckdb("CASE WHEN typeof(x) NOT LIKE '%]' THEN i WHEN i >= 0 THEN i + 1 END", x=this, i=interval(index))
+    return Typed(exp.Bracket(this=paren(this), expressions=[at], offset=1), None)
+
+
 def _literal(node: Any, _: Lower) -> Typed:
     if node.is_string:
         return Typed(copy_tree(node), STRING)
@@ -216,6 +228,7 @@ def _choice(whens: list[Typed], values: list[Typed]) -> Typed:
 _RULES: dict[Any, Rule] = {
     exp.Column: _column,
     exp.Dot: _dot,
+    exp.Bracket: _bracket,
     exp.Literal: _literal,
     exp.Boolean: lambda node, _: Typed(copy_tree(node), BOOLEAN),
     exp.Null: lambda node, _: Typed(copy_tree(node), NULL),
