@@ -237,16 +237,17 @@ def _observe_answer(frame: Any, question: Question) -> Any:
 
 
 def _read_answer(spark: Any, folder: str, question: Question) -> dict[str, int]:
-    """Count and checksum of what a run has written."""
-    row = spark.read.parquet(folder).agg(*_answer_columns(question)).first()
-    return {"count": row["count"] or 0, "checksum": row["checksum"] or 0}
+    """Count and checksum of what a run has written; a hundred million results add up to more than 64 bits hold."""
+    row = spark.read.parquet(folder).agg(*_answer_columns(question, "decimal(38, 0)")).first()
+    return {"count": row["count"] or 0, "checksum": int(row["checksum"] or 0)}
 
 
-def _answer_columns(question: Question) -> list[Any]:
+def _answer_columns(question: Question, kind: str = "bigint") -> list[Any]:
     from pyspark.sql import functions as F
 
     counts = F.expr(count_sql(question))
-    return [F.count_if(counts).alias("count"), F.sum(F.when(counts, F.expr(checksum(question)))).alias("checksum")]
+    summed = F.sum(F.when(counts, F.expr(checksum(question)).cast(kind)))
+    return [F.count_if(counts).alias("count"), summed.alias("checksum")]
 
 
 if __name__ == "__main__":
