@@ -188,7 +188,7 @@ class Counted:
 
     def take_batches(self, batches: Any, batch_id: int) -> None:
         """Batches that were joined in this process; results come as key, and the time and payload of every side."""
-        seen = self._seen[batch_id] = {"count": 0, "checksum": 0}
+        seen = self._seen[batch_id] = {"count": 0, "low": 0}
         for batch in batches:
             times = [batch.column(1 + 2 * n) for n in range((batch.num_columns - 1) // 2)]
             since = [np.asarray(time.fill_null(START_US).cast("int64")) - START_US for time in times]
@@ -196,7 +196,7 @@ class Counted:
             if self.question.until_us is not None:
                 counts = since[0] < self.question.until_us
             seen["count"] += int(counts.sum())
-            seen["checksum"] += int(np.sum([np.asarray(batch.column(0)), *since], axis=0)[counts].sum())
+            seen["low"] += int(np.sum([np.asarray(batch.column(0)), *since], axis=0)[counts].sum())
 
     def answer(self, complete: int) -> dict[str, int]:
         """What was counted in so many micro-batches."""
@@ -228,8 +228,10 @@ class CountedApart:
 
 
 def _add_up(seen: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The answer, of what `_answer_columns` has found in its parts."""
     counted = list(seen)
-    return {name: sum(one.get(name) or 0 for one in counted) for name in ("count", "checksum")}
+    count, high, low = (sum(one.get(name) or 0 for one in counted) for name in ("count", "high", "low"))
+    return {"count": count, "checksum": (high << _LOW_BITS) + low}
 
 
 def _observe_answer(frame: Any, question: Question) -> Any:
@@ -237,17 +239,21 @@ def _observe_answer(frame: Any, question: Question) -> Any:
 
 
 def _read_answer(spark: Any, folder: str, question: Question) -> dict[str, int]:
-    """Count and checksum of what a run has written; a hundred million results add up to more than 64 bits hold."""
-    row = spark.read.parquet(folder).agg(*_answer_columns(question, "decimal(38, 0)")).first()
-    return {"count": row["count"] or 0, "checksum": int(row["checksum"] or 0)}
+    """Count and checksum of what a run has written."""
+    return _add_up([spark.read.parquet(folder).agg(*_answer_columns(question)).first().asDict()])
 
 
-def _answer_columns(question: Question, kind: str = "bigint") -> list[Any]:
+_LOW_BITS = 24
+
+
+def _answer_columns(question: Question) -> list[Any]:
+    """A hundred million results add up to more than 64 bits hold, and Spark keeps sums over all runs of a frame: so high and low bits are added up apart."""
     from pyspark.sql import functions as F
 
     counts = F.expr(count_sql(question))
-    summed = F.sum(F.when(counts, F.expr(checksum(question)).cast(kind)))
-    return [F.count_if(counts).alias("count"), summed.alias("checksum")]
+    summed = F.when(counts, F.expr(checksum(question)))
+    high, low = F.shiftright(summed, _LOW_BITS), summed.bitwiseAND(F.lit(2**_LOW_BITS - 1))
+    return [F.count_if(counts).alias("count"), F.sum(high).alias("high"), F.sum(low).alias("low")]
 
 
 if __name__ == "__main__":
