@@ -190,8 +190,14 @@ def run_without_culprits(
         try:
             return run(queries)
         except Exception as error:
-            greedy = _find_greedy(error)
-            found = _culprit(registry.ids(queries), queries, probe) if not greedy and fault_of(error) else None
+            greedy, found = _find_greedy(error), None
+            if greedy is None and fault_of(error):
+                try:
+                    found = _culprit(registry.ids(queries), queries, probe)
+                except Exception as met:  # what takes too much is found before what breaks the batch
+                    greedy = _find_greedy(met)
+                    if greedy is None:
+                        raise
             if found is None and greedy is None:
                 raise
         queries = registry.suspend(queries, *greedy) if greedy else registry.strike(queries, *found)  # type: ignore[misc]
@@ -220,7 +226,7 @@ def _culprit(ids: Sequence[str], queries: Queries, probe: Callable[[Queries], ob
             probe({**queries, STRUCK: struck} if struck else queries)
         except Exception as error:
             reason = fault_of(error)
-            if reason is None:
+            if reason is None or _find_greedy(error) is not None:
                 raise
             reasons[count] = reason
             return True
