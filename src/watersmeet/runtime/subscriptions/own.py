@@ -2,7 +2,7 @@
 
     tuples of the batch --rename--> streams --plan of the query: enter, join, unmatched, aggregate ...--> its rows --JSON--> answers
 
-Joins without an equality, outer joins of more than two streams, as-of joins, aggregates, ROWS and PATH. A unit runs them after its shared plan, each with one unit to a stage.
+Joins without an equality, outer joins of more than two streams, as-of joins, aggregates, ROWS and PATH; under RJoin all that it does not rewrite. A unit runs them after what it shares, each with one unit to a stage.
 Queries of the same text that took effect in the same batch are one run. What a run keeps lies in the unit's state, apart from the tuples of others:
 
     :own 5d41...@7 100000 o        segments of kind 'o' of unit 100000 of the run of a text that took effect in batch 7
